@@ -1,0 +1,40 @@
+"""The glossary of axes: one word for each axis, everywhere - in shapes, einops patterns, records and pages."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+AXES = MappingProxyType(
+    {
+        "member": "one trained copy of an architecture in an ensemble",
+        "candidate": "one variant of an intervention, looked at beside the others",
+        "batch": "one sequence",
+        "position": "one place in a sequence, from 0",
+        "query": "the position that attends",
+        "key": "the position that is attended to",
+        "scored": "one of the positions at which a prediction is asked for",
+        "layer": "one block of a model, from 0",
+        "head": "one attention head of a block, from 0",
+        "width": "one coordinate of the residual stream (d_model)",
+        "head_width": "one coordinate inside a head (d_head)",
+        "hidden": "one neuron of a feed-forward layer (d_mlp)",
+        "feature": "one coordinate of a vector-valued input",
+        "output": "one coordinate of a prediction: a token of the vocabulary, or a coordinate of a vector",
+    }
+)
+
+InputKind = Literal["tokens", "vectors"]
+
+
+@dataclass(frozen=True)
+class TaskShape:
+    """What a model must accept and return to learn a task.
+
+    `inputs` says whether an input position holds a token id below `input_size` or a vector of `input_size` features;
+    `length` is the number of positions, `output_size` the width of a prediction.
+    """
+
+    inputs: InputKind
+    length: int
+    input_size: int
+    output_size: int

@@ -1,0 +1,74 @@
+"""The model contract: a plain module for one member, its sites, and the frozen spec that builds it."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anchorlab.axes import TaskShape
+from anchorlab.models.sites import Sites, Tap, identity_tap
+from anchorlab.spec import Spec
+
+
+class Model(nn.Module):
+    """One member: a module that visits its sites through `tap` and computes its last layer only where asked.
+
+    A user's own module need not inherit from this: any `forward(inputs)` that returns `[batch position output]` can be
+    trained, and one that also takes `positions` or `tap` gets them.
+    """
+
+    sites: Sites
+
+    @abstractmethod
+    def forward(
+        self,
+        inputs: Tensor,
+        positions: Int[Tensor, "*batch scored"] | None = None,
+        tap: Tap = identity_tap,
+    ) -> Float[Tensor, "batch scored output"]:
+        """Predictions at `positions` (`[scored]` for all sequences or `[batch scored]`), or everywhere when None."""
+
+    @abstractmethod
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draws every weight afresh from `generator`, and nothing from anywhere else."""
+
+
+class ModelSpec(Spec):
+    """The frozen description of an architecture; `build` makes one member with undrawn weights."""
+
+    kind: str
+
+    registry: ClassVar[dict[str, type["ModelSpec"]]] = {}
+
+    @abstractmethod
+    def build(self, shape: TaskShape) -> nn.Module:
+        """A module that fits a task's shape; its weights are drawn later by `initialise`.
+
+        Errors: `SpecError` where the spec does not fit the shape.
+        """
+
+
+def gather_positions(value: Tensor, positions: Int[Tensor, "*batch scored"] | None) -> Tensor:
+    """The rows of `value` `[batch position ...]` at `positions`, `[batch scored ...]`; all rows for None."""
+    if positions is None:
+        return value
+    if positions.ndim == 1:
+        return value.index_select(1, positions)
+    index = positions.reshape(*positions.shape, *(1,) * (value.ndim - 2)).expand(-1, -1, *value.shape[2:])
+    return value.gather(1, index)
+
+
+def register_model(kind: str) -> Callable[[type[ModelSpec]], type[ModelSpec]]:
+    """Registers a model spec under its kind, so that runs that name it can be rebuilt; a duplicate kind raises."""
+
+    def register(spec: type[ModelSpec]) -> type[ModelSpec]:
+        known = ModelSpec.registry.get(kind)
+        if known is not None and (known.__module__, known.__qualname__) != (spec.__module__, spec.__qualname__):
+            raise ValueError(f"model kind {kind!r} is already registered by {known.__module__}")
+        ModelSpec.registry[kind] = spec
+        return spec
+
+    return register

@@ -1,0 +1,92 @@
+"""Ensembles: members of one architecture, held as stacked parameters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from anchorlab.axes import TaskShape
+from anchorlab.models import ModelSpec
+from anchorlab.models.model import Model
+from anchorlab.rng import child_seed, torch_generator
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Members of one architecture that differ in their weights alone.
+
+    `weights` holds every parameter and buffer by its name in the module, stacked as `[member ...]`; `template` is a
+    module of the same architecture whose own weights mean nothing; `trainable` names the weights that training changes.
+    """
+
+    template: nn.Module
+    weights: Mapping[str, Tensor]
+    trainable: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return int(next(iter(self.weights.values())).shape[0])
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable numbers of one member."""
+        return sum(self.weights[name][0].numel() for name in self.trainable)
+
+    def member_weights(self, member: int) -> dict[str, Tensor]:
+        """One member's weights, as views of the stack."""
+        return {name: value[member] for name, value in self.weights.items()}
+
+    def select(self, members: Sequence[int]) -> "Ensemble":
+        """The ensemble of some members, in the order given."""
+        index = torch.as_tensor(list(members), dtype=torch.int64)
+        return self.with_weights({name: value[index] for name, value in self.weights.items()})
+
+    def with_weights(self, weights: Mapping[str, Tensor]) -> "Ensemble":
+        """The same architecture with other weights, such as edited ones."""
+        return Ensemble(self.template, weights, self.trainable)
+
+    def to(self, device: str | torch.device) -> "Ensemble":
+        """A copy on another device."""
+        return Ensemble(self.template, {k: v.to(device) for k, v in self.weights.items()}, self.trainable)
+
+
+def initialise(
+    spec: ModelSpec,
+    shape: TaskShape,
+    seeds: Sequence[int],
+    dtype: torch.dtype = torch.float32,
+    scales: Sequence[float] | None = None,
+) -> Ensemble:
+    """An ensemble with one freshly drawn member per initialisation seed.
+
+    `scales` multiplies every trainable weight matrix of a member. A module without `initialise(generator)` (a user's
+    own) is built under torch's generator, seeded for the purpose and put back afterwards.
+    """
+    members: list[dict[str, Tensor]] = []
+    template = _build(spec, shape, 0)
+    trainable = tuple(name for name, value in template.named_parameters() if value.requires_grad)
+    for index, seed in enumerate(seeds):
+        if isinstance(template, Model):
+            template.initialise(torch_generator(seed, "initialisation"))
+            module = template
+        else:
+            module = _build(spec, shape, child_seed(seed, "initialisation"))
+        state = {k: v.detach().to(dtype if v.is_floating_point() else v.dtype, copy=True) for k, v in _named(module)}
+        if scales is not None:
+            for name in trainable:
+                if state[name].ndim >= 2:
+                    state[name] *= scales[index]
+        members.append(state)
+    return Ensemble(template, {k: torch.stack([m[k] for m in members]) for k in members[0]}, trainable)
+
+
+def _build(spec: ModelSpec, shape: TaskShape, seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return spec.build(shape)
+
+
+def _named(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
