@@ -1,0 +1,86 @@
+"""anchorlab: a laboratory of benchmark functions for studying how language models learn and compute.
+
+Everything here is imported when it is first used, so that `import anchorlab` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_FACE = {
+    "AnchorFunction": "tasks",
+    "Batch": "tasks",
+    "ModularResidue": "tasks",
+    "Operation": "tasks",
+    "Placement": "tasks",
+    "Task": "tasks",
+    "Vocabulary": "tasks",
+    "load_task": "tasks",
+    "register_task": "tasks",
+    "task": "tasks",
+    "DecoderSpec": "models",
+    "RecallSpec": "models",
+    "VectorSpec": "models",
+    "register_module": "models",
+    "AdamW": "training",
+    "Evaluation": "training",
+    "FixedSample": "training",
+    "Members": "training",
+    "Recipe": "training",
+    "SGD": "training",
+    "Stream": "training",
+    "WarmupCosine": "training",
+    "Store": "runs",
+    "train": "engine",
+    "Intervention": "lens",
+    "detect": "lens",
+    "look": "lens",
+    "run_study": "studies",
+    "study": "studies",
+    "draw": "report",
+    "write_report": "report",
+}
+
+__all__ = ["__version__", *_FACE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module 'anchorlab' has no attribute {name!r}")
+    return getattr(import_module(f"anchorlab.{_FACE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from anchorlab.engine import train
+    from anchorlab.lens import Intervention, detect, look
+    from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec, register_module
+    from anchorlab.report import draw, write_report
+    from anchorlab.runs import Store
+    from anchorlab.studies import run_study, study
+    from anchorlab.tasks import (
+        AnchorFunction,
+        Batch,
+        ModularResidue,
+        Operation,
+        Placement,
+        Task,
+        Vocabulary,
+        load_task,
+        register_task,
+        task,
+    )
+    from anchorlab.training import (
+        SGD,
+        AdamW,
+        Evaluation,
+        FixedSample,
+        Members,
+        Recipe,
+        Stream,
+        WarmupCosine,
+    )

@@ -5,8 +5,8 @@ class AnchorlabError(Exception):
     """Base of every error that a user can cause and mend; its text is one line."""
 
 
-class SpecError(AnchorlabError):
-    """A specification that cannot be built.
+class SpecError(AnchorlabError, ValueError):
+    """A specification that cannot be built; a `ValueError`, so that a validator may raise it and its path is completed.
 
     `field` is the path of the offending field, such as `recipe.learning_rate`; `problem` says what is wrong with it,
     `remedy` what to write instead.

@@ -14,6 +14,12 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise spec_error(error, fields=type(self).model_fields) from None
+
     @classmethod
     def parse(cls, data: Any, at: str = "") -> Self:
         """Builds the value from plain data; a mistake raises `SpecError` that names the field below `at`."""
@@ -21,6 +27,10 @@ class Spec(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise spec_error(error, at, fields=cls.model_fields) from None
+        except TypeError as error:
+            if "keywords must be strings" not in str(error):
+                raise
+            raise SpecError(at or "spec", "has a field name that is not text") from None
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked as a new value is.
@@ -31,7 +41,7 @@ class Spec(BaseModel):
 
 
 def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = ()) -> SpecError:
-    """The first complaint of a pydantic error as a one-line `SpecError`, with the nearest known name for a mistyped one."""
+    """The first complaint of a pydantic error as a one-line `SpecError`, with the nearest name for a mistyped one."""
     first = error.errors(include_url=False)[0]
     inner = first.get("ctx", {}).get("error")
     location = [str(part) for part in first["loc"] if not str(part).startswith("function-")]

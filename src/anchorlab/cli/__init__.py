@@ -1,0 +1,3 @@
+"""The command line."""
+
+from anchorlab.cli.main import main

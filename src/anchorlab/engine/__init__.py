@@ -1,0 +1,4 @@
+"""Where experiments run: this process, or several."""
+
+from anchorlab.engine.run import Status, cores, run
+from anchorlab.engine.train import train

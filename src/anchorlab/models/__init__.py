@@ -1,4 +1,8 @@
 """What learns: single-member modules with named sites."""
 
-from anchorlab.models.model import Model, ModelSpec, register_model
+from anchorlab.models.decoder import DecoderSpec
+from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
+from anchorlab.models.parse import default_model, parse_model
+from anchorlab.models.recall import RecallSpec
 from anchorlab.models.sites import Site, Sites, Tap, identity_tap
+from anchorlab.models.vectors import VectorSpec

@@ -1,7 +1,8 @@
 """The model contract: a plain module for one member, its sites, and the frozen spec that builds it."""
 
+import inspect
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import torch
@@ -72,3 +73,27 @@ def register_model(kind: str) -> Callable[[type[ModelSpec]], type[ModelSpec]]:
         return spec
 
     return register
+
+
+def predict(
+    module: nn.Module,
+    inputs: Tensor,
+    positions: Int[Tensor, "*batch scored"] | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+) -> Float[Tensor, "batch scored output"]:
+    """A module's predictions at `positions`, with other `weights` if given; works for any module.
+
+    A module that takes `positions` computes only these; of any other the rows are gathered from the full output.
+    """
+    takes = accepts(module, "positions")
+    arguments = {"positions": positions} if takes else {}
+    if weights is None:
+        output = module(inputs, **arguments)
+    else:
+        output = torch.func.functional_call(module, dict(weights), (inputs,), arguments)
+    return output if takes else gather_positions(output, positions)
+
+
+def accepts(module: nn.Module, argument: str) -> bool:
+    """Whether a module's `forward` takes an argument of this name."""
+    return argument in inspect.signature(module.forward).parameters

@@ -1,0 +1,4 @@
+"""Studies: one module per figure or question - its grid of experiments, its analysis, its claims."""
+
+from anchorlab.studies.registry import STUDIES, study
+from anchorlab.studies.study import Profile, Study, findings_directory, kept_findings, run_study

@@ -1,0 +1,25 @@
+"""What is to be learned: benchmark functions that draw sequences, know the right answers and prove their separation."""
+
+from anchorlab.tasks.anchor import (
+    AnchorBased,
+    AnchorFunction,
+    ModularResidue,
+    Operation,
+    Placement,
+    Scoring,
+    Separation,
+    Vocabulary,
+    load_task,
+)
+from anchorlab.tasks.recall import NoisyRecall
+from anchorlab.tasks.registry import (
+    parse_task,
+    register_task,
+    task,
+    task_arguments,
+    task_description,
+    task_family,
+    task_names,
+)
+from anchorlab.tasks.retrieval import MinimalRetrieval
+from anchorlab.tasks.task import Answer, Batch, Example, Task, Token, TraceStep, example_data, loss_per_position

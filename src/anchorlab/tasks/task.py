@@ -10,7 +10,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.spec import Spec
+from anchorlab.errors import SpecError
+from anchorlab.spec import Spec, unknown_name
 
 LossKind = Literal["cross_entropy", "mean_squared_error"]
 
@@ -112,6 +113,13 @@ class Task(Spec):
     @abstractmethod
     def oracle(self, inputs: Tensor) -> Answer:
         """The right answers from the inputs alone, with a trace."""
+
+    def check_draw(self, split: str, n: int) -> None:
+        """Raises `SpecError` for a split that the task does not have or a negative number of sequences."""
+        if split not in self.splits:
+            raise unknown_name("split", split, self.splits, "split")
+        if n < 0:
+            raise SpecError("n", f"cannot draw {n} sequences", "ask for 0 or more")
 
     @abstractmethod
     def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:

@@ -1,0 +1,19 @@
+"""How it learns: recipes, ensembles, and the loop that trains them."""
+
+from anchorlab.training.checkpoint import ChunkKeeper, TrainedRun, merge
+from anchorlab.training.ensemble import Ensemble, initialise
+from anchorlab.training.experiment import Experiment
+from anchorlab.training.recipe import (
+    SGD,
+    Adam,
+    AdamW,
+    Evaluation,
+    FixedSample,
+    Members,
+    Recipe,
+    Stop,
+    Stream,
+    Times,
+)
+from anchorlab.training.schedule import Constant, WarmupCosine
+from anchorlab.training.trainer import Progress, Trained, fit, memory_per_member

@@ -1,0 +1,41 @@
+"""One call from a task to a trained ensemble."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from anchorlab.engine.run import Status, run
+from anchorlab.models import ModelSpec, default_model
+from anchorlab.runs import Store
+from anchorlab.tasks import Task
+from anchorlab.tasks import task as make_task
+from anchorlab.training import Experiment, Members, Recipe, TrainedRun
+from anchorlab.training.defaults import default_recipe
+from anchorlab.training.trainer import ExecutionName
+
+
+def train(
+    task: Task | str,
+    model: ModelSpec | None = None,
+    recipe: Recipe | None = None,
+    seeds: Iterable[int] | Members = (0,),
+    store: Store | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    execution: ExecutionName = "auto",
+    report: Callable[[Status], None] | None = None,
+) -> TrainedRun:
+    """Trains one member per seed and keeps the run; what the store already holds is read, not trained again.
+
+    Without a model or recipe, ones that suit the task are used. `workers` processes share the members on a CPU (None:
+    one for every core); with more than one, a script needs the usual `if __name__ == "__main__":`.
+
+    Errors: `SpecError` that names the field; `StoreError` for a damaged store.
+
+    >>> run = train("anchor/identity", seeds=range(10))  # doctest: +SKIP
+    >>> run.metrics.filter(split="test", metric="accuracy")  # doctest: +SKIP
+    """
+    chosen: Task = make_task(task) if isinstance(task, str) else task
+    members = seeds if isinstance(seeds, Members) else Members.parse({"seeds": tuple(seeds)}, "members")
+    experiment = Experiment(chosen, model or default_model(chosen.shape), recipe or default_recipe(chosen), members)
+    arguments: dict[str, Any] = {"store": store, "workers": workers, "device": device, "execution": execution}
+    return run([experiment], report=report, **arguments)[0]

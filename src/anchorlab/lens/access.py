@@ -1,0 +1,156 @@
+"""Reaching into a module: through its own sites and `tap`, or through the submodules of a user's own module."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anchorlab.errors import SiteError, SpecError
+from anchorlab.models import Sites, Tap
+from anchorlab.spec import unknown_name
+
+OUTPUT = "output"
+"""The name under which a record keeps what the model returns; no site has it."""
+
+_ELEMENT = re.compile(r"(?P<module>.*)\[(?P<element>\d+)\]")
+_USUAL_AXES = {1: ("batch",), 2: ("batch", "width"), 3: ("batch", "position", "width")}
+
+
+@dataclass(frozen=True)
+class Access:
+    """The sites of one module and the way to visit them.
+
+    A module with `sites` and a forward that takes `tap` is visited through them. Any other module is visited through
+    its submodules: a site is a submodule's name and its value what the submodule returns; where that is a tuple,
+    `name[i]` is its element i. `given_axes` names the axes of such sites, by pattern; what it leaves out is taken for
+    `batch width` or `batch position width`, as the number of axes says.
+    """
+
+    module: nn.Module
+    given_axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def own_sites(self) -> Sites | None:
+        """The sites that the module declares itself, or None for a user's own module."""
+        sites = getattr(self.module, "sites", None)
+        takes_tap = "tap" in inspect.signature(self.module.forward).parameters
+        return sites if isinstance(sites, Mapping) and takes_tap else None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Every known site, in the module's order."""
+        if self.own_sites is not None:
+            return tuple(self.own_sites)
+        return tuple(name for name, _ in self.module.named_modules() if name not in ("", OUTPUT))
+
+    def resolve(self, pattern: str, where: str) -> list[str]:
+        """The sites that match a name or a pattern with `*` and `?`; `where` is the field that asks for them.
+
+        Errors: `SiteError` with the nearest known site where nothing matches.
+        """
+        stem, element = pattern, ""
+        if self.own_sites is None and (split := _ELEMENT.fullmatch(pattern)):
+            stem, element = split["module"], f"[{split['element']}]"
+        found = [name + element for name in self.names if _matches(stem, name)]
+        if not found:
+            raise SiteError(str(unknown_name(where, pattern, self.names, "site")))
+        return found
+
+    def axes(self, site: str, value: Tensor) -> tuple[str, ...]:
+        """The axis names of a site's value.
+
+        Errors: `SiteError` where the value does not have the axes it is said to have.
+        """
+        if self.own_sites is not None:
+            axes = self.own_sites[site].axes
+        else:
+            given = (names for pattern, names in self.given_axes.items() if _matches(pattern, site))
+            other = ("batch", *(f"axis_{index}" for index in range(1, value.ndim)))
+            axes = tuple(next(given, _USUAL_AXES.get(value.ndim, other)))
+        if len(axes) != value.ndim:
+            raise SiteError(f"site {site!r} has shape {tuple(value.shape)}, which does not fit its axes {axes}")
+        if "batch" in axes[1:]:
+            raise SiteError(f"site {site!r} has axes {axes}; a batch axis must come first")
+        return axes
+
+    def run(self, weights: Mapping[str, Tensor], inputs: Tensor, targets: Iterable[str], visit: Tap) -> Tensor:
+        """What the module returns for one member's weights, `visit` being called at each of the target sites."""
+        wanted = frozenset(targets)
+        if self.own_sites is not None:
+
+            def tap(site: str, value: Tensor) -> Tensor:
+                return visit(site, value) if site in wanted else value
+
+            output = functional_call(self.module, dict(weights), (inputs,), {"tap": tap})
+        else:
+            with _hooked(self.module, wanted, visit):
+                output = functional_call(self.module, dict(weights), (inputs,))
+        if not isinstance(output, Tensor):
+            kind = type(output).__name__
+            raise SpecError("model", f"returns a {kind}, not a tensor", "wrap it to return its predictions")
+        return output
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; each submodule's mode is put back afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+@contextmanager
+def _hooked(module: nn.Module, targets: Iterable[str], visit: Tap) -> Iterator[None]:
+    elements: dict[str, list[int | None]] = {}
+    for site in sorted(targets):
+        split = _ELEMENT.fullmatch(site)
+        name, element = (split["module"], int(split["element"])) if split else (site, None)
+        elements.setdefault(name, []).append(element)
+    handles = []
+    try:
+        for name, chosen in elements.items():
+            handles.append(module.get_submodule(name).register_forward_hook(_hook(name, chosen, visit)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hook(name: str, chosen: list[int | None], visit: Tap) -> Callable[[nn.Module, Any, Any], Any]:
+    def hook(module: nn.Module, arguments: Any, output: Any) -> Any:
+        for element in chosen:
+            if element is None:
+                if not isinstance(output, Tensor):
+                    kind = type(output).__name__
+                    raise SiteError(f"site {name!r} returns a {kind}, not a tensor; name one element, {name + '[0]'!r}")
+                output = visit(name, output)
+            else:
+                site = f"{name}[{element}]"
+                if not isinstance(output, tuple | list) or element >= len(output):
+                    raise SiteError(f"site {site!r}: what {name!r} returns has no element {element}")
+                if not isinstance(output[element], Tensor):
+                    raise SiteError(f"site {site!r} holds a {type(output[element]).__name__}, not a tensor")
+                parts = list(output)
+                parts[element] = visit(site, parts[element])
+                output = type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
+        return output
+
+    return hook
+
+
+def _matches(pattern: str, name: str) -> bool:
+    # fnmatch is not used: it reads the brackets of `name[0]` as a set of characters
+    expression = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.fullmatch(expression, name) is not None

@@ -1,0 +1,154 @@
+"""Attention, written out: queries, keys, values, scores, pattern and mixture are all sites."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anchorlab.models.model import gather_positions
+from anchorlab.models.sites import Site, Tap
+
+_PER_HEAD = ("batch", "position", "head", "head_width")
+_PER_PAIR = ("batch", "head", "query", "key")
+
+
+class Attention(nn.Module):
+    """Multi-head attention with separate query and key maps (anchor functions, appendix B.1.2).
+
+    `softmax(Q Kᵀ / sqrt(head_width)) V W_O` with `Q = x W_Q`, `K = x W_K`, `V = x W_V`; without `output_linear` the
+    heads are only concatenated. With `shift_values = n` position s carries the value of position s + n, zero beyond
+    the ends.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        width: int,
+        heads: int,
+        head_width: int,
+        *,
+        output_linear: bool = True,
+        biases: bool = False,
+        shift_values: int = 0,
+    ) -> None:
+        super().__init__()
+        self.name, self.heads, self.head_width, self.shift_values = name, heads, head_width, shift_values
+        inner = heads * head_width
+        self.W_Q = nn.Parameter(torch.empty(width, inner))
+        self.W_K = nn.Parameter(torch.empty(width, inner))
+        self.W_V = nn.Parameter(torch.empty(width, inner))
+        self.W_O = nn.Parameter(torch.empty(inner, width)) if output_linear else None
+        self.b_Q = nn.Parameter(torch.empty(inner)) if biases else None
+        self.b_K = nn.Parameter(torch.empty(inner)) if biases else None
+        self.b_V = nn.Parameter(torch.empty(inner)) if biases else None
+        self.b_O = nn.Parameter(torch.empty(width)) if biases and output_linear else None
+
+    @property
+    def sites(self) -> list[Site]:
+        """The sites visited, in order."""
+        return _attention_sites(self.name)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch position width"],
+        positions: Int[Tensor, "*batch scored"] | None,
+        forbidden: Bool[Tensor, "..."] | None,
+        tap: Tap,
+    ) -> Float[Tensor, "batch query width"]:
+        """What each query position (`positions`, or all) receives; `forbidden` is True where it must not look."""
+        q = self._split(affine(gather_positions(x, positions), self.W_Q, self.b_Q))
+        k = self._split(affine(x, self.W_K, self.b_K))
+        v = self._split(affine(x, self.W_V, self.b_V))
+        if self.shift_values:
+            v = _shift(v, self.shift_values)
+        z = attend(q, k, v, forbidden, self.name, tap).flatten(2)
+        return z if self.W_O is None else affine(z, self.W_O, self.b_O)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.heads, self.head_width)
+
+
+class MergedAttention(nn.Module):
+    """One head whose key and query share a matrix (truncated weights, section 4).
+
+    `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`; with `factored` the value map is the product `W_V W_O` of two square
+    matrices (its Figure 12).
+    """
+
+    def __init__(self, name: str, width: int, *, factored: bool = False) -> None:
+        super().__init__()
+        self.name = name
+        self.W_KQ = nn.Parameter(torch.empty(width, width))
+        self.W_V = nn.Parameter(torch.empty(width, width))
+        self.W_O = nn.Parameter(torch.empty(width, width)) if factored else None
+
+    @property
+    def sites(self) -> list[Site]:
+        """The sites visited, in order; `hook_q` is `x W_KQ` and `hook_k` is x itself."""
+        return _attention_sites(self.name)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch position width"],
+        positions: Int[Tensor, "*batch scored"] | None,
+        forbidden: Bool[Tensor, "..."] | None,
+        tap: Tap,
+    ) -> Float[Tensor, "batch query width"]:
+        """What each query position (`positions`, or all) receives; `forbidden` is True where it must not look."""
+        q = gather_positions(x, positions) @ self.W_KQ
+        v = x @ self.W_V
+        z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), forbidden, self.name, tap).squeeze(2)
+        return z if self.W_O is None else z @ self.W_O
+
+
+def attend(
+    q: Float[Tensor, "batch query head head_width"],
+    k: Float[Tensor, "batch key head head_width"],
+    v: Float[Tensor, "batch key head head_width"],
+    forbidden: Bool[Tensor, "..."] | None,
+    name: str,
+    tap: Tap,
+) -> Float[Tensor, "batch query head head_width"]:
+    """The mixture of values that each query receives, through the sites below `name`."""
+    q, k, v = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k), tap(f"{name}.hook_v", v)
+    q = q * (1 / math.sqrt(q.shape[-1]))
+    scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1)
+    if forbidden is not None:
+        scores = scores.masked_fill(forbidden, -math.inf)
+    scores = tap(f"{name}.hook_attn_scores", scores)
+    pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1))
+    return tap(f"{name}.hook_z", (pattern @ v.transpose(1, 2)).transpose(1, 2))
+
+
+def affine(x: Tensor, weight: Float[Tensor, "input output"], bias: Tensor | None = None) -> Tensor:
+    """`x W + b`, over the last axis."""
+    return x @ weight if bias is None else functional.linear(x, weight.T, bias)
+
+
+def causally_forbidden(
+    queries: Int[Tensor, "*batch query"], keys: Int[Tensor, "key"]
+) -> Bool[Tensor, "*heads query key"]:
+    """True where a query would look ahead; with a batch axis, a head axis of one stands after it."""
+    forbidden = keys > queries.unsqueeze(-1)
+    return forbidden if queries.ndim == 1 else forbidden.unsqueeze(1)
+
+
+def _shift(v: Tensor, by: int) -> Tensor:
+    length = v.shape[1]
+    by = max(-length, min(length, by))
+    if by > 0:
+        return functional.pad(v[:, by:], (0, 0, 0, 0, 0, by))
+    return functional.pad(v[:, : length + by], (0, 0, 0, 0, -by, 0))
+
+
+def _attention_sites(name: str) -> list[Site]:
+    return [
+        Site(f"{name}.hook_q", _PER_HEAD),
+        Site(f"{name}.hook_k", _PER_HEAD),
+        Site(f"{name}.hook_v", _PER_HEAD),
+        Site(f"{name}.hook_attn_scores", _PER_PAIR),
+        Site(f"{name}.hook_pattern", _PER_PAIR),
+        Site(f"{name}.hook_z", _PER_HEAD),
+    ]

@@ -1,0 +1,99 @@
+"""One block of a transformer: attention, then feed-forward, each with its residual path and layer norm."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anchorlab.models.attention import Attention, MergedAttention
+from anchorlab.models.feedforward import FeedForward, LinearFeedForward
+from anchorlab.models.model import gather_positions
+from anchorlab.models.sites import Site, Tap
+
+STREAM = ("batch", "position", "width")
+
+
+class LayerNorm(nn.Module):
+    """`(x - mean) / sqrt(variance + 1e-5) * w + b` over the width; its output is the site `hook_normalized`."""
+
+    def __init__(self, name: str, width: int) -> None:
+        super().__init__()
+        self.name = name
+        self.w = nn.Parameter(torch.empty(width))
+        self.b = nn.Parameter(torch.empty(width))
+
+    @property
+    def sites(self) -> list[Site]:
+        """The site of its output."""
+        return [Site(f"{self.name}.hook_normalized", STREAM)]
+
+    def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
+        """The normalised stream."""
+        return tap(f"{self.name}.hook_normalized", functional.layer_norm(x, self.w.shape, self.w, self.b))
+
+
+class Block(nn.Module):
+    """Attention and feed-forward around a residual stream; `ln1`, `ln2` and `mlp` may be missing.
+
+    `norm_first` puts each layer norm before its layer (GPT-2); otherwise it stands after the sum (the original
+    transformer). Without `residual` each layer's output replaces the stream instead of being added to it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        attention: Attention | MergedAttention,
+        feed_forward: FeedForward | LinearFeedForward | None,
+        norm_width: int | None = None,
+        *,
+        norm_first: bool = False,
+        residual: bool = True,
+        causal: bool = True,
+    ) -> None:
+        super().__init__()
+        self.name, self.norm_first, self.residual, self.causal = name, norm_first, residual, causal
+        self.attn, self.mlp = attention, feed_forward
+        self.ln1 = None if norm_width is None else LayerNorm(f"{name}.ln1", norm_width)
+        self.ln2 = None if norm_width is None or feed_forward is None else LayerNorm(f"{name}.ln2", norm_width)
+
+    @property
+    def sites(self) -> list[Site]:
+        """The sites visited, in order."""
+        ln1 = self.ln1.sites if self.ln1 else []
+        ln2 = self.ln2.sites if self.ln2 else []
+        sites = [
+            Site(f"{self.name}.hook_resid_pre", STREAM),
+            *(ln1 if self.norm_first else []),
+            *self.attn.sites,
+            Site(f"{self.name}.hook_attn_out", STREAM),
+            Site(f"{self.name}.hook_resid_mid", STREAM),
+            *([] if self.norm_first else ln1),
+        ]
+        if self.mlp is not None:
+            sites += [*(ln2 if self.norm_first else []), *self.mlp.sites, Site(f"{self.name}.hook_mlp_out", STREAM)]
+        return [*sites, Site(f"{self.name}.hook_resid_post", STREAM), *([] if self.norm_first else ln2)]
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch position width"],
+        positions: Int[Tensor, "*batch scored"] | None,
+        forbidden: Bool[Tensor, "..."],
+        tap: Tap,
+    ) -> Float[Tensor, "batch query width"]:
+        """The stream after the block at `positions` (or everywhere); keys and values are taken everywhere."""
+        name = self.name
+        x = tap(f"{name}.hook_resid_pre", x)
+        heard = self.ln1(x, tap) if self.ln1 is not None and self.norm_first else x
+        attended = self.attn(heard, positions, forbidden if self.causal else None, tap)
+        x = self._join(gather_positions(x, positions), tap(f"{name}.hook_attn_out", attended))
+        x = tap(f"{name}.hook_resid_mid", x)
+        if self.ln1 is not None and not self.norm_first:
+            x = self.ln1(x, tap)
+        if self.mlp is not None:
+            heard = self.ln2(x, tap) if self.ln2 is not None and self.norm_first else x
+            x = self._join(x, tap(f"{name}.hook_mlp_out", self.mlp(heard, tap)))
+        x = tap(f"{name}.hook_resid_post", x)
+        return self.ln2(x, tap) if self.ln2 is not None and not self.norm_first else x
+
+    def _join(self, stream: Tensor, output: Tensor) -> Tensor:
+        return stream + output if self.residual else output

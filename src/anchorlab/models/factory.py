@@ -1,0 +1,46 @@
+"""A user's own module as a model: a function that makes it is registered, and its arguments become a spec."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import create_model
+from torch import nn
+
+from anchorlab.axes import TaskShape
+from anchorlab.models.model import ModelSpec, register_model
+
+
+def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[ModelSpec]]:
+    """Makes a model spec of a function `factory(shape, ...) -> nn.Module`, registered as `kind`.
+
+    The module is any that maps inputs to `[batch position output]`; it inherits from nothing of ours. The further
+    arguments of the function, which need defaults and types, become the fields of the spec:
+
+        @al.register_module("mean-pool")
+        def mean_pool(shape, width: int = 64):
+            return MeanPool(shape.input_size, width, shape.output_size)
+
+        al.train("anchor/identity", model=mean_pool(width=32))
+
+    Errors: `TypeError` for an argument without a default, `ValueError` for a kind that is taken.
+    """
+
+    def register(factory: Callable[..., nn.Module]) -> type[ModelSpec]:
+        fields: dict[str, Any] = {"kind": (Literal[kind], kind)}  # type: ignore[valid-type]
+        for name, parameter in list(inspect.signature(factory, eval_str=True).parameters.items())[1:]:
+            if parameter.default is parameter.empty:
+                raise TypeError(f"{factory.__name__}: argument {name!r} needs a default")
+            annotation = type(parameter.default) if parameter.annotation is parameter.empty else parameter.annotation
+            fields[name] = (annotation, parameter.default)
+
+        def build(self: ModelSpec, shape: TaskShape) -> nn.Module:
+            return factory(shape, **{name: getattr(self, name) for name in fields if name != "kind"})
+
+        spec = create_model(factory.__name__, __base__=ModelSpec, __module__=factory.__module__, **fields)
+        spec.build = build  # type: ignore[method-assign]
+        spec.__doc__, spec.__qualname__ = factory.__doc__, factory.__qualname__
+        spec.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+        return register_model(kind)(spec)
+
+    return register

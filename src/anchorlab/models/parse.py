@@ -1,0 +1,33 @@
+"""Model specs from plain data, and the model that suits a task when none is named."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.models.decoder import DecoderSpec
+from anchorlab.models.model import ModelSpec
+from anchorlab.models.vectors import VectorSpec
+from anchorlab.spec import unknown_name
+
+
+def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> ModelSpec:
+    """The spec that `data` describes, by its `kind`.
+
+    Errors: `SpecError` below `at` for a missing or unknown kind (with the nearest known one) and for a field that the
+    kind does not know or cannot take.
+    """
+    if isinstance(data, ModelSpec):
+        return data
+    kinds = ModelSpec.registry
+    if not isinstance(data, Mapping) or "kind" not in data:
+        raise SpecError(f"{at}.kind", "missing", f"known: {', '.join(sorted(kinds))}")
+    kind = data["kind"]
+    if kind not in kinds:
+        raise unknown_name(f"{at}.kind", str(kind), kinds, "model")
+    return kinds[kind].parse(dict(data), at)
+
+
+def default_model(shape: TaskShape) -> ModelSpec:
+    """The paper's model for the kind of input: the anchor decoder for tokens, the retrieval model for vectors."""
+    return DecoderSpec() if shape.inputs == "tokens" else VectorSpec()

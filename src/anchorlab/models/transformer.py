@@ -1,0 +1,85 @@
+"""The transformer that all kinds share: embedding, blocks, output map."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anchorlab.axes import InputKind, TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.models.attention import causally_forbidden
+from anchorlab.models.block import STREAM, Block, LayerNorm
+from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
+from anchorlab.models.model import Model, ModelSpec
+from anchorlab.models.sites import Site, Tap, identity_tap
+
+Draw = Callable[[nn.Module, torch.Generator], None]
+"""Fills every weight of a module from a generator."""
+
+
+class Transformer(Model):
+    """Embedding, blocks, output map; parts that are None are left out."""
+
+    def __init__(
+        self,
+        embed: TokenEmbedding | VectorEmbedding,
+        pos_embed: PositionEmbedding | None,
+        blocks: Sequence[Block],
+        ln_final: LayerNorm | None,
+        unembed: Unembedding | None,
+        draw: Draw,
+    ) -> None:
+        super().__init__()
+        self.embed, self.pos_embed, self.ln_final, self.unembed = embed, pos_embed, ln_final, unembed
+        self.blocks = nn.ModuleList(blocks)
+        self._draw = draw
+        self.sites = {site.name: site for site in self._visited(blocks)}
+
+    def _visited(self, blocks: Sequence[Block]) -> Iterable[Site]:
+        yield Site("hook_embed", STREAM)
+        if self.pos_embed is not None:
+            yield Site("hook_pos_embed", STREAM)
+        for block in blocks:
+            yield from block.sites
+        if self.ln_final is not None:
+            yield from self.ln_final.sites
+        yield Site("hook_logits", ("batch", "position", "output"))
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draws every weight afresh."""
+        with torch.no_grad():
+            self._draw(self, generator)
+
+    def forward(
+        self,
+        inputs: Tensor,
+        positions: Int[Tensor, "*batch scored"] | None = None,
+        tap: Tap = identity_tap,
+    ) -> Float[Tensor, "batch scored output"]:
+        """Predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
+
+        With `positions` the last block asks, mixes and transforms there alone, and from it on the sites hold `scored`
+        rows instead of all positions; the predictions are those of the full computation.
+        """
+        x = tap("hook_embed", self.embed(inputs))
+        if self.pos_embed is not None:
+            rows = self.pos_embed.W_pos[: x.shape[1]].expand_as(x)
+            x = x + tap("hook_pos_embed", rows)
+        place = torch.arange(x.shape[1], device=x.device)
+        forbidden = causally_forbidden(place, place)
+        for block in self.blocks[:-1]:
+            x = block(x, None, forbidden, tap)
+        if positions is not None:
+            forbidden = causally_forbidden(positions, place)
+        x = self.blocks[-1](x, positions, forbidden, tap)
+        if self.ln_final is not None:
+            x = self.ln_final(x, tap)
+        return tap("hook_logits", x if self.unembed is None else self.unembed(x))
+
+
+def require_inputs(spec: ModelSpec, shape: TaskShape, inputs: InputKind) -> None:
+    """Refuses a task whose inputs are of the other kind with a `SpecError`."""
+    if shape.inputs != inputs:
+        problem = f"a {spec.kind!r} model reads {inputs}, the task gives {shape.inputs}"
+        raise SpecError("kind", problem, "use 'decoder'" if shape.inputs == "tokens" else "use 'vectors'")

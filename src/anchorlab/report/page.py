@@ -1,0 +1,115 @@
+"""One self-contained HTML page for the findings of one or more studies; it asks the network for nothing."""
+
+import json
+import os
+from base64 import b64encode
+from collections.abc import Sequence
+from importlib.resources import files
+from math import isfinite
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from anchorlab.errors import SpecError
+from anchorlab.report.figures import page_svg
+from anchorlab.studies.findings import AttentionView, Figure, Findings, Provenance, Verdict
+
+_SYMBOLS: dict[Verdict, str] = {"reproduced": "✓", "not reproduced": "✗", "not measured": "–"}
+
+
+def write_report(findings: Findings | Sequence[Findings], path: Path | str, title: str | None = None) -> Path:
+    """Writes the page of one or more studies and returns its path.
+
+    The same findings give the same bytes. The page appears whole or not at all: it is written beside its place and then
+    moved there. Missing folders are made. `title` is the page's, by default that of the study, or `anchorlab report`.
+
+    Errors: `SpecError` where there are no findings.
+    """
+    studies = (findings,) if isinstance(findings, Findings) else tuple(findings)
+    if not studies:
+        raise SpecError("report.findings", "is empty", "run a study first")
+    page = render(studies, title or (studies[0].title if len(studies) == 1 else "anchorlab report"))
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        temporary = Path(file.name)
+        try:
+            file.write(page.encode())
+            file.close()
+            temporary.chmod(0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    return path
+
+
+def render(studies: Sequence[Findings], title: str) -> str:
+    """The page as text; whatever findings say is escaped."""
+    environment = Environment(
+        loader=PackageLoader("anchorlab.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"value": value_text, "duration": duration_text}
+    viewer = files("anchorlab.report") / "viewer"
+    return environment.get_template("page.html.jinja").render(
+        title=title,
+        studies=studies,
+        symbols=_SYMBOLS,
+        svg=_svg,
+        view_json=view_json,
+        viewer_style=Markup((viewer / "viewer.css").read_text("utf-8")),
+        viewer_script=Markup((viewer / "viewer.js").read_text("utf-8")),
+    )
+
+
+def value_text(value: str | int | float | None) -> str:
+    """A value as tables show it: four significant digits for a fraction, a dash for nothing."""
+    if value is None or (isinstance(value, float) and not isfinite(value)):
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def duration_text(seconds: float) -> str:
+    """A wall-clock time in words: `45 s`, `2 min 21 s`, `3 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def view_json(view: AttentionView) -> Markup:
+    """An attention view for the viewer: JSON that can stand in a script element, weights in base64."""
+    data = {
+        "title": view.title,
+        "members": view.members,
+        "steps": view.steps,
+        "examples": [
+            {
+                "tokens": [{"text": text, "role": role} for text, role in zip(one.texts, one.roles, strict=True)],
+                "answer": one.answer,
+                "split": one.split,
+                "trace": one.trace,
+            }
+            for one in view.examples
+        ],
+        "layers": view.layers,
+        "heads": view.heads,
+        "length": view.length,
+        "predicted": view.predicted,
+        "weights": b64encode(view.weights).decode(),
+    }
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    # Inside a string of JSON these mean the same, and none of them can end the script element.
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _svg(figure: Figure, provenance: Provenance) -> Markup:
+    return Markup(page_svg(figure, provenance))

@@ -1,0 +1,59 @@
+"""The look that figures and pages share: colours that stay apart for colour-blind readers, on paper and on screen."""
+
+from types import MappingProxyType
+from typing import Any
+
+INK, MUTED, GRID = "#1c2530", "#5d6875", "#e4e8ed"
+LINES = ("#0072b2", "#c8500a", "#00856a", "#a8477f", "#a87400", "#3d8fd1", "#5b5b5b")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+SEQUENTIAL = ("#ffffff", "#d3e4f3", "#8dbbdf", "#3f86be", "#12507f", "#052a47")
+SIGNED = ("#07395f", "#2f7fb8", "#a9cde6", "#ffffff", "#f5c09a", "#cc5b12", "#6d2600")
+
+PAGE_COLOURS = MappingProxyType(
+    {
+        INK: "var(--ink)",
+        MUTED: "var(--muted)",
+        GRID: "var(--rule)",
+        **{colour: f"var(--line-{index})" for index, colour in enumerate(LINES)},
+    }
+)
+"""What each colour of a drawing becomes inside a page, where the reader chooses between light and dark."""
+
+DRAWING: MappingProxyType[Any, Any] = MappingProxyType(
+    {
+        "font.family": ["DejaVu Sans"],
+        "font.size": 8.5,
+        "text.color": INK,
+        "axes.edgecolor": MUTED,
+        "axes.labelcolor": INK,
+        "axes.labelsize": 9,
+        "axes.titlesize": 9,
+        "axes.titlelocation": "left",
+        "axes.linewidth": 0.7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.7,
+        "xtick.color": MUTED,
+        "ytick.color": MUTED,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
+        "xtick.labelsize": 8,
+        "ytick.labelsize": 8,
+        "xtick.major.size": 3,
+        "ytick.major.size": 3,
+        "xtick.major.width": 0.7,
+        "ytick.major.width": 0.7,
+        "lines.linewidth": 1.7,
+        "lines.markersize": 4.2,
+        "lines.markeredgewidth": 0,
+        "lines.solid_capstyle": "round",
+        "text.parse_math": False,  # a token may be a dollar sign
+        "figure.dpi": 110,
+        "savefig.dpi": 220,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "anchorlab",
+    }
+)
+"""matplotlib's settings for every figure; text stays text in SVG, and the same figure gives the same bytes."""

@@ -1,0 +1,62 @@
+"""Cells: what is to be computed, addressed by its own content."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anchorlab.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One result to be computed: everything that decides its numbers, as plain JSON data.
+
+    `spec` holds for example `{"task": ..., "model": ..., "recipe": ..., "members": ..., "format": 1}`; two cells with
+    the same spec are the same cell, whatever the order of their keys. `label` is for people and no part of the address.
+
+    Errors: `SpecError` that names the field which is not plain JSON (NaN, an object, a key that is no string).
+
+    >>> Cell({"a": 1, "b": 2}).address == Cell({"b": 2, "a": 1}, label="same").address
+    True
+    """
+
+    spec: Mapping[str, Any] = field(compare=False)
+    label: str = field(default="", compare=False)
+    address: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        text = canonical_json(self.spec, at="cell")
+        # A copy of our own: what the caller does to its dictionary afterwards must not contradict the address.
+        object.__setattr__(self, "spec", json.loads(text))
+        object.__setattr__(self, "address", hashlib.blake2b(text.encode(), digest_size=10).hexdigest())
+
+
+def canonical_json(data: Any, at: str = "") -> str:
+    """The one text of plain JSON data: keys sorted, no spaces, floats as the shortest text that reads back the same.
+
+    Errors: `SpecError` below `at` for NaN, infinity, keys that are no strings, and values that JSON does not have.
+    """
+    return json.dumps(_plain(data, at), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any, at: str) -> Any:
+    """`value` with mappings as dictionaries and tuples as lists; exact types, so that no subclass prints itself."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise SpecError(at or "spec", f"{value} has no place in a cell", "write a finite number or null")
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if type(key) is not str:
+                raise SpecError(at or "spec", f"key {key!r} is not a string", "write keys as strings")
+        return {key: _plain(item, f"{at}.{key}".removeprefix(".")) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{at}.{index}".removeprefix(".")) for index, item in enumerate(value)]
+    raise SpecError(
+        at or "spec", f"{type(value).__name__} is not plain JSON data", "write it as numbers, text or lists"
+    )

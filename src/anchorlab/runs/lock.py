@@ -1,0 +1,91 @@
+"""Locks between processes: held by the kernel, so that a killed process leaves none behind."""
+
+import fcntl
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from anchorlab.errors import StoreError
+
+_PAUSE = 0.05
+
+
+class Lock:
+    """The right to write into the directory of `path`, a file that exists while the lock is held.
+
+    A value without a held lock can be sent to another process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+        self._owner: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds it."""
+        return self._descriptor is not None and self._owner == os.getpid()
+
+    def acquire(self, wait: float = 0.0) -> None:
+        """Takes the lock, making its directory where needed, and waits up to `wait` seconds for another holder.
+
+        Errors: `StoreError` that names the process which holds it.
+        """
+        if self.held:
+            raise StoreError(f"{self.path.parent}: already open in this process; close it first")
+        deadline = time.monotonic() + wait
+        while not self._try():
+            if (left := deadline - time.monotonic()) <= 0:
+                owner = self._read_owner()
+                raise StoreError(f"{self.path.parent}: in use by {owner}; wait until it ends, or end it")
+            time.sleep(min(_PAUSE, left))
+
+    def release(self) -> None:
+        """Gives the lock back and removes its file; does nothing where this process does not hold it."""
+        if self._descriptor is None or not self.held:
+            return
+        # A remover has moved the file away; then a file of this name is somebody else's.
+        if self._is_at_path(self._descriptor):
+            self.path.unlink(missing_ok=True)
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+        self._descriptor = self._owner = None
+
+    def _try(self) -> bool:
+        """One attempt; tries again at once when the file was removed or moved between opening and locking it."""
+        while True:
+            try:
+                self.path.parent.mkdir(exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"{self.path.parent}: cannot be made: {error.strerror}") from error
+            try:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StoreError(f"{self.path}: cannot be written: {error.strerror}") from error
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            except OSError as error:
+                os.close(descriptor)
+                raise StoreError(f"{self.path}: this file system has no locks ({error.strerror})") from error
+            if self._is_at_path(descriptor):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+                self._descriptor, self._owner = descriptor, os.getpid()
+                return True
+            os.close(descriptor)
+
+    def _is_at_path(self, descriptor: int) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+        return False
+
+    def _read_owner(self) -> str:
+        with suppress(OSError):
+            return self.path.read_text() or "another process"
+        return "another process"

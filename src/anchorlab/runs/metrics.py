@@ -1,0 +1,57 @@
+"""The table of metrics of a run: one row per member, step, split, group, edit and metric."""
+
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars
+
+_KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
+
+
+def metrics_schema() -> "polars.Schema":
+    """Columns and types of the table of metrics.
+
+    `member` counts within the run from 0; `seed` is that member's seed; `group` and `edit` are empty for all examples
+    and unedited weights.
+    """
+    import polars as pl
+
+    return pl.Schema(
+        {
+            "member": pl.Int32(),
+            "seed": pl.Int64(),
+            "step": pl.Int64(),
+            "split": pl.String(),
+            "group": pl.String(),
+            "edit": pl.String(),
+            "metric": pl.String(),
+            "value": pl.Float64(),
+        }
+    )
+
+
+def metrics_frame(rows: Iterable[Sequence[Any]]) -> "polars.DataFrame":
+    """The table of rows given as (member, seed, step, split, group, edit, metric, value)."""
+    import polars as pl
+
+    return pl.DataFrame(list(rows), schema=metrics_schema(), orient="row")
+
+
+def metrics_bytes(frame: "polars.DataFrame") -> bytes:
+    """The table as a parquet file, rows sorted: the same bytes for the same rows in any order.
+
+    Errors: `ValueError` for other columns or types than `metrics_schema`, and for two rows with the same key.
+    """
+    if frame.schema != metrics_schema():
+        raise ValueError(f"a table of metrics has the columns {metrics_schema()}, got {frame.schema}")
+    if frame.select(_KEYS).is_duplicated().any():
+        first = frame.filter(frame.select(_KEYS).is_duplicated()).row(0, named=True)
+        raise ValueError(f"two rows of metrics have the same key: {first}")
+    buffer = BytesIO()
+    # Every choice that shapes the bytes is made here, so that a new default elsewhere does not change old results.
+    frame.sort(_KEYS).rechunk().write_parquet(
+        buffer, compression="zstd", compression_level=3, statistics=True, row_group_size=2**18, data_page_size=2**20
+    )
+    return buffer.getvalue()

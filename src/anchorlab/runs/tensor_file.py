@@ -1,0 +1,50 @@
+"""Named tensors as safetensors files: written piece by piece, the same bytes for the same tensors."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | memoryview]:
+    """The content of a safetensors file, header first, then one piece per tensor.
+
+    The library's own writer wants all tensors contiguous on the CPU at once and refuses views that share memory;
+    an ensemble's optimiser state is large and made of views, so the (small) format is written here and read by the
+    library. Format: 8 bytes header length, little endian; JSON header padded to 8 bytes; data without gaps.
+
+    Errors: `ValueError` for a type of numbers that the format does not have.
+    """
+    import torch
+
+    code = {
+        torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+        torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+        torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8", torch.bool: "BOOL",
+    }  # fmt: skip
+    # Widest numbers first, so that every tensor starts at a multiple of its own width.
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, object] = {}
+    end = 0
+    for name in names:
+        tensor = tensors[name]
+        if tensor.dtype not in code:
+            raise ValueError(f"{name}: a safetensors file has no {tensor.dtype}")
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": code[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data
+
+
+def read_tensors(path: Path) -> dict[str, "torch.Tensor"]:
+    """The tensors of a safetensors file, on the CPU, in the order of their names. The caller has checked the file."""
+    from safetensors.torch import load_file
+
+    return dict(sorted(load_file(path).items()))

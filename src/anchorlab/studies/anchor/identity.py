@@ -1,0 +1,391 @@
+"""The identity anchor function: how much data a transformer needs, and how two layers solve it.
+
+Source: anchor functions, sections 4.1 and 5.1, Figures 4 and 13; settings in its appendix A.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from anchorlab.lens import broadcast, broadcast_profile, look, shift, shift_profile
+from anchorlab.models import DecoderSpec
+from anchorlab.studies.findings import (
+    AttentionView,
+    Claim,
+    Findings,
+    Line,
+    LineFigure,
+    Map,
+    MapFigure,
+    Provenance,
+    Reference,
+    Table,
+    grid,
+    line,
+)
+from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.tables import member_values, spread
+from anchorlab.tasks import Batch, task
+from anchorlab.training import (
+    AdamW,
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Times,
+    TrainedRun,
+    WarmupCosine,
+)
+
+_PATTERNS = "blocks.*.attn.hook_pattern"
+_LOOKED_AT = 500  # test sequences over which a head's numbers are averaged
+_VIEWED = 6  # examples and members in the attention viewer
+
+ENOUGH = 600
+FEWEST = 200
+
+CLAIMS = (
+    Claim(
+        "anchor/identity/enough-data",
+        f"With {ENOUGH} training sequences the transformer generalises",
+        "anchor functions, section 4.1 and Fig 4",
+        "about 1",
+        f"test accuracy at {ENOUGH} training sequences, mean over seeds",
+        (0.9, 1.0),
+    ),
+    Claim(
+        "anchor/identity/little-data",
+        f"With {FEWEST} training sequences it does not: the curve of Fig 4 rises",
+        "anchor functions, Fig 4",
+        "far below 1",
+        f"test accuracy at {FEWEST} training sequences, mean over seeds",
+        (None, 0.5),
+    ),
+    Claim(
+        "anchor/identity/fits",
+        "It fits its training sequences at every size",
+        "anchor functions, Fig 3",
+        "1",
+        "lowest training accuracy over sizes and seeds",
+        (0.99, None),
+    ),
+    Claim(
+        "anchor/identity/shift-by-one",
+        "Layer 1 shifts by one position",
+        "anchor functions, section 5.1 and Fig 13a",
+        "every position attends to the one before",
+        "share of seeds whose layer 1 has a head that shifts best by exactly 1",
+        (1.0, 1.0),
+    ),
+    Claim(
+        "anchor/identity/shift-mass",
+        "That shift holds most of the attention",
+        "anchor functions, Fig 13a",
+        "close to 1",
+        "mean attention from each position to the one before, best head of layer 1, mean over seeds",
+        (0.7, 1.0),
+    ),
+    Claim(
+        "anchor/identity/broadcast-from-key",
+        "Layer 2 broadcasts the position right after the anchor",
+        "anchor functions, section 5.1 and Fig 13b",
+        "the key's position",
+        "share of seeds whose layer 2 has a head that broadcasts to the last position best from the key's",
+        (1.0, 1.0),
+    ),
+    Claim(
+        "anchor/identity/broadcast-mass",
+        "That broadcast brings the key to the output position",
+        "anchor functions, Fig 13b",
+        "close to 1",
+        "attention from the last position to the key's, best head of layer 2, mean over seeds",
+        (0.9, 1.0),
+    ),
+)
+
+
+def _quick(sizes: Sequence[int] = (200, 300, 400, 500, 600, 1000, 2000), steps: int = 400, seeds: int = 10) -> Profile:
+    """Two layers of width 64 with one head, a fixed number of steps for every size."""
+
+    def experiments() -> list[Experiment]:
+        return [
+            Experiment(
+                task("anchor/identity"),
+                DecoderSpec(layers=2, heads=1, width=64, head_width=64),
+                Recipe(
+                    data=FixedSample(size=size),
+                    optimiser=AdamW(learning_rate=5e-3, weight_decay=0.3),
+                    schedule=WarmupCosine(warmup=steps // 10, horizon=steps, start=0.1, end=0.01),
+                    batch=50,
+                    duration=steps,
+                    clip=1.0,
+                    evaluation=Evaluation(every=max(1, steps // 8)),
+                    checkpoints=Times(every=max(1, steps // 8)) if size == max(sizes) else Times(),
+                ),
+                Members(seeds=tuple(range(seeds))),
+                label=f"identity, {size} sequences",
+            )
+            for size in sizes
+        ]
+
+    return Profile(
+        experiments,
+        f"Quick profile: two layers of one head, width 64 (0.1 M parameters), {steps} steps of batch 50 at every size "
+        "with learning rate 5e-3 and weight decay 0.3. The paper trains four layers of four heads, width 400 (5.65 M "
+        "parameters), for 4000 epochs at up to 2e-4. The same models serve both figures.",
+    )
+
+
+def paper_recipe(size: int, epochs: int = 4000, every: int = 100) -> Recipe:
+    """The paper's recipe (appendix A): 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, batch 50, clip 1."""
+    return Recipe(
+        data=FixedSample(size=size),
+        optimiser=AdamW(learning_rate=2e-4),
+        schedule=WarmupCosine(warmup=400, horizon=4000, start=0.1, end=0.1),
+        batch=50,
+        unit="epochs",
+        duration=epochs,
+        clip=1.0,
+        evaluation=Evaluation(every=every),
+    )
+
+
+def _paper() -> Profile:
+    sizes = (*range(200, 2001, 100), 2200, 2400, 2600)
+    seeds = Members(seeds=tuple(range(10)))
+    mechanism_every = Times(every=400)
+
+    def experiments() -> list[Experiment]:
+        identity = task("anchor/identity")
+        curve = [
+            Experiment(identity, DecoderSpec(), paper_recipe(size), seeds, f"identity, {size} sequences")
+            for size in sizes
+        ]
+        recipe = paper_recipe(1000).replace(checkpoints=mechanism_every)
+        two_layers = Experiment(
+            identity, DecoderSpec(layers=2, heads=1), recipe, seeds, "identity, two layers of one head"
+        )
+        return [*curve, two_layers]
+
+    return Profile(
+        experiments,
+        "Paper profile: the setting of appendix A and the reference code. The paper does not list the 22 train sizes "
+        "nor the train size of the two-layer model; these are 200 to 2000 by 100 and 2200, 2400, 2600, and 1000.",
+    )
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What the heads of a two-layer ensemble do on test sequences, each `[member]`, of the best head of its layer."""
+
+    shift_head: Tensor
+    shift_by: Tensor
+    shift_mass: Tensor
+    broadcast_head: Tensor
+    broadcast_from: Tensor
+    broadcast_mass: Tensor
+    to_last: Tensor
+
+
+def measure_heads(first: Tensor, second: Tensor, batch: Batch) -> Heads:
+    """Which head of layer 1 shifts and by how much, which head of layer 2 broadcasts and from where.
+
+    `first` and `second` are patterns `[member batch head query key]`; `broadcast_from` counts from the anchor.
+    """
+    shifts = shift_profile(first)
+    shift_head = shift(first, 1).argmax(dim=-1)
+    anchors, keys = batch.latents["anchor_position"], batch.latents["key_position"]
+    sources = broadcast_profile(second, anchors, queries="last")
+    to_last = broadcast(second, keys, queries="last")
+    broadcast_head = to_last.argmax(dim=-1)
+    return Heads(
+        shift_head=shift_head,
+        shift_by=_of(shifts.best, shift_head),
+        shift_mass=_of(shift(first, 1), shift_head),
+        broadcast_head=broadcast_head,
+        broadcast_from=_of(sources.best, broadcast_head),
+        broadcast_mass=_of(broadcast(second, keys), broadcast_head),
+        to_last=_of(to_last, broadcast_head),
+    )
+
+
+def _of(values: Tensor, head: Tensor) -> Tensor:
+    """`[member head]` at one head per member."""
+    return values.gather(-1, head.unsqueeze(-1)).squeeze(-1)
+
+
+def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
+    """The curve of Figure 4, and the maps and numbers of Figure 13 from the run of two layers."""
+    two_layers = next(run for run in reversed(runs) if len(run.checkpoints) > 1)
+    curve = [run for run in runs if run is not two_layers or run.experiment.model == runs[0].experiment.model]
+    sizes = [run.experiment.recipe.data.size for run in curve]  # type: ignore[union-attr]
+    accuracy = [member_values(run, "test", "accuracy") for run in curve]
+    trained = [member_values(run, "train", "accuracy") for run in curve]
+    at = dict(zip(sizes, accuracy, strict=True))
+
+    identity = two_layers.experiment.task
+    batch = identity.sample("test", _LOOKED_AT, seed=0)
+    record = look(two_layers.ensemble(), batch.inputs, record=[_PATTERNS])
+    heads = measure_heads(record["blocks.0.attn.hook_pattern"], record["blocks.1.attn.hook_pattern"], batch)
+    by_one, from_key = (heads.shift_by == 1).float(), (heads.broadcast_from == 1).float()
+    measured: dict[str, Tensor | None] = {
+        "enough-data": at.get(ENOUGH),
+        "little-data": at.get(FEWEST),
+        "fits": torch.stack(trained).amin().reshape(1),
+        "shift-by-one": by_one,
+        "shift-mass": heads.shift_mass,
+        "broadcast-from-key": from_key,
+        "broadcast-mass": heads.to_last,
+    }
+    claims = []
+    for claim in CLAIMS:
+        values = measured[claim.id.rpartition("/")[2]]
+        mean = None if values is None else float(values.mean())
+        claims.append(claim.judge(mean, provenance.profile, None if values is None else spread(values)))
+    return Findings(
+        study=STUDY.name,
+        title=STUDY.title,
+        summary=f"Sequences of nine tokens hold the anchor 3 once, and the answer is the token after it. {note}",
+        profile=provenance.profile,
+        provenance=provenance,
+        claims=tuple(claims),
+        figures=(
+            _curve_figure(sizes, accuracy),
+            _learning_figure(curve, sizes),
+            _map_figure(two_layers, batch),
+        ),
+        tables=(_size_table(sizes, accuracy, trained), _head_table(heads, two_layers)),
+        views=(_view(two_layers, batch),),
+    )
+
+
+def _curve_figure(sizes: Sequence[int], accuracy: Sequence[Tensor]) -> LineFigure:
+    return LineFigure(
+        title="Test accuracy against train size (Fig 4, transformer)",
+        caption="Mean over seeds; the band reaches from the lowest to the highest. Test sequences hold a key at a "
+        "position where training never shows it (modular residue).",
+        x_label="training sequences",
+        y_label="test accuracy",
+        lines=(line("transformer", sizes, torch.stack(list(accuracy), dim=1)),),
+        y_range=(0.0, 1.02),
+        references=(Reference("the paper: about 1 by 600", float(ENOUGH), "x"),),
+    )
+
+
+def _learning_figure(runs: Sequence[TrainedRun], sizes: Sequence[int]) -> LineFigure:
+    lines = []
+    for run, size in zip(runs, sizes, strict=True):
+        kept = run.metrics.filter(
+            (pl.col("split") == "test") & (pl.col("metric") == "accuracy") & (pl.col("edit") == "none")
+        )
+        means = kept.group_by("step").agg(pl.col("value").mean()).sort("step")
+        unit = run.experiment.steps_per_unit
+        lines.append(Line(str(size), tuple(step / unit for step in means["step"]), tuple(means["value"])))
+    chosen = lines if len(lines) <= 8 else lines[:: max(1, len(lines) // 7)]
+    return LineFigure(
+        title="Test accuracy along training, by train size",
+        caption="Mean over seeds.",
+        x_label=runs[0].experiment.recipe.unit,
+        y_label="test accuracy",
+        lines=tuple(chosen),
+        y_range=(0.0, 1.02),
+    )
+
+
+def _map_figure(run: TrainedRun, batch: Batch) -> MapFigure:
+    """The two maps of Figure 13: one member's, on a sequence whose anchor stands in the middle as the paper's does."""
+    middle = int((batch.latents["anchor_position"] == 4).nonzero()[0])
+    inputs = batch.inputs[middle : middle + 1]
+    record = look(run.ensemble().select([0]), inputs, record=[_PATTERNS])
+    ticks = [token.text for token in run.experiment.task.render(inputs)[0].tokens]
+    rows = []
+    for layer, name in ((0, "layer 1: shift"), (1, "layer 2: broadcast")):
+        pattern = record[f"blocks.{layer}.attn.hook_pattern"][0, 0]
+        rows.append(
+            [
+                Map(name if len(pattern) == 1 else f"{name}, head {head}", grid(values), tuple(ticks), tuple(ticks))
+                for head, values in enumerate(pattern)
+            ]
+        )
+    maps = (tuple(m for row in rows for m in row),) if len(rows[0]) == 1 else tuple(map(tuple, rows))
+    return MapFigure(
+        title="Attention of a two-layer model (Fig 13)",
+        caption="Seed 0 on one test sequence: in layer 1 each position attends to the one before; in layer 2 the last "
+        "position reads the key right after the anchor 3.",
+        maps=maps,
+        value_range=(0.0, 1.0),
+    )
+
+
+def _size_table(sizes: Sequence[int], accuracy: Sequence[Tensor], trained: Sequence[Tensor]) -> Table:
+    return Table(
+        title="Accuracy by train size",
+        caption="Over seeds, at the end of training.",
+        columns=("training sequences", "test mean", "test lowest", "test highest", "train mean"),
+        rows=tuple(
+            (size, float(test.mean()), float(test.min()), float(test.max()), float(train.mean()))
+            for size, test, train in zip(sizes, accuracy, trained, strict=True)
+        ),
+    )
+
+
+def _head_table(heads: Heads, run: TrainedRun) -> Table:
+    rows = [
+        (
+            seed,
+            int(heads.shift_head[index]),
+            int(heads.shift_by[index]),
+            float(heads.shift_mass[index]),
+            int(heads.broadcast_head[index]),
+            int(heads.broadcast_from[index]),
+            float(heads.to_last[index]),
+            float(heads.broadcast_mass[index]),
+        )
+        for index, seed in enumerate(run.experiment.members.seeds)
+    ]
+    return Table(
+        title="What the two layers do, seed by seed",
+        caption=f"On {_LOOKED_AT} test sequences. Shifts count positions back; sources count positions after the anchor, "
+        "so that 1 is the key's.",
+        columns=("seed", "shifting head", "shifts by", "shift mass", "broadcasting head", "from anchor +",
+                 "key to last position", "key to all later positions"),
+        rows=tuple(rows),
+    )
+
+
+def _view(run: TrainedRun, batch: Batch) -> AttentionView:
+    members = list(range(min(_VIEWED, len(run.experiment.members))))
+    inputs = batch.inputs[:_VIEWED]
+    patterns, predicted = [], []
+    for step in run.checkpoints:
+        record = look(run.ensemble(step).select(members), inputs, record=[_PATTERNS])
+        layers = [record[name] for name in record if name.endswith("hook_pattern")]
+        patterns.append(torch.stack(layers, dim=2))
+        predicted.append(record["output"][:, :, -1].argmax(dim=-1))
+    return AttentionView.of(
+        "Attention of two-layer models along training",
+        run.experiment.task.render(inputs),
+        run.checkpoints,
+        torch.stack(patterns, dim=1),
+        members=[f"seed {run.experiment.members.seeds[member]}" for member in members],
+        predicted=[
+            [[str(token) for token in step[member].tolist()] for step in predicted] for member in range(len(members))
+        ],
+    )
+
+
+STUDY = Study(
+    name="anchor/identity",
+    title="The identity anchor function: data needed, and the two heads that solve it",
+    claims=CLAIMS,
+    profiles={
+        "quick": _quick(),
+        "paper": _paper(),
+        "smoke": _quick(sizes=(200, 1000), steps=40, seeds=2),
+    },
+    analyse=analyse,
+)

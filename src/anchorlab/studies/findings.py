@@ -1,0 +1,353 @@
+"""Findings: what a study hands on, as plain values: claims with verdicts, figures, tables, attention views.
+
+Everything here is frozen, comparable, checked when made, and goes to JSON and back; nothing holds a tensor. Lists are
+taken for tuples, and anything that `float` takes for a number.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from math import isfinite, prod
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import spec_error
+
+if TYPE_CHECKING:
+    from anchorlab.tasks.task import Example
+
+Verdict = Literal["reproduced", "not reproduced", "not measured"]
+Band = tuple[float | None, float | None]
+Numbers = tuple[float, ...]
+Grid = tuple[Numbers, ...]
+
+_PLAIN = ConfigDict(extra="forbid", ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class Provenance:
+    """Where numbers come from: everything that a reader needs to get them again.
+
+    `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` its version, `seconds` wall-clock time.
+    """
+
+    profile: str
+    seeds: str
+    hardware: str
+    commit: str
+    torch: str
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        """The one line that every figure carries."""
+        return f"profile {self.profile} · seeds {self.seeds} · {self.hardware} · commit {self.commit[:12]}"
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class Claim:
+    """A statement of a paper that a number can check.
+
+    `source` is the place in the paper (`anchor functions, Fig 4`); `paper` its value in words; `measured_as` says how
+    ours is measured; `band` holds the lowest and highest value that accept the claim, None where a side is open.
+    """
+
+    id: str
+    statement: str
+    source: str
+    paper: str
+    measured_as: str
+    band: Band
+
+    @property
+    def band_text(self) -> str:
+        """The band in words: `at least 0.95`."""
+        low, high = self.band
+        if low is None:
+            return "any value" if high is None else f"at most {high:g}"
+        return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+
+    def judge(self, value: float | None, profile: str, spread: str | None = None, detail: str = "") -> "ClaimResult":
+        """The result for a measured value; None or a value that is not finite counts as not measured."""
+        return ClaimResult(self, value, profile, spread, detail)
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class ClaimResult:
+    """A claim beside our value; `spread` says how the value varies over seeds, `detail` whatever else helps."""
+
+    claim: Claim
+    value: float | None
+    profile: str
+    spread: str | None = None
+    detail: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the value lies in the claim's band, both ends included."""
+        if self.value is None or not isfinite(self.value):
+            return "not measured"
+        low, high = self.claim.band
+        inside = (low is None or self.value >= low) and (high is None or self.value <= high)
+        return "reproduced" if inside else "not reproduced"
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class Line:
+    """One curve: its mean at each `x`, and the band from `low` to `high` (empty for none); NaN leaves a gap."""
+
+    label: str
+    x: Numbers
+    mean: Numbers
+    low: Numbers = ()
+    high: Numbers = ()
+
+    def __post_init__(self) -> None:
+        no_band = not self.low and not self.high
+        for name, values in (("mean", self.mean), ("low", self.low), ("high", self.high)):
+            if len(values) != len(self.x) and (name == "mean" or not no_band):
+                raise SpecError(f"line.{name}", f"has {len(values)} values", f"give one for each of {len(self.x)} x")
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class Reference:
+    """A level to compare with, across the figure at this value of `axis`: guessing, the paper's value, a threshold."""
+
+    label: str
+    value: float
+    axis: Literal["x", "y"] = "y"
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class LineFigure:
+    """Curves over a common axis.
+
+    `y_range` fixes the ends of the y axis, None where the data decide. `provenance` replaces that of the findings where
+    the figure has its own (other seeds, other hardware).
+    """
+
+    title: str
+    caption: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    log_x: bool = False
+    log_y: bool = False
+    y_range: Band = (None, None)
+    references: tuple[Reference, ...] = ()
+    provenance: Provenance | None = None
+    kind: Literal["lines"] = "lines"
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class Map:
+    """One heat map: `values` `[row column]`; tick labels are tokens or positions, empty for numbers from 0."""
+
+    title: str
+    values: Grid
+    row_ticks: tuple[str, ...] = ()
+    column_ticks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        columns = {len(row) for row in self.values}
+        if len(columns) != 1:
+            raise SpecError("map.values", f"has rows of {sorted(columns)} columns", "give rows of one length")
+        for name, ticks, size in (
+            ("row_ticks", self.row_ticks, len(self.values)),
+            ("column_ticks", self.column_ticks, columns.pop()),
+        ):
+            if ticks and len(ticks) != size:
+                raise SpecError(f"map.{name}", f"has {len(ticks)} labels for {size}", "give one for each, or none")
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class MapFigure:
+    """Heat maps in a grid, `maps` `[row of the grid][column of the grid]`, all on one colour scale.
+
+    `value_range` fixes the ends of the scale, None where the data decide; `signed` puts white at zero, for values of
+    both signs. `provenance` as in `LineFigure`.
+    """
+
+    title: str
+    caption: str
+    maps: tuple[tuple[Map, ...], ...]
+    x_label: str = "key"
+    y_label: str = "query"
+    value_label: str = "attention"
+    value_range: Band = (0.0, None)
+    signed: bool = False
+    provenance: Provenance | None = None
+    kind: Literal["maps"] = "maps"
+
+
+Figure = LineFigure | MapFigure
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class Table:
+    """Rows under column heads; numbers are shown with four significant digits, None as a dash."""
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | None, ...], ...]
+
+    def __post_init__(self) -> None:
+        for index, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise SpecError(f"table.rows.{index}", f"has {len(row)} cells for {len(self.columns)} columns", "")
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class ViewExample:
+    """One sequence of a view: the text and the role of each token, the right answer, the oracle's trace in words."""
+
+    texts: tuple[str, ...]
+    roles: tuple[str, ...]
+    answer: str
+    split: str = ""
+    trace: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class AttentionView:
+    """Attention of every head on a few sequences along training: what the viewer of a page shows.
+
+    Made by `AttentionView.of`. `weights` holds the patterns in thousandths, as little-endian 16-bit integers in the
+    order `[member step example layer head query key]`; a sequence shorter than the longest fills the first of both.
+    `predicted` is `[member][step][example]`, empty where nothing was predicted.
+    """
+
+    title: str
+    members: tuple[str, ...]
+    steps: tuple[int, ...]
+    examples: tuple[ViewExample, ...]
+    layers: int
+    heads: int
+    length: int
+    weights: bytes
+    predicted: tuple[tuple[tuple[str, ...], ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = (
+            len(self.members),
+            len(self.steps),
+            len(self.examples),
+            self.layers,
+            self.heads,
+            self.length,
+            self.length,
+        )
+        if len(self.weights) != 2 * prod(sizes) or 0 in sizes:
+            raise SpecError(
+                "view.weights", f"holds {len(self.weights)} bytes for {sizes}", "make it by AttentionView.of"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        examples: "Sequence[Example]",
+        steps: Sequence[int],
+        patterns: Any,
+        members: Sequence[str] = ("member 0",),
+        predicted: Sequence[Any] = (),
+    ) -> Self:
+        """A view of patterns `[member step example layer head query key]`, or without `member` where there is one.
+
+        `patterns` is anything that numpy takes, `predicted` texts `[member][step][example]`, or `[step][example]`.
+
+        Errors: `SpecError` where the shape does not fit the other arguments or a weight lies outside 0..1.
+        """
+        array = np.asarray(patterns, dtype=np.float32)
+        if array.ndim == 6:
+            array = array[None]
+        if predicted and len(members) == 1 and isinstance(predicted[0][0], str):
+            predicted = [predicted]
+        length = max((len(example.tokens) for example in examples), default=0)
+        wanted = (len(members), len(steps), len(examples), *array.shape[3:5], length, length)
+        if array.shape != wanted or 0 in wanted:
+            raise SpecError(
+                "view.patterns",
+                f"has shape {array.shape} for {len(members)} members, {len(steps)} steps, {len(examples)} examples"
+                f" of {length} tokens",
+                "give [member step example layer head query key]",
+            )
+        if not (array.min() >= -1e-4 and array.max() <= 1 + 1e-4):
+            raise SpecError("view.patterns", "has weights outside 0..1", "give the pattern after the softmax")
+        if predicted and any([len(row) for row in member] != [len(examples)] * len(steps) for member in predicted):
+            raise SpecError("view.predicted", "does not fit the steps and examples", "give [member][step][example]")
+        return cls(
+            title=title,
+            members=tuple(members),
+            steps=tuple(steps),
+            examples=tuple(
+                ViewExample(
+                    texts=tuple(token.text for token in example.tokens),
+                    roles=tuple(token.role for token in example.tokens),
+                    answer=example.answer,
+                    split=example.split,
+                    trace=example.trace,
+                )
+                for example in examples
+            ),
+            layers=array.shape[3],
+            heads=array.shape[4],
+            length=length,
+            weights=(array.clip(0, 1) * 1000).round().astype("<u2").tobytes(),
+            predicted=tuple(tuple(tuple(row) for row in member) for member in predicted),
+        )
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class Findings:
+    """All that one run of a study found, under one profile."""
+
+    study: str
+    title: str
+    summary: str
+    profile: str
+    provenance: Provenance
+    claims: tuple[ClaimResult, ...] = ()
+    figures: tuple[Annotated[Figure, Field(discriminator="kind")], ...] = ()
+    tables: tuple[Table, ...] = ()
+    views: tuple[AttentionView, ...] = ()
+
+    def to_json(self) -> str:
+        """The findings as JSON, the same text for equal findings."""
+        return _adapter().dump_json(self, indent=1).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, at: str = "findings") -> "Findings":
+        """The findings that `to_json` wrote.
+
+        Errors: `SpecError` that names the field below `at`.
+        """
+        try:
+            return _adapter().validate_json(text)
+        except ValidationError as error:
+            raise spec_error(error, at) from None
+
+
+@cache
+def _adapter() -> TypeAdapter[Findings]:
+    return TypeAdapter(Findings)
+
+
+def numbers(values: Any) -> Numbers:
+    """A row of numbers from anything that numpy takes, such as a tensor."""
+    return tuple(np.asarray(values, dtype=np.float64).tolist())
+
+
+def grid(values: Any) -> Grid:
+    """A grid `[row column]` of numbers from anything that numpy takes, such as a tensor."""
+    return tuple(map(tuple, np.asarray(values, dtype=np.float64).tolist()))
+
+
+def line(label: str, x: Any, values: Any) -> Line:
+    """The curve of values `[member x]`: their mean over members, with the band from the lowest to the highest."""
+    array = np.asarray(values, dtype=np.float64)
+    return Line(label, numbers(x), numbers(array.mean(0)), numbers(array.min(0)), numbers(array.max(0)))

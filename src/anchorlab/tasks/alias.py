@@ -1,0 +1,82 @@
+"""Walker's alias method: draws from any table of discrete distributions in constant time per draw, in bulk."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int, UInt64
+from numpy.random import Generator
+
+
+@dataclass(frozen=True)
+class AliasTable:
+    """One distribution over outcomes per state, ready for drawing.
+
+    One random 64-bit word makes one draw: its top bits choose a column, the rest is compared with the column's
+    threshold and decides between the column's own outcome and its alias. The number of columns is a power of two, so
+    every probability is exact to the rounding of float64.
+
+    Shapes
+        threshold: `[state * column]`, the words below which a column keeps its own outcome
+        alias: `[state * column]`, the other outcome
+    """
+
+    threshold: UInt64[np.ndarray, "cell"]
+    alias: Int[np.ndarray, "cell"]
+    column_bits: int
+    outcomes: int
+
+    @classmethod
+    def build(cls, weights: Float[np.ndarray, "state outcome"]) -> "AliasTable":
+        """A table of distributions in proportion to the rows of `weights` (none negative, no row all zero)."""
+        states, outcomes = weights.shape
+        bits = max(1, (outcomes - 1).bit_length())
+        columns = 1 << bits
+        share = np.zeros((states, columns))
+        share[:, :outcomes] = weights / weights.sum(axis=1, keepdims=True) * columns
+        alias = np.tile(np.arange(columns), (states, 1))
+        keep = np.ones((states, columns))
+        for row in range(states):
+            _pair_up(share[row], keep[row], alias[row])
+        # A float64 share times a power of two is exact; the top of the range is where a column always keeps its own.
+        scale = 2.0 ** (64 - bits)
+        threshold = np.where(keep >= 1.0, 0, (np.minimum(keep, 1.0 - 2.0**-53) * scale).astype(np.uint64))
+        threshold[keep >= 1.0] = np.uint64(1 << (64 - bits))
+        return cls(threshold.astype(np.uint64).ravel(), alias.astype(np.int64).ravel(), bits, outcomes)
+
+    def draw(self, generator: Generator, states: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
+        """One outcome for each state."""
+        words = generator.integers(0, 2**64, size=states.shape[0], dtype=np.uint64)
+        outcome = (words >> np.uint64(64 - self.column_bits)).view(np.int64)
+        cell = states << self.column_bits
+        cell += outcome
+        words &= np.uint64((1 << (64 - self.column_bits)) - 1)
+        swap = words >= self.threshold.take(cell, mode="clip")
+        np.copyto(outcome, self.alias.take(cell, mode="clip"), where=swap)
+        return outcome
+
+    def probabilities(self) -> Float[np.ndarray, "state outcome"]:
+        """The distributions that `draw` follows, counted from the table itself."""
+        columns = 1 << self.column_bits
+        keep = self.threshold.reshape(-1, columns).astype(np.float64) / 2.0**64
+        alias = self.alias.reshape(-1, columns)
+        total = np.zeros_like(keep)
+        for row in range(keep.shape[0]):
+            total[row] = keep[row] + np.bincount(alias[row], weights=1 / columns - keep[row], minlength=columns)
+        return total[:, : self.outcomes]
+
+
+def _pair_up(share: np.ndarray, keep: np.ndarray, alias: np.ndarray) -> None:
+    """Fills `keep` and `alias` of one distribution from `share` (mean 1): poor columns borrow from rich ones."""
+    remaining: list[float] = share.tolist()
+    poor = [column for column, value in enumerate(remaining) if value < 1.0]
+    rich = [column for column, value in enumerate(remaining) if value >= 1.0]
+    while poor and rich:
+        low, high = poor.pop(), rich[-1]
+        keep[low], alias[low] = remaining[low], high
+        remaining[high] -= 1.0 - remaining[low]
+        if remaining[high] < 1.0:
+            poor.append(rich.pop())
+    # What is left on either side is 1 up to rounding and keeps its own outcome - but never an outcome of weight zero.
+    for column in poor:
+        if share[column] == 0.0:
+            keep[column], alias[column] = 0.0, int(np.argmax(share))

@@ -1,0 +1,55 @@
+"""The vocabulary of an anchor function: which token ids are items and which are anchors."""
+
+from typing import Self
+
+import numpy as np
+from jaxtyping import Bool, Integer
+from pydantic import Field, model_validator
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import Spec
+
+LARGEST = 65_536
+
+
+class Vocabulary(Spec):
+    """Token ids `0 .. size-1` with two disjoint sets among them: items (keys and noise) and anchors.
+
+    `items` is the first and the last item. A size beyond the items leaves room for results of operations.
+    Source: anchor function paper, section 4 (anchor 3, items 20..100); a vocabulary of 201 is its code's.
+    """
+
+    size: int = Field(201, ge=2, le=LARGEST)
+    items: tuple[int, int] = (20, 100)
+    anchors: tuple[int, ...] = Field((3,), min_length=1, max_length=256)
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> Self:
+        first, last = self.items
+        if not 0 <= first <= last < self.size:
+            raise SpecError(
+                "items",
+                f"{first}..{last} is not a range within the {self.size} tokens",
+                f"give the first and the last item, 0..{self.size - 1}",
+            )
+        for index, anchor in enumerate(self.anchors):
+            if not 0 <= anchor < self.size:
+                raise SpecError("anchors", f"anchor {anchor} is not a token", f"choose from 0..{self.size - 1}")
+            if first <= anchor <= last:
+                raise SpecError("anchors", f"anchor {anchor} stands among the items {first}..{last}", "keep them apart")
+            if anchor in self.anchors[:index]:
+                raise SpecError("anchors", f"anchor {anchor} stands there twice", "name each anchor once")
+        return self
+
+    @property
+    def item_count(self) -> int:
+        """How many items there are."""
+        return self.items[1] - self.items[0] + 1
+
+    def is_item(self, tokens: Integer[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
+        """Where a token is an item."""
+        return (tokens >= self.items[0]) & (tokens <= self.items[1])
+
+    def is_anchor(self, tokens: Integer[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
+        """Where a token is an anchor."""
+        return np.isin(tokens, self.anchors)

@@ -1,0 +1,19 @@
+"""Argument types of several numbers, which a command line writes as `1,5,9`."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+
+def _split(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Numbers = Annotated[tuple[int, ...], BeforeValidator(_split)]
+"""Whole numbers: a sequence, or text with commas."""
+
+Pair = Annotated[tuple[int, int], BeforeValidator(_split)]
+"""Two whole numbers."""
+
+Reals = Annotated[tuple[float, ...], BeforeValidator(_split)]
+"""Real numbers."""

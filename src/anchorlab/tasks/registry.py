@@ -1,0 +1,132 @@
+"""Tasks by name: registration by decorator, building from arguments, rebuilding from a run's file."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import Field, create_model
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import Spec, unknown_name
+from anchorlab.tasks.task import Task
+
+Factory = TypeVar("Factory", bound=Callable[..., Task])
+TaskClass = TypeVar("TaskClass", bound=type[Task])
+
+_factories: dict[str, tuple[Callable[..., Task], type[Spec]]] = {}
+_families: dict[str, type[Task]] = {}
+
+
+def task_family(family: str) -> Callable[[TaskClass], TaskClass]:
+    """Registers a task class under its `family` tag, by which runs on disk find it; a duplicate tag raises."""
+
+    def register(task_class: TaskClass) -> TaskClass:
+        if task_class.model_fields["family"].default != family:
+            raise ValueError(f"{task_class.__name__}.family must have the default {family!r}")
+        if family in _families:
+            raise ValueError(f"task family {family!r} is already registered by {_families[family].__name__}")
+        _families[family] = task_class
+        return task_class
+
+    return register
+
+
+def register_task(name: str) -> Callable[[Factory], Factory]:
+    """Registers a factory (a function that returns a task, or a task class) under a name; a duplicate name raises.
+
+    The factory's parameters are the task's arguments and must have type hints; the first line of its docstring
+    describes the task in lists.
+    """
+
+    def register(factory: Factory) -> Factory:
+        if name in _factories:
+            raise ValueError(f"task {name!r} is already registered")
+        if not inspect.getdoc(factory):
+            raise ValueError(f"the factory of task {name!r} needs a docstring, which describes it in lists")
+        _factories[name] = (factory, _arguments_model(name, factory))
+        return factory
+
+    return register
+
+
+def _arguments_model(name: str, factory: Callable[..., Task]) -> type[Spec]:
+    if isinstance(factory, type) and issubclass(factory, Task):
+        own = {key: info for key, info in factory.model_fields.items() if key not in ("family", "name")}
+        definitions: dict[str, Any] = {key: (info.rebuild_annotation(), info) for key, info in own.items()}
+    else:
+        hints = get_type_hints(factory, include_extras=True)
+        parameters = inspect.signature(factory).parameters
+        definitions = {
+            key: (hints[key], Field() if parameter.default is parameter.empty else parameter.default)
+            for key, parameter in parameters.items()
+        }
+    model: type[Spec] = create_model(name, __base__=Spec, **definitions)
+    return model
+
+
+def task(name: str, **arguments: Any) -> Task:
+    """The task called `name`, or declared in the TOML file `name`, with the arguments given.
+
+    Text values, as a command line gives them, are read as what the argument's type asks for.
+    Errors: `SpecError` for an unknown name, an unknown argument, or a value out of range (`task.<argument>`).
+
+    >>> task("anchor/identity", length="12").shape.length
+    12
+    """
+    if name.endswith(".toml"):
+        from anchorlab.tasks.anchor.declare import load_task
+
+        if arguments:
+            raise SpecError(f"task.{next(iter(arguments))}", f"{name} is a file and takes no arguments", "edit the file")
+        return load_task(Path(name))
+    if name not in _factories:
+        raise unknown_name("task", name, _factories, "task")
+    factory, model = _factories[name]
+    values = model.parse(arguments, at="task")
+    try:
+        built = factory(**{key: getattr(values, key) for key in model.model_fields})
+    except SpecError as error:
+        raise SpecError(f"task.{error.field}", error.problem, error.remedy) from None
+    return built.model_copy(update={"name": name})
+
+
+def task_names() -> tuple[str, ...]:
+    """The names of the registered tasks, in alphabetical order."""
+    return tuple(sorted(_factories))
+
+
+def task_description(name: str) -> str:
+    """What a registered task is, in one line.
+
+    Errors: `SpecError` for an unknown name.
+    """
+    if name not in _factories:
+        raise unknown_name("task", name, _factories, "task")
+    return (inspect.getdoc(_factories[name][0]) or "").splitlines()[0]
+
+
+def task_arguments(name: str) -> Mapping[str, Any]:
+    """The arguments of a registered task with their defaults, in order.
+
+    Errors: `SpecError` for an unknown name.
+    """
+    if name not in _factories:
+        raise unknown_name("task", name, _factories, "task")
+    return {key: info.get_default(call_default_factory=True) for key, info in _factories[name][1].model_fields.items()}
+
+
+def parse_task(data: Mapping[str, Any], at: str = "task") -> Task:
+    """Rebuilds a task of any family from its `model_dump(mode="json")`; the result equals the task dumped.
+
+    Errors: `SpecError`, naming the field below `at`.
+    """
+    if not isinstance(data, Mapping):
+        raise SpecError(at, f"should hold a task's fields, got {data!r:.60}", "write them as a table")
+    family = data.get("family")
+    if not isinstance(family, str):
+        raise SpecError(f"{at}.family", "is missing" if family is None else f"should be text, got {family!r:.60}",
+                        f"known: {', '.join(sorted(_families))}")  # fmt: skip
+    if family not in _families:
+        raise unknown_name(f"{at}.family", family, _families, "task family")
+    return _families[family].parse(dict(data), at=at)

@@ -1,0 +1,105 @@
+"""Experiments: a task, a model, a recipe and members; everything that decides what comes out of a training."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anchorlab.errors import SpecError
+from anchorlab.models import ModelSpec, parse_model
+from anchorlab.models.edits import check_edits
+from anchorlab.runs import Cell
+from anchorlab.spec import unknown_name
+from anchorlab.tasks import Task, parse_task
+from anchorlab.training.recipe import PER_MEMBER, Members, Recipe
+
+FORMAT = 1
+"""Raised whenever the same specification would give other bytes."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is trained: one cell of a study. Equal experiments have the same address and the same results.
+
+    Errors: `SpecError` where the parts do not fit together.
+    """
+
+    task: Task
+    model: ModelSpec
+    recipe: Recipe
+    members: Members
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        recipe, members = self.recipe, self.members
+        known = self.task.splits
+        for field, split in [
+            *(("recipe.evaluation.splits", split) for split in recipe.evaluation.splits or ()),
+            *([("recipe.stop.split", recipe.stop.split)] if recipe.stop else []),
+        ]:
+            if split not in known:
+                raise unknown_name(field, split, known, "split")
+        sizes = members.data_size
+        if sizes is not None:
+            if recipe.data.kind == "stream":
+                raise SpecError("members.data_size", "a stream has no size", "leave it out")
+            if recipe.unit == "epochs" and len(set(sizes)) > 1:
+                raise SpecError("members.data_size", "members of different sizes have epochs of different lengths",
+                                "count in steps, or train one experiment per size")
+            if recipe.unit == "epochs" and sizes[0] != recipe.data.size:
+                raise SpecError("members.data_size", "differs from recipe.data.size", "set recipe.data.size instead")
+            for size in sizes:
+                if size % recipe.batch:
+                    raise SpecError("members.data_size", f"{size} is not a multiple of the batch, {recipe.batch}",
+                                    "use whole batches")
+        template = self.model.build(self.task.shape)
+        for name, edits in recipe.evaluation.edits.items():
+            check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps from start to end."""
+        return self.recipe.duration * self.steps_per_unit
+
+    @property
+    def steps_per_unit(self) -> int:
+        """Optimiser steps in one unit of the recipe's time."""
+        data = self.recipe.data
+        return 1 if data.kind == "stream" else self.recipe.steps_per_unit(data.size)
+
+    @property
+    def cell(self) -> Cell:
+        """The address under which the run is kept."""
+        return Cell(self.to_json(), label=self.label or self.task.name or self.task.family)
+
+    def to_json(self) -> dict[str, Any]:
+        """The experiment as plain data."""
+        return {
+            "format": FORMAT,
+            "task": self.task.model_dump(mode="json"),
+            "model": self.model.model_dump(mode="json"),
+            "recipe": self.recipe.model_dump(mode="json"),
+            "members": self.members.model_dump(mode="json"),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], label: str = "") -> "Experiment":
+        """The experiment that `to_json` described.
+
+        Errors: `SpecError` that names the field, also for a format of another version.
+        """
+        if data.get("format") != FORMAT:
+            raise SpecError("format", f"is {data.get('format')!r}, this version reads {FORMAT}", "train it again")
+        return cls(
+            parse_task(data["task"]),
+            parse_model(data["model"]),
+            Recipe.parse(data["recipe"], "recipe"),
+            Members.parse(data["members"], "members"),
+            label,
+        )
+
+    def take(self, members: range) -> "Experiment":
+        """The same experiment with some of its members."""
+        return replace(self, members=self.members.take(members))
+
+
+__all__ = ["FORMAT", "PER_MEMBER", "Experiment"]

@@ -1,0 +1,201 @@
+"""Several processes on one store, and processes that are killed."""
+
+import contextlib
+import math
+import multiprocessing
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_trainer import contents, train
+
+from anchorlab.errors import StoreError
+from anchorlab.runs import Cell, Store
+from anchorlab.runs.lock import Lock
+
+# Children of a server that has imported torch once start in milliseconds; polars must not be forked after its first use.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["torch", "tiny_trainer"])
+
+
+@contextlib.contextmanager
+def started(target, *arguments):
+    """Processes that run `target`, one for each tuple of arguments; killed at the end if still running."""
+    children = [processes.Process(target=target, args=each, daemon=True) for each in arguments]
+    for child in children:
+        child.start()
+    try:
+        yield children
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def join(children):
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0] * len(children)
+
+
+def tensors_of(step):
+    return {"weight": torch.full((100, 100), float(step)), "step": torch.tensor(step)}
+
+
+def write_for_ever(root, cell, begun):
+    """Writes checkpoints and states in which every number tells the step."""
+    with Store(root).open(cell) as run:
+        run.plan([[0]])
+        with run.chunk(0) as chunk:
+            state = chunk.latest_state()
+            step = 0 if state is None else state.step
+            begun.set()
+            while True:
+                step += 1
+                if step % 3 == 0:
+                    chunk.write_checkpoint(step, tensors_of(step))
+                chunk.write_state(step, tensors_of(step), [step] * 1000)
+
+
+def test_after_a_kill_at_any_moment_the_last_state_is_whole(store, cell):
+    chance, reached, kills_in_a_write = random.Random(0), 0, 0
+    for _ in range(40):
+        begun = processes.Event()
+        with started(write_for_ever, (store.root, cell, begun)) as (child,):
+            if chance.random() < 0.8:
+                begun.wait(60)
+            time.sleep(chance.random() * 0.03)
+            child.kill()
+            child.join()
+            assert child.exitcode == -signal.SIGKILL
+        assert (
+            store.find(cell.address).problems() == [] if store.runs() and store.runs()[0].spec_path.exists() else True
+        )
+        kills_in_a_write += any(store.root.rglob(".*.tmp"))
+        with store.open(cell) as run:
+            run.plan([[0]])
+            with run.chunk(0) as chunk:
+                state = chunk.latest_state()
+                assert not any(store.root.rglob(".*.tmp"))
+                if state is None:
+                    continue
+                assert state.step >= reached
+                reached = state.step
+                for step, tensors in [
+                    (reached, state.tensors),
+                    *((s, chunk.read_checkpoint(s)) for s in chunk.checkpoints()),
+                ]:
+                    assert tensors.keys() == tensors_of(step).keys()
+                    assert all(torch.equal(tensors[name], value) for name, value in tensors_of(step).items())
+                assert state.metadata == [reached] * 1000
+                assert chunk.checkpoints() == list(range(3, reached + 1, 3))
+    assert reached > 20
+    assert kills_in_a_write > 0
+
+
+def train_slowly(root, cell, steps):
+    train(Store(root), cell, wait=math.inf, steps=steps)
+
+
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path, cell):
+    whole = Store(tmp_path / "whole")
+    began = time.monotonic()
+    with started(train_slowly, (whole.root, cell, 40)) as children:
+        join(children)
+    duration = time.monotonic() - began
+    expected = contents(whole.root)
+    for seed in range(6):
+        store, chance, kills = Store(tmp_path / str(seed)), random.Random(seed), 0
+        while cell not in store and kills < 30:
+            with started(train_slowly, (store.root, cell, 40)) as (child,):
+                child.join(chance.random() * duration)
+            kills += 1
+        with started(train_slowly, (store.root, cell, 40)) as children:
+            join(children)
+        assert contents(store.root) == expected
+
+
+def train_all(root, cells):
+    store = Store(root)
+    for cell in cells:
+        train(store, cell, wait=math.inf)
+
+
+def test_processes_that_race_for_the_same_cells_leave_each_as_one_would(tmp_path):
+    cells = [Cell({"members": [1, 2, index]}) for index in range(8)]
+    train_all(tmp_path / "alone", cells)
+    orders = [random.Random(seed).sample(cells, len(cells)) for seed in range(2)]
+    with started(train_all, *((tmp_path / "store", order) for order in [cells, cells, *orders])) as children:
+        join(children)
+    assert contents(tmp_path / "store") == contents(tmp_path / "alone")
+
+
+def train_and_remove(root, cells, seed):
+    store, chance = Store(root), random.Random(seed)
+    for cell in cells:
+        train(store, cell, wait=math.inf)
+        with contextlib.suppress(StoreError):  # Another process may be writing it, or have removed it already.
+            if chance.random() < 0.5:
+                store.remove(cell.address)
+
+
+def test_processes_that_train_and_remove_the_same_cells_never_meet(tmp_path):
+    cells = [Cell({"members": [1, 2, index]}) for index in range(4)]
+    train_all(tmp_path / "alone", cells)
+    with started(train_and_remove, *((tmp_path / "store", cells * 4, seed) for seed in range(3))) as children:
+        join(children)
+    train_all(tmp_path / "store", cells)
+    assert contents(tmp_path / "store") == contents(tmp_path / "alone")
+
+
+def hold(root, cell, held):
+    with Store(root).open(cell):
+        held.set()
+        time.sleep(60)
+
+
+def test_a_run_in_use_names_its_process_until_that_ends(store, cell):
+    held = processes.Event()
+    with started(hold, (store.root, cell, held)) as (child,):
+        assert held.wait(60)
+        for wait in (0.0, 0.1):
+            with pytest.raises(StoreError, match=f"in use by process {child.pid} on "), store.open(cell, wait):
+                pass
+        child.kill()
+        child.join()
+    with store.open(cell, wait=5) as run, pytest.raises(StoreError, match="in use by process"), store.open(cell):
+        assert not run.finished
+
+
+def train_one_chunk(chunk, weight):
+    with chunk:
+        chunk.write_state(1, {"weight": torch.full((3,), weight)})
+        chunk.finish([weight])
+
+
+def test_chunks_are_trained_by_other_processes(store, cell):
+    with store.open(cell) as run:
+        run.plan([[0], [1]])
+        with started(train_one_chunk, (run.chunk(0), 1.5), (run.chunk(1), 2.5)) as children:
+            join(children)
+        assert [run.chunk(index).result() for index in range(2)] == [[1.5], [2.5]]
+
+
+def count(directory, times):
+    lock = Lock(Path(directory) / "locked" / "lock")
+    for _ in range(times):
+        lock.acquire(wait=math.inf)
+        counter = Path(directory) / "counter"
+        counter.write_text(str(int(counter.read_text()) + 1))
+        lock.release()
+
+
+def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
+    """Every holder removes the lock's file, the moment in which two could believe that they have it."""
+    (tmp_path / "counter").write_text("0")
+    with started(count, *[(tmp_path, 300)] * 4) as children:
+        join(children)
+    assert (tmp_path / "counter").read_text() == "1200"

@@ -1,0 +1,67 @@
+"""A tiny deterministic trainer that keeps everything a real one keeps."""
+
+import torch
+
+from anchorlab.runs import metrics_frame
+
+STEPS, EVERY = 6, 2
+
+
+def train_chunk(chunk, members, steps=STEPS):
+    """Adds 1/step to each member's weight; resumes where the last state was."""
+    if chunk.finished:
+        return
+    state = chunk.latest_state()
+    first, weight, rows = 0, torch.tensor(members, dtype=torch.float64), []
+    if state is not None:
+        first, weight, rows = state.step, state.tensors["weight"], state.metadata
+    for step in range(first + 1, steps + 1):
+        weight += 1 / step
+        rows += [
+            [m, s, step, "test", "", "", "loss", float(w)] for m, (s, w) in enumerate(zip(members, weight, strict=True))
+        ]
+        if step % EVERY == 0:
+            chunk.write_checkpoint(step, {"weight": weight})
+            chunk.write_state(step, {"weight": weight, "moment": weight * 2}, rows)
+    chunk.finish(rows)
+
+
+def train(store, cell, wait=0.0, steps=STEPS):
+    """Trains all members in two chunks."""
+    with store.open(cell, wait) as run:
+        if run.finished:
+            return run
+        plan = run.plan([cell.spec["members"][:2], cell.spec["members"][2:]])
+        chunks = [run.chunk(index) for index in range(len(plan))]
+        for chunk, members in zip(chunks, plan, strict=True):
+            with chunk:
+                train_chunk(chunk, members, steps)
+        merge(run, chunks)
+        return run
+
+
+def merge(run, chunks):
+    for step in chunks[0].checkpoints():
+        run.write_checkpoint(step, {"weight": torch.cat([chunk.read_checkpoint(step)["weight"] for chunk in chunks])})
+    run.finish(metrics_frame(_shifted(chunks)))
+
+
+def _shifted(chunks):
+    offset = 0
+    for chunk in chunks:
+        rows = chunk.result()
+        yield from ([row[0] + offset, *row[1:]] for row in rows)
+        offset += 1 + max(row[0] for row in rows)
+
+
+def contents(path):
+    """Every file below a directory, by its relative name."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+FINISHED = {
+    "spec.json",
+    "manifest.json",
+    "metrics.parquet",
+    *(f"checkpoints/step-{step:08d}.safetensors" for step in range(EVERY, STEPS + 1, EVERY)),
+}
