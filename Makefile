@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIN := -c requirements/constraints.txt
 
-.PHONY: demo test lint types imports docs check bench browser clean
+.PHONY: demo test lint types imports docs gallery check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -33,6 +33,13 @@ imports: .venv/installed-dev
 
 docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+
+# the published results: runs the three studies and writes what the docs and the README show of them
+gallery: .venv/installed
+	$(BIN)/anchorlab study anchor/identity --profile quick
+	$(BIN)/anchorlab study truncation/feedforward-noise --profile quick
+	$(BIN)/anchorlab study retrieval/depth --profile quick
+	$(BIN)/python docs/gallery/build.py
 
 check: lint types imports docs
 

@@ -1,38 +1,41 @@
 """The base of every specification: frozen, comparable, without unknown fields, with one-line errors."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anchorlab.errors import SpecError
 
+SomeSpec = TypeVar("SomeSpec", bound="Spec")  # not typing.Self, which the run-time check of the tests cannot read
+
 
 class Spec(BaseModel):
     """A frozen value that describes something and can be written as JSON or TOML; unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     def __init__(self, **data: Any) -> None:
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise spec_error(error, fields=type(self).model_fields) from None
+            raise spec_error(error, fields=type(self).model_fields, data=data) from None
 
     @classmethod
-    def parse(cls, data: Any, at: str = "") -> Self:
+    def parse(cls: type[SomeSpec], data: Any, at: str = "") -> SomeSpec:
         """Builds the value from plain data; a mistake raises `SpecError` that names the field below `at`."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise spec_error(error, at, fields=cls.model_fields) from None
+            raise spec_error(error, at, fields=cls.model_fields, data=data) from None
         except TypeError as error:
             if "keywords must be strings" not in str(error):
                 raise
             raise SpecError(at or "spec", "has a field name that is not text") from None
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self: SomeSpec, **changes: Any) -> SomeSpec:
         """A copy with some fields changed, checked as a new value is.
 
         Errors: `SpecError` for an unknown field or a value out of range.
@@ -40,20 +43,48 @@ class Spec(BaseModel):
         return type(self).parse({**dict(self), **changes})
 
 
-def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = ()) -> SpecError:
-    """The first complaint of a pydantic error as a one-line `SpecError`, with the nearest name for a mistyped one."""
+def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (), data: Any = None) -> SpecError:
+    """The first complaint of a pydantic error as a one-line `SpecError`, with the nearest name for a mistyped one.
+
+    `data` is what was read, when it is at hand: the path of the field then has only names that stand in it.
+    """
     first = error.errors(include_url=False)[0]
-    inner = first.get("ctx", {}).get("error")
-    location = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    kind, context = first["type"], first.get("ctx", {})
+    inner = context.get("error")
+    location = _written(first["loc"], data, missing=kind == "missing")
     if isinstance(inner, SpecError):
         return SpecError(".".join([part for part in (at, *location, inner.field) if part]), inner.problem, inner.remedy)
     field = ".".join([part for part in (at, *location) if part]) or "spec"
-    if first["type"] == "extra_forbidden":
+    if kind == "extra_forbidden":
         return unknown_name(field, location[-1], fields, "field")
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        tag_field = f"{field}.{context['discriminator'].strip(chr(39))}"
+        if "tag" not in context:
+            return SpecError(tag_field, "is missing", "say which it is")
+        return unknown_name(tag_field, context["tag"], re.findall("'([^']*)'", context["expected_tags"]), "kind")
     shown = repr(first.get("input"))
-    given = "" if len(shown) > 60 or first["type"] == "missing" else f", got {shown}"
-    message = first["msg"].removeprefix("Value error, ")
+    given = "" if len(shown) > 60 or kind == "missing" else f", got {shown}"
+    message = first["msg"].removeprefix("Value error, ").partition(", unable to")[0]
     return SpecError(field, message[0].lower() + message[1:] + given)
+
+
+def _written(location: Sequence[int | str], data: Any, missing: bool) -> list[str]:
+    """The path of a complaint without the steps that pydantic adds: the branch of a union, a key, a validator."""
+    parts = []
+    for index, part in enumerate(location):
+        if str(part).startswith("function-") or part == "[key]":
+            continue
+        if data is None:
+            parts.append(str(part))
+        elif isinstance(data, Mapping) and part in data:
+            parts.append(str(part))
+            data = data[part]
+        elif isinstance(data, list | tuple) and isinstance(part, int):
+            parts.append(str(part))
+            data = data[part] if part < len(data) else ()
+        elif missing and index == len(location) - 1:
+            parts.append(str(part))
+    return parts
 
 
 def unknown_name(field: str, name: str, known: Iterable[str] | Mapping[str, Any], what: str) -> SpecError:

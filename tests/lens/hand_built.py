@@ -98,7 +98,7 @@ def identity_solver(k: int = 1) -> nn.Module:
 
 
 def induction_circuit() -> nn.Module:
-    """Layer 0, head 0 brings the previous token; layer 1, head 0 attends to where the brought token is the current one."""
+    """Layer 0, head 0 brings the previous token; layer 1, head 0 attends where the brought token is the current one."""
     module = blank(layers=2)
     shifting(module, 0, 0, 1)
     carrying(module, 0, 0, TOKEN, BROUGHT)

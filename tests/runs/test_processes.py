@@ -16,7 +16,7 @@ from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.lock import Lock
 
-# Children of a server that has imported torch once start in milliseconds; polars must not be forked after its first use.
+# Children of a server that has imported torch once start in milliseconds; polars, once used, must not be forked.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["torch", "tiny_trainer"])
 
@@ -61,8 +61,8 @@ def write_for_ever(root, cell, begun):
 
 
 def test_after_a_kill_at_any_moment_the_last_state_is_whole(store, cell):
-    chance, reached, kills_in_a_write = random.Random(0), 0, 0
-    for _ in range(40):
+    chance, kills, kills_in_a_write, reached = random.Random(0), 0, 0, 0
+    while kills < 15 or kills_in_a_write == 0 or reached < 6:  # A busy machine needs more of them to come so far.
         begun = processes.Event()
         with started(write_for_ever, (store.root, cell, begun)) as (child,):
             if chance.random() < 0.8:
@@ -71,9 +71,8 @@ def test_after_a_kill_at_any_moment_the_last_state_is_whole(store, cell):
             child.kill()
             child.join()
             assert child.exitcode == -signal.SIGKILL
-        assert (
-            store.find(cell.address).problems() == [] if store.runs() and store.runs()[0].spec_path.exists() else True
-        )
+        assert all(run.problems() == [] for run in store.runs() if run.spec_path.exists())
+        kills += 1
         kills_in_a_write += any(store.root.rglob(".*.tmp"))
         with store.open(cell) as run:
             run.plan([[0]])
@@ -84,37 +83,40 @@ def test_after_a_kill_at_any_moment_the_last_state_is_whole(store, cell):
                     continue
                 assert state.step >= reached
                 reached = state.step
-                for step, tensors in [
-                    (reached, state.tensors),
-                    *((s, chunk.read_checkpoint(s)) for s in chunk.checkpoints()),
-                ]:
+                checkpoints = {step: chunk.read_checkpoint(step) for step in chunk.checkpoints()}
+                for step, tensors in [(reached, state.tensors), *checkpoints.items()]:
                     assert tensors.keys() == tensors_of(step).keys()
                     assert all(torch.equal(tensors[name], value) for name, value in tensors_of(step).items())
                 assert state.metadata == [reached] * 1000
-                assert chunk.checkpoints() == list(range(3, reached + 1, 3))
-    assert reached > 20
-    assert kills_in_a_write > 0
+                assert list(checkpoints) == list(range(3, reached + 1, 3))
 
 
-def train_slowly(root, cell, steps):
-    train(Store(root), cell, wait=math.inf, steps=steps)
+def train_to_the_end(root, cell, begun):
+    begun.set()
+    train(Store(root), cell, steps=24)
 
 
 def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path, cell):
-    whole = Store(tmp_path / "whole")
-    began = time.monotonic()
-    with started(train_slowly, (whole.root, cell, 40)) as children:
-        join(children)
-    duration = time.monotonic() - began
-    expected = contents(whole.root)
-    for seed in range(6):
-        store, chance, kills = Store(tmp_path / str(seed)), random.Random(seed), 0
-        while cell not in store and kills < 30:
-            with started(train_slowly, (store.root, cell, 40)) as (child,):
-                child.join(chance.random() * duration)
-            kills += 1
-        with started(train_slowly, (store.root, cell, 40)) as children:
-            join(children)
+    whole, begun = Store(tmp_path / "whole"), processes.Event()
+    with started(train_to_the_end, (whole.root, cell, begun)) as (child,):
+        begun.wait(60)
+        began = time.monotonic()
+        join([child])
+        duration = time.monotonic() - began
+    expected, kills, seed = contents(whole.root), 0, 0
+    while kills < 8:
+        seed += 1
+        store, chance = Store(tmp_path / str(seed)), random.Random(seed)
+        while cell not in store:
+            begun = processes.Event()
+            with started(train_to_the_end, (store.root, cell, begun)) as (child,):
+                begun.wait(60)
+                child.join(chance.random() * duration * 0.7)
+                child.kill()
+                child.join()
+                kills += child.exitcode == -signal.SIGKILL
+        # What a kill after the manifest left is cleared when the run is opened again.
+        assert train(store, cell).problems() == []
         assert contents(store.root) == expected
 
 
@@ -126,11 +128,17 @@ def train_all(root, cells):
 
 def test_processes_that_race_for_the_same_cells_leave_each_as_one_would(tmp_path):
     cells = [Cell({"members": [1, 2, index]}) for index in range(8)]
-    train_all(tmp_path / "alone", cells)
+    alone = trained_alone(tmp_path / "alone", cells)
     orders = [random.Random(seed).sample(cells, len(cells)) for seed in range(2)]
     with started(train_all, *((tmp_path / "store", order) for order in [cells, cells, *orders])) as children:
         join(children)
-    assert contents(tmp_path / "store") == contents(tmp_path / "alone")
+    assert contents(tmp_path / "store") == alone
+
+
+def trained_alone(root, cells):
+    with started(train_all, (root, cells)) as children:
+        join(children)
+    return contents(root)
 
 
 def train_and_remove(root, cells, seed):
@@ -144,11 +152,10 @@ def train_and_remove(root, cells, seed):
 
 def test_processes_that_train_and_remove_the_same_cells_never_meet(tmp_path):
     cells = [Cell({"members": [1, 2, index]}) for index in range(4)]
-    train_all(tmp_path / "alone", cells)
-    with started(train_and_remove, *((tmp_path / "store", cells * 4, seed) for seed in range(3))) as children:
+    alone = trained_alone(tmp_path / "alone", cells)
+    with started(train_and_remove, *((tmp_path / "store", cells * 2, seed) for seed in range(3))) as children:
         join(children)
-    train_all(tmp_path / "store", cells)
-    assert contents(tmp_path / "store") == contents(tmp_path / "alone")
+    assert trained_alone(tmp_path / "store", cells) == alone
 
 
 def hold(root, cell, held):
@@ -166,7 +173,7 @@ def test_a_run_in_use_names_its_process_until_that_ends(store, cell):
                 pass
         child.kill()
         child.join()
-    with store.open(cell, wait=5) as run, pytest.raises(StoreError, match="in use by process"), store.open(cell):
+    with store.open(cell, wait=5.0) as run, pytest.raises(StoreError, match="in use by process"), store.open(cell):
         assert not run.finished
 
 
@@ -196,6 +203,6 @@ def count(directory, times):
 def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
     """Every holder removes the lock's file, the moment in which two could believe that they have it."""
     (tmp_path / "counter").write_text("0")
-    with started(count, *[(tmp_path, 300)] * 4) as children:
+    with started(count, *[(tmp_path, 100)] * 4) as children:
         join(children)
-    assert (tmp_path / "counter").read_text() == "1200"
+    assert (tmp_path / "counter").read_text() == "400"

@@ -60,6 +60,16 @@ def test_opening_a_finished_run_changes_nothing_and_writing_it_is_refused(store,
     assert contents(first.path) == before
 
 
+def test_a_finished_run_removed_while_open_stays_finished_and_its_readers_notice(store, cell):
+    train(store, cell)
+    with store.open(cell) as run:
+        store.remove(cell.address)
+        assert run.finished
+        with pytest.raises(StoreError, match=r"manifest.json: missing"):
+            run.metrics()
+    assert not run.finished
+
+
 def test_nothing_is_written_before_a_run_is_opened(store, cell):
     run = store.open(cell)
     assert not run.finished and cell not in store
@@ -141,6 +151,17 @@ def test_a_chunk_that_is_not_open_cannot_be_written(store, cell):
                 write(1, {})
         with pytest.raises(StoreError, match="chunk-0000: not finished"):
             chunk.result()
+
+
+def test_a_finished_chunk_keeps_its_checkpoints_and_has_no_state(store, cell):
+    with store.open(cell) as run, run.chunk(0) as chunk:
+        chunk.write_checkpoint(1, {"w": torch.ones(1)})
+        chunk.write_state(1, {"w": torch.ones(1)})
+        chunk.finish({"rows": []})
+        with pytest.raises(StoreError, match="finished"):
+            chunk.latest_state()
+        assert chunk.finished and chunk.result() == {"rows": []} and chunk.checkpoints() == [1]
+        assert not list(chunk.path.glob("step-*"))
 
 
 def test_an_interrupted_merge_is_done_again_as_a_whole(store, cell):

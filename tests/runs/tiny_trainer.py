@@ -3,8 +3,12 @@
 import torch
 
 from anchorlab.runs import metrics_frame
+from anchorlab.runs.environment import environment
 
 STEPS, EVERY = 6, 2
+
+# Asked once, before any process is forked: somebody may commit while the tests run.
+environment()
 
 
 def train_chunk(chunk, members, steps=STEPS):

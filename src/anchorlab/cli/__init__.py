@@ -1,3 +1,5 @@
 """The command line."""
 
 from anchorlab.cli.main import main
+
+__all__ = ["main"]

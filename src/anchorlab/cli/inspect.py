@@ -1,14 +1,27 @@
 """`anchorlab inspect`."""
 
 from pathlib import Path
+from typing import Annotated
 
-from anchorlab.cli.output import console, print_json, print_table
-from anchorlab.lens import detect, look
-from anchorlab.runs import Store
-from anchorlab.training import TrainedRun
+from cyclopts import Parameter
+from rich.text import Text
+
+from anchorlab.cli.output import Json, print_json, print_table, print_text
+from anchorlab.cli.summary import members_text
+from anchorlab.errors import SpecError
+
+_MOST = 100_000
 
 
-def inspect(run: str, /, *, store: Path | None = None, n: int = 200, step: int | None = None, json: bool = False) -> None:
+def inspect(
+    run: str,
+    /,
+    *,
+    store: Path | None = None,
+    n: Annotated[int, Parameter(name=("--n", "-n"))] = 200,
+    step: int | None = None,
+    json: Json = False,
+) -> None:
     """Look inside a finished run: what each attention head does, as numbers between 0 and 1.
 
     Parameters
@@ -24,7 +37,14 @@ def inspect(run: str, /, *, store: Path | None = None, n: int = 200, step: int |
     json
         As JSON, for scripts.
     """
+    if not 1 <= n <= _MOST:
+        raise SpecError("n", f"cannot look at {n} sequences", f"ask for 1 to {_MOST}")
+
     import polars as pl
+
+    from anchorlab.lens import detect, look
+    from anchorlab.runs import Store
+    from anchorlab.training import TrainedRun
 
     trained = TrainedRun(Store(store).find(run))
     task = trained.experiment.task
@@ -34,11 +54,21 @@ def inspect(run: str, /, *, store: Path | None = None, n: int = 200, step: int |
     if json:
         print_json(found.to_dicts())
         return
-    frame = found.group_by("layer", "head", "detector", maintain_order=True).agg(
-        pl.col("value").mean().alias("mean"),
-        pl.col("value").min().alias("lowest"),
-        pl.col("value").max().alias("highest"),
-        pl.col("offset").mode().first().alias("most frequent offset"),
+    means = found.group_by("layer", "head", "detector", maintain_order=True).agg(
+        pl.col("value").mean(), pl.col("offset").mode().sort().first()
     )
-    print_table(frame.columns, frame.rows(), title=f"{trained.run.label}, {len(trained.experiment.members)} members")
-    console.print(f"over {n} sequences of {task.splits[-1]!r}; every value is between 0 and 1")
+    detectors = means["detector"].unique(maintain_order=True).to_list()
+    heads: dict[str, dict[str, Text]] = {}
+    for layer, head, detector, value, offset in means.rows():
+        heads.setdefault(f"{layer}.{head}", {})[detector] = _shaded(value, offset)
+    rows = [(head, *(cells.get(detector, "") for detector in detectors)) for head, cells in heads.items()]
+    columns = ("layer\n.head", *(detector.replace("_", "\n") for detector in detectors))
+    count = members_text(len(trained.experiment.members))
+    print_table(columns, rows, title=f"{trained.run.label}: what each head does, mean over {count}")
+    print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: it does this and nothing else; @: the offset")
+
+
+def _shaded(value: float, offset: int | None) -> Text:
+    """A number that stands out the more a head does a thing."""
+    text = Text(f"{value:.2f}", "bold green" if value >= 0.8 else "green" if value >= 0.5 else "dim")
+    return text if offset is None else text.append(f" @{offset}", "dim")

@@ -1,34 +1,51 @@
 """How commands speak: tables for people, JSON for scripts, progress while something runs."""
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from cyclopts import Parameter
+from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from anchorlab.engine import Status
+from anchorlab.errors import SpecError
 
-console = Console()
+if TYPE_CHECKING:
+    from anchorlab.engine import Status
 
-_PLAIN_EVERY = 10.0  # seconds between two lines of progress when nobody watches a terminal
+Json = Annotated[bool, Parameter(negative="", show_default=False)]
+"""The option `--json` of every command that a script may read."""
+
+_FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds until a line of progress when nobody watches a terminal
 
 
 def print_json(data: Any) -> None:
-    """One JSON document on the standard output, and nothing else."""
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    """One JSON document on the standard output, and nothing else; numbers that are not finite become null."""
+    sys.stdout.write(json.dumps(_finite(data), indent=2, allow_nan=False) + "\n")
+
+
+def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
+    """Text for people, plain: what a task or a file is called is no markup. Paths are better not `wrapped`."""
+    Console().print(text, soft_wrap=not wrapped, markup=False, highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """A table for people."""
-    table = Table(*columns, title=title, box=None, header_style="bold", title_justify="left", pad_edge=False)
+    """A table for people, numbers to the right; without columns' names, none are shown."""
+    table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
+    for index, column in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(number(cell) for cell in row))
-    console.print(table)
+        table.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
+    if title is not None:
+        print_text(Text(title, "bold"))
+    print_text(table)
 
 
 def number(cell: Any) -> str:
@@ -38,46 +55,95 @@ def number(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
+def check_page(path: Path | None) -> None:
+    """Finds out before any work whether a page can be written there. Errors: `SpecError` if not."""
+    if path is None:
+        return
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise SpecError("report", f"{path} cannot be written", "name a file in a folder of yours")
+
+
 @contextmanager
-def progress(quiet: bool = False) -> Iterator[Callable[[Status], None]]:
-    """A bar with the newest numbers and the time left; plain lines on the standard error when it is no terminal."""
+def progress(quiet: bool = False) -> "Iterator[Callable[[Status], None]]":
+    """A bar with the newest accuracy and the time left; plain lines on the standard error when it is no terminal."""
     if quiet:
         yield lambda status: None
-    elif not sys.stderr.isatty():
-        yield _lines()
-    else:
-        with Progress(
-            TextColumn("{task.fields[label]}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[numbers]}"),
-            console=Console(stderr=True),
-        ) as bar:
-            line = bar.add_task("", label="starting", numbers="", total=None)
-
-            def show(status: Status) -> None:
-                bar.update(line, total=status.total, completed=status.done, label=status.label, numbers=_numbers(status))
-
+    elif sys.stderr.isatty():
+        with _bar() as show:
             yield show
+    else:
+        yield _lines()
 
 
-def _numbers(status: Status) -> str:
-    return "  ".join(f"{name} {value:.3g}" for name, value in status.metrics.items() if "loss" not in name)
+@contextmanager
+def _bar() -> "Iterator[Callable[[Status], None]]":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    one_line = Column(no_wrap=True, overflow="ellipsis", max_width=26)
+    bar = Progress(
+        TextColumn("{task.fields[label]}", markup=False, table_column=one_line),
+        BarColumn(bar_width=14),
+        TaskProgressColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[numbers]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+        console=Console(stderr=True),
+    )
+    line = bar.add_task("", label="", numbers="", total=None)
+
+    def show(status: "Status") -> None:
+        bar.start()  # not before there is something to do: what is in the store already needs no bar
+        bar.update(
+            line,
+            total=status.total if status.done else None,
+            completed=status.done,
+            label=status.label,
+            numbers=_newest(status.metrics),
+        )
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
-def _lines() -> Callable[[Status], None]:
-    began = time.monotonic()
-    last = began
+def _lines() -> "Callable[[Status], None]":
+    began, already = 0.0, 0
+    due = time.monotonic() + _FIRST_LINE
 
-    def show(status: Status) -> None:
-        nonlocal last
+    def show(status: "Status") -> None:
+        nonlocal began, already, due
         now = time.monotonic()
-        if now - last < _PLAIN_EVERY or not status.done:
-            return
-        last = now
-        left = (now - began) * (status.total - status.done) / status.done
-        share = status.done / status.total
-        print(f"{status.label}: {share:.0%}, {left:.0f} s left  {_numbers(status)}", file=sys.stderr, flush=True)
+        if not status.done:
+            print(status.label, file=sys.stderr, flush=True)
+        elif not began:
+            began, already = now, status.done  # what went before, such as starting processes, says nothing of the rest
+        elif now >= due and status.done > already:
+            due = now + _NEXT_LINE
+            left = (now - began) * (status.total - status.done) / (status.done - already)
+            told = f"{status.label}: {status.done / status.total:.0%}, {left:.0f} s left"
+            print(", ".join(filter(None, (told, _newest(status.metrics)))), file=sys.stderr, flush=True)
 
     return show
+
+
+def _newest(metrics: Mapping[str, float]) -> str:
+    """The accuracy on each split, or the loss where the task has no accuracy."""
+    for wanted in ("accuracy", "loss"):
+        found = [
+            f"{key.split()[0]} {value:.3g}"
+            for key, value in reversed(list(metrics.items()))
+            if key.endswith(f" {wanted}")
+        ]
+        if found:
+            return " ".join([wanted, *found])
+    return ""
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not -float("inf") < data < float("inf") else data

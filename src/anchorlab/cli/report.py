@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-from anchorlab.cli.output import console
+from anchorlab.cli.output import check_page, print_text
 from anchorlab.errors import StoreError
-from anchorlab.report import write_report
-from anchorlab.runs import Store
-from anchorlab.studies import kept_findings
 
 
 def report(*, store: Path | None = None, out: Path | None = None) -> None:
@@ -19,10 +16,15 @@ def report(*, store: Path | None = None, out: Path | None = None) -> None:
     out
         Where to write it; by default `report.html` in the store.
     """
+    from anchorlab.report import write_report
+    from anchorlab.runs import Store
+    from anchorlab.studies import kept_findings
+
     kept = Store(store)
     found = kept_findings(kept)
     if not found:
         raise StoreError(f"{kept.root}: no findings yet; `anchorlab study NAME` makes some")
+    check_page(out)
     page = out or kept.root / "report.html"
     write_report(found, page)
-    console.print(f"report: {page.absolute()}", soft_wrap=True)
+    print_text(f"report: {page.absolute()}", wrapped=False)

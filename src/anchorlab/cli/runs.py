@@ -1,14 +1,18 @@
 """`anchorlab runs`."""
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.output import console, print_json, print_table
+from anchorlab.cli.output import Json, print_json, print_table, print_text
 from anchorlab.errors import StoreError
-from anchorlab.runs import Run, Store
+
+if TYPE_CHECKING:
+    from anchorlab.runs import Run
 
 
-def list_(*, store: Path | None = None, json: bool = False) -> None:
+def list_(*, store: Path | None = None, json: Json = False) -> None:
     """List all runs of the store.
 
     Parameters
@@ -18,16 +22,18 @@ def list_(*, store: Path | None = None, json: bool = False) -> None:
     json
         As JSON, for scripts.
     """
+    from anchorlab.runs import Store
+
     found = [_summary(run) for run in Store(store).runs()]
     if json:
         print_json(found)
     elif not found:
-        console.print("no runs yet; `anchorlab train TASK` makes one")
+        print_text("no runs yet; `anchorlab train TASK` makes one")
     else:
         print_table(tuple(found[0]), [tuple(row.values()) for row in found])
 
 
-def show_(run: str, /, *, store: Path | None = None, json: bool = False) -> None:
+def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None:
     """Show what a run is, and its last metrics.
 
     Parameters
@@ -39,19 +45,24 @@ def show_(run: str, /, *, store: Path | None = None, json: bool = False) -> None
     json
         As JSON, for scripts.
     """
+    from anchorlab.cli.summary import last_metrics, print_metrics
+    from anchorlab.runs import Store
+
     found = Store(store).find(run)
-    last = []
-    if found.finished:
-        metrics = found.metrics()
-        ending = metrics.filter(metrics["step"] == metrics["step"].max())
-        last = ending.group_by("split", "group", "edit", "metric", maintain_order=True).mean().select(
-            "split", "group", "edit", "metric", "value").to_dicts()
+    last = last_metrics(found.metrics()) if found.finished else None
+    summary = _summary(found)
     if json:
-        print_json({**_summary(found), "spec": found.spec, "environments": found.environments, "last": last})
+        ending = [] if last is None else last.to_dicts()
+        print_json({**summary, "spec": found.spec, "environments": found.environments, "last": ending})
         return
-    console.print_json(data={**_summary(found), "spec": dict(found.spec), "environments": found.environments})
-    if last:
-        print_table(tuple(last[0]), [tuple(row.values()) for row in last], title="last metrics, mean over members")
+    print_table(("", ""), list(summary.items()))
+    for part in ("task", "model", "recipe", "members"):
+        print_table(("", ""), list(_flat(found.spec.get(part, {}), f"{part}.")), title=f"\n{part}")
+    for environment in found.environments:
+        print_table(("", ""), list(_flat(environment)), title="\nmade with")
+    if last is not None:
+        print_text("")
+        print_metrics(last, "last metrics over members")
 
 
 def check_(*, store: Path | None = None) -> None:
@@ -62,11 +73,13 @@ def check_(*, store: Path | None = None) -> None:
     store
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
     """
+    from anchorlab.runs import Store
+
     found = Store(store).runs()
     problems = [problem for run in found for problem in run.problems()]
     if problems:
         raise StoreError("; ".join(problems))
-    console.print(f"{len(found)} runs, all files as they were written")
+    print_text(f"{len(found)} run{'' if len(found) == 1 else 's'}, all files as they were written")
 
 
 def remove_(run: str, /, *, store: Path | None = None) -> None:
@@ -79,10 +92,12 @@ def remove_(run: str, /, *, store: Path | None = None) -> None:
     store
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
     """
-    console.print(f"removed {Store(store).remove(run)}")
+    from anchorlab.runs import Store
+
+    print_text(f"removed {Store(store).remove(run)}")
 
 
-def _summary(run: Run) -> dict[str, str | int]:
+def _summary(run: "Run") -> dict[str, str | int | float]:
     try:
         label, members = run.label, len(run.spec.get("members", {}).get("seeds", ()))
     except StoreError:
@@ -93,5 +108,16 @@ def _summary(run: Run) -> dict[str, str | int]:
         "members": members,
         "state": "finished" if run.finished else "unfinished",
         "when": f"{datetime.fromtimestamp(run.modified):%Y-%m-%d %H:%M}",
-        "MB": round(run.size / 1e6),
+        "MB": round(run.size / 1e6, 1),
     }
+
+
+def _flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
+    """Nested fields by their paths, as options write them."""
+    for name, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{at}{name}.")
+        elif isinstance(value, list):
+            yield f"{at}{name}", ", ".join(map(str, value))
+        else:
+            yield f"{at}{name}", "none" if value is None else str(value)

@@ -1,11 +1,21 @@
 """`anchorlab show`."""
 
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.console import Group
+from rich.padding import Padding
 from rich.text import Text
 
-from anchorlab.cli.options import Fields, read_task
-from anchorlab.cli.output import console, print_json
-from anchorlab.tasks.task import Example, example_data
+from anchorlab.cli.experiment import read_task
+from anchorlab.cli.fields import Fields, part
+from anchorlab.cli.output import Json, print_json, print_text
+from anchorlab.errors import SpecError
 
+if TYPE_CHECKING:
+    from anchorlab.tasks import Example
+
+_MOST = 10_000
 STYLES = {
     "anchor": "bold white on dark_orange3",
     "key": "bold white on blue3",
@@ -21,11 +31,11 @@ def show(
     task: str,
     /,
     *,
-    n: int = 3,
+    n: Annotated[int, Parameter(name=("--n", "-n"))] = 3,
     split: str | None = None,
     seed: int = 0,
-    options: Fields = None,
-    json: bool = False,
+    task_fields: Annotated[Fields, part("task")] = None,
+    json: Json = False,
 ) -> None:
     """Show examples of a task, with the oracle's trace in colour.
 
@@ -39,31 +49,33 @@ def show(
         Only this split.
     seed
         The seed they are drawn from.
-    options
-        Options of the task, such as `--task.length 12`.
+    task_fields
+        An argument of the task, such as `--task.length 12`.
     json
         As JSON, for scripts.
     """
-    chosen = read_task(task, options)
-    found = [
-        example
-        for name in ([split] if split else chosen.splits)
-        for example in chosen.render(chosen.sample(name, n, seed).inputs)
-    ]
+    from anchorlab.tasks import example_data
+
+    if n > _MOST:
+        raise SpecError("n", f"{n} examples are more than anyone reads", f"ask for {_MOST} or fewer")
+    chosen = read_task(task, task_fields)
+    found = {
+        name: chosen.render(chosen.sample(name, n, seed).inputs)
+        for name in ([split] if split is not None else chosen.splits)
+    }
     if json:
-        print_json([example_data(example) for example in found])
+        print_json([{**example_data(example), "split": name} for name, some in found.items() for example in some])
         return
-    for example in found:
-        console.print(_coloured(example))
+    for name, examples in found.items():
+        for example in examples:
+            print_text(_coloured(name, example))
 
 
-def _coloured(example: Example) -> Text:
-    text = Text(f"{example.split:>6}  ", style="dim")
+def _coloured(split: str, example: "Example") -> Group:
+    tokens = Text()
     for token in example.tokens:
-        text.append(token.text, style=STYLES.get(token.role, ""))
-        text.append(" ", style="")
-    text.append("→ ", style="dim")
-    text.append(example.answer, style="bold green")
-    for step in example.trace:
-        text.append(f"\n          {step}", style="italic cyan")
-    return text
+        tokens.append(token.text, style=STYLES.get(token.role, ""))
+        tokens.append(" ")
+    tokens.append("→ ", style="dim").append(example.answer, style="bold green")
+    trace = Text("\n".join(example.trace), style="italic cyan")
+    return Group(Text(split, style="bold"), Padding(tokens, (0, 0, 0, 2)), Padding(trace, (0, 0, 1, 4)))

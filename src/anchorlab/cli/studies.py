@@ -1,10 +1,9 @@
 """`anchorlab studies`."""
 
-from anchorlab.cli.output import print_json, print_table
-from anchorlab.studies.registry import STUDIES
+from anchorlab.cli.output import Json, print_json, print_table
 
 
-def studies(*, json: bool = False) -> None:
+def studies(*, json: Json = False) -> None:
     """List the studies there are.
 
     Parameters
@@ -12,6 +11,8 @@ def studies(*, json: bool = False) -> None:
     json
         As JSON, for scripts.
     """
+    from anchorlab.studies import STUDIES
+
     if json:
         print_json([{"name": name, "description": text} for name, text in STUDIES.items()])
     else:

@@ -4,11 +4,7 @@ import json as json_module
 from pathlib import Path
 
 from anchorlab.cli.claims import claim_data, print_claims
-from anchorlab.cli.output import console, print_json, progress
-from anchorlab.report import write_report
-from anchorlab.runs import Store
-from anchorlab.studies import findings_directory, run_study
-from anchorlab.studies import study as find_study
+from anchorlab.cli.output import Json, check_page, print_json, print_text, progress
 
 
 def study(
@@ -20,7 +16,7 @@ def study(
     report: Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Run a study: train what is missing, analyse, check the claims, write the report.
 
@@ -41,17 +37,29 @@ def study(
     json
         The claims as JSON, for scripts.
     """
+    from anchorlab.report import write_report
+    from anchorlab.runs import Store
+    from anchorlab.studies import findings_directory, run_study
+    from anchorlab.studies import study as find_study
+
     chosen = find_study(name)
+    check_page(report)
     kept = Store(store)
     with progress(quiet=json) as tell:
         findings = run_study(chosen, profile, kept, workers, device, tell)
     page = report or findings_directory(kept, name, profile) / "report.html"
     write_report(findings, page)
     if json:
-        print_json({"study": name, "profile": profile, "report": str(page.absolute()),
-                    "claims": [claim_data(result) for result in findings.claims],
-                    "provenance": json_module.loads(findings.to_json())["provenance"]})
+        print_json(
+            {
+                "study": name,
+                "profile": profile,
+                "report": str(page.absolute()),
+                "claims": [claim_data(result) for result in findings.claims],
+                "provenance": json_module.loads(findings.to_json())["provenance"],
+            }
+        )
         return
-    print_claims(findings.claims)
-    console.print(f"\n{findings.provenance.line}, {findings.provenance.seconds:g} s")
-    console.print(f"report: {page.absolute()}", soft_wrap=True)
+    print_claims([findings])
+    print_text(f"{findings.provenance.line} · {findings.provenance.seconds:g} s")
+    print_text(f"report: {page.absolute()}", wrapped=False)

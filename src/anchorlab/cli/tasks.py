@@ -1,11 +1,9 @@
 """`anchorlab tasks`."""
 
-from anchorlab.cli.output import print_json, print_table
-from anchorlab.tasks import task_names
-from anchorlab.tasks.registry import task_description
+from anchorlab.cli.output import Json, print_json, print_table
 
 
-def tasks(*, json: bool = False) -> None:
+def tasks(*, json: Json = False) -> None:
     """List the tasks there are.
 
     Parameters
@@ -13,6 +11,8 @@ def tasks(*, json: bool = False) -> None:
     json
         As JSON, for scripts.
     """
+    from anchorlab.tasks import task_description, task_names
+
     found = [(name, task_description(name)) for name in task_names()]
     if json:
         print_json([{"name": name, "description": text} for name, text in found])

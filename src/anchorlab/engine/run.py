@@ -17,7 +17,7 @@ import torch
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.runs import ChunkDirectory, RunDirectory, Store
 from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit, memory_per_member, merge
-from anchorlab.training.trainer import ExecutionName
+from anchorlab.training.trainer import ExecutionName, check_device
 
 _MEMORY_SHARE = 0.5  # of the machine's memory that one run's members may take together
 
@@ -70,6 +70,7 @@ def run(
         workers = 1 if device != "cpu" else cores()
     if workers < 1:
         raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
+    check_device(device)
     with ExitStack() as stack:
         todo: list[tuple[RunDirectory, list[list[int]]]] = []
         jobs: list[_Job] = []
@@ -89,7 +90,11 @@ def run(
                 if not chunk.finished:
                     jobs.append(_Job(experiment.take(range(members[0], members[-1] + 1)), chunk, device, execution))
         status = Status(sum(job.member_steps for job in jobs), cells=len(todo))
-        _run_jobs(jobs, min(workers, len(jobs)), _Reporter(status, report))
+        workers = min(workers, len(jobs))
+        if report is not None and workers > 1:
+            status.label = f"starting {workers} processes"
+            report(status)
+        _run_jobs(jobs, workers, _Reporter(status, report))
         for directory, plan in todo:
             merge(directory, plan)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.models import Sites, Tap
+from anchorlab.models.sites import Sites, Tap
 from anchorlab.spec import unknown_name
 
 OUTPUT = "output"

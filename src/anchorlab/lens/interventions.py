@@ -1,20 +1,27 @@
 """Interventions: changes of a value at a site, written as data."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    field_validator,
+    model_validator,
+)
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.spec import Spec, unknown_name
+from anchorlab.spec import Spec
 
 Rule = Literal["zero", "mean", "replace", "scale", "add", "project_out", "project_onto"]
 
-_WITHOUT_OPERAND = ("zero", "mean")
-_PROJECTIONS = ("project_out", "project_onto")
+WITHOUT_OPERAND = ("zero", "mean")
+PROJECTIONS = ("project_out", "project_onto")
 
 
 def _as_tensor(values: Any) -> Tensor:
@@ -51,6 +58,12 @@ class Operand(Spec):
         return self.axes, self.values.tolist()
 
 
+Indices = Annotated[
+    tuple[int, ...], Field(min_length=1), BeforeValidator(lambda at: (at,) if isinstance(at, int) else at)
+]
+"""Places along one axis; a single index may be given as a number."""
+
+
 class Intervention(Spec):
     """A change of the value at one site of a model.
 
@@ -77,18 +90,23 @@ class Intervention(Spec):
     """
 
     site: str
-    where: dict[str, int | Annotated[tuple[int, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    where: dict[str, Indices] = Field(default_factory=dict)
     rule: Rule
     operand: float | Operand | None = None
     may_do_nothing: bool = False
 
+    @field_validator("operand", mode="before")
+    @classmethod
+    def _as_operand(cls, given: Any) -> Any:
+        return Operand.parse(given) if isinstance(given, Mapping) else given
+
     @model_validator(mode="after")
     def _operand_fits(self) -> "Intervention":
-        if self.rule in _WITHOUT_OPERAND and self.operand is not None:
+        if self.rule in WITHOUT_OPERAND and self.operand is not None:
             raise SpecError("operand", f"rule {self.rule!r} takes none", "leave it out")
-        if self.rule not in _WITHOUT_OPERAND and self.operand is None:
+        if self.rule not in WITHOUT_OPERAND and self.operand is None:
             raise SpecError("operand", f"rule {self.rule!r} needs one", "give a number or values with their axes")
-        if self.rule in _PROJECTIONS:
+        if self.rule in PROJECTIONS:
             if not isinstance(self.operand, Operand) or not self.operand.axes:
                 raise SpecError("operand", f"rule {self.rule!r} needs a direction", "give values with their axes")
             if self.operand.axes[-1] in (*self.where, "member", "batch"):
@@ -100,123 +118,5 @@ class Intervention(Spec):
 
     def describe(self) -> str:
         """One line for people: rule, site and selection."""
-        chosen = [f"{axis}={list(at) if isinstance(at, tuple) else at}" for axis, at in self.where.items()]
+        chosen = [f"{axis}={at[0] if len(at) == 1 else list(at)}" for axis, at in self.where.items()]
         return " ".join([self.rule, self.site, *chosen])
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When a value passes a site: which member, and which rows of the whole batch; `members` and `batch` are all."""
-
-    member: int
-    members: int
-    rows: range
-    batch: int
-
-
-def intervene(
-    intervention: Intervention,
-    value: Tensor,
-    axes: tuple[str, ...],
-    moment: Moment,
-    mean: Tensor | None = None,
-    name: str = "intervention",
-) -> Tensor:
-    """The value after an intervention; `value` itself stays as it is.
-
-    `mean` is the site's mean over the whole batch, with a batch axis of size 1; only the rule `mean` reads it. `name`
-    stands for the intervention in errors.
-
-    Errors: `SpecError` for an axis that the site does not have, an index out of range, an operand that does not fit.
-    """
-    chosen = _chosen(intervention, dict(zip(axes, value.shape, strict=True)) | {"batch": moment.batch}, axes, name)
-    # the operand holds an entry for every selected row of the whole batch; here only some of these rows are present
-    rows = chosen.get("batch", list(range(moment.batch)))
-    slots = [slot for slot, row in enumerate(rows) if row in moment.rows]
-    if "batch" in chosen:
-        chosen["batch"] = [rows[slot] - moment.rows.start for slot in slots]
-    index = _index(chosen, value.shape, axes)
-    region = value[index]
-
-    operand = intervention.operand
-    if isinstance(operand, Operand):
-        sizes = dict(zip(axes, region.shape, strict=True)) | {"member": moment.members}
-        if "batch" in axes:
-            sizes["batch"] = len(rows)
-        _check_sizes(operand, sizes, f"{name}.operand")
-        operand = _aligned(operand, axes, moment.member, slots).to(region)
-    changed = value.clone()
-    if intervention.rule == "mean":
-        if mean is None:
-            raise SpecError(f"{name}.rule", f"site {intervention.site!r} has no batch to take a mean over")
-        changed[index] = mean[_index({**chosen, "batch": [0]} if chosen else {}, mean.shape, axes)].to(region)
-    elif intervention.rule in _PROJECTIONS and isinstance(intervention.operand, Operand):
-        changed[index] = _projected(region, operand, axes.index(intervention.operand.axes[-1]), intervention.rule)
-    else:
-        changed[index] = _RULES[intervention.rule](region, operand)
-    return changed
-
-
-_RULES: Mapping[str, Callable[[Tensor, Any], Any]] = {
-    "zero": lambda value, operand: 0.0,
-    "replace": lambda value, operand: operand,
-    "scale": lambda value, operand: value * operand,
-    "add": lambda value, operand: value + operand,
-}
-
-
-def _projected(value: Tensor, direction: Any, dim: int, rule: Rule) -> Tensor:
-    unit = direction / direction.norm(dim=dim, keepdim=True)
-    along = (value * unit).sum(dim=dim, keepdim=True) * unit
-    return along if rule == "project_onto" else value - along
-
-
-def _chosen(
-    intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], name: str
-) -> dict[str, list[int]]:
-    chosen = {}
-    for axis, at in intervention.where.items():
-        field = f"{name}.where.{axis}"
-        if axis not in axes:
-            raise unknown_name(field, axis, axes, f"axis of {intervention.site}:")
-        size = sizes[axis]
-        wanted = [at] if isinstance(at, int) else list(at)
-        for index in wanted:
-            if not -size <= index < size:
-                raise SpecError(field, f"index {index} is out of range", f"{intervention.site} has {size} there")
-        chosen[axis] = [index % size for index in wanted]
-        if len(set(chosen[axis])) != len(wanted):
-            raise SpecError(field, f"{wanted} holds an index twice", "name each once")
-    return chosen
-
-
-def _index(chosen: Mapping[str, Sequence[int]], shape: Sequence[int], axes: Sequence[str]) -> tuple[Any, ...]:
-    """An index of the region where every axis has a chosen place; the region keeps all axes."""
-    if not chosen:
-        return (...,)
-    index = []
-    for dim, (axis, size) in enumerate(zip(axes, shape, strict=True)):
-        places = torch.tensor(chosen[axis], dtype=torch.int64) if axis in chosen else torch.arange(size)
-        index.append(places.reshape(-1, *(1,) * (len(axes) - 1 - dim)))
-    return tuple(index)
-
-
-def _check_sizes(operand: Operand, sizes: Mapping[str, int], field: str) -> None:
-    for axis, size in zip(operand.axes, operand.values.shape, strict=True):
-        if axis not in sizes:
-            raise unknown_name(f"{field}.axes", axis, sizes, "axis")
-        if size != sizes[axis]:
-            raise SpecError(field, f"has {size} along {axis!r}, where {sizes[axis]} are selected", "make them agree")
-
-
-def _aligned(operand: Operand, axes: Sequence[str], member: int, slots: Sequence[int]) -> Tensor:
-    """The operand for one member and the rows present, with all axes of the site; those it lacks have size 1."""
-    values, names = operand.values, list(operand.axes)
-    if "member" in names:
-        values = values.select(names.index("member"), member)
-        names.remove("member")
-    if "batch" in names:
-        rows = torch.as_tensor(slots, device=values.device, dtype=torch.int64)
-        values = values.index_select(names.index("batch"), rows)
-    values = values.permute([names.index(axis) for axis in axes if axis in names])
-    return values[tuple(slice(None) if axis in names else None for axis in axes)]

@@ -9,14 +9,12 @@ from torch import Tensor, nn
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.access import OUTPUT, Access, evaluating
-from anchorlab.lens.interventions import Intervention, Moment, intervene
+from anchorlab.lens.intervene import Moment, intervene
+from anchorlab.lens.interventions import Intervention
 from anchorlab.lens.record import Record
-from anchorlab.models.edits import Edit
+from anchorlab.models.edits import Remove, Truncate, apply_edits
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import Ensemble
-
-Change = Intervention | Edit
-"""What a candidate may do: change a value at a site, or a weight."""
 
 
 def look(
@@ -25,8 +23,8 @@ def look(
     record: Sequence[str] = (),
     interventions: Sequence[Intervention] = (),
     *,
-    edits: Sequence[Edit] = (),
-    candidates: Mapping[str, Sequence[Change]] | None = None,
+    edits: Sequence[Truncate | Remove] = (),
+    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None = None,
     positions: Int[Tensor, "*batch scored"] | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     chunk: int = 512,
@@ -58,7 +56,7 @@ def look(
     ensemble = model if isinstance(model, Ensemble) else _single(model)
     members = ensemble.size if ensemble.weights else 1
     access = Access(ensemble.template, axes or {})
-    recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record[{at}]")} - {OUTPUT}
+    recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record.{at}")} - {OUTPUT}
     branches = _branches(ensemble, access, interventions, edits, candidates)
     shelf = _Shelf(members, None if candidates is None else len(branches), len(inputs))
 
@@ -107,21 +105,22 @@ def _branches(
     ensemble: Ensemble,
     access: Access,
     interventions: Sequence[Intervention],
-    edits: Sequence[Edit],
-    candidates: Mapping[str, Sequence[Change]] | None,
+    edits: Sequence[Truncate | Remove],
+    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None,
 ) -> list[_Branch]:
     if candidates is not None and not candidates:
         raise SpecError("candidates", "none is given", "name at least one, or leave candidates out")
     branches = []
     for name, changes in ({"": ()} if candidates is None else candidates).items():
-        named: dict[str, Change] = {f"interventions[{at}]": each for at, each in enumerate(interventions)}
-        named |= {f"edits[{at}]": each for at, each in enumerate(edits)}
-        named |= {f"candidates.{name}[{at}]": each for at, each in enumerate(changes)}
-        acting = {at: each for at, each in named.items() if isinstance(each, Intervention)}
-        for at, intervention in acting.items():
+        own_edits = [change for change in changes if not isinstance(change, Intervention)]
+        all_edits = [*edits, *own_edits]
+        edited = ensemble.with_weights(apply_edits(ensemble.weights, all_edits)) if all_edits else ensemble
+        named = {f"interventions.{at}": each for at, each in enumerate(interventions)}
+        named |= {f"candidates.{name}.{at}": each for at, each in enumerate(changes) if isinstance(each, Intervention)}
+        for at, intervention in named.items():
             if access.resolve(intervention.site, f"{at}.site") != [intervention.site]:
                 raise SiteError(f"{at}.site: {intervention.site!r} is a pattern; name one site for each intervention")
-        branches.append(_Branch(_edited(ensemble, [each for each in named.values() if isinstance(each, Edit)]), acting))
+        branches.append(_Branch(edited, named))
     return branches
 
 
@@ -231,7 +230,3 @@ def _fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
 
 def _chunks(batch: int, chunk: int) -> Iterator[range]:
     return (range(start, min(start + chunk, batch)) for start in range(0, batch, chunk))
-
-
-def _edited(ensemble: Ensemble, edits: Sequence[Edit]) -> Ensemble:
-    return ensemble

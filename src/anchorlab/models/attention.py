@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -54,16 +54,16 @@ class Attention(nn.Module):
         self,
         x: Float[Tensor, "batch position width"],
         positions: Int[Tensor, "*batch scored"] | None,
-        forbidden: Bool[Tensor, "..."] | None,
+        mask: Float[Tensor, "..."] | None,
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
-        """What each query position (`positions`, or all) receives; `forbidden` is True where it must not look."""
+        """What each query position (`positions`, or all) receives; `mask` as `causal_mask` makes it."""
         q = self._split(affine(gather_positions(x, positions), self.W_Q, self.b_Q))
         k = self._split(affine(x, self.W_K, self.b_K))
         v = self._split(affine(x, self.W_V, self.b_V))
         if self.shift_values:
             v = _shift(v, self.shift_values)
-        z = attend(q, k, v, forbidden, self.name, tap).flatten(2)
+        z = attend(q, k, v, mask, self.name, tap).flatten(2)
         return z if self.W_O is None else affine(z, self.W_O, self.b_O)
 
     def _split(self, x: Tensor) -> Tensor:
@@ -93,13 +93,13 @@ class MergedAttention(nn.Module):
         self,
         x: Float[Tensor, "batch position width"],
         positions: Int[Tensor, "*batch scored"] | None,
-        forbidden: Bool[Tensor, "..."] | None,
+        mask: Float[Tensor, "..."] | None,
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
-        """What each query position (`positions`, or all) receives; `forbidden` is True where it must not look."""
+        """What each query position (`positions`, or all) receives; `mask` as `causal_mask` makes it."""
         q = gather_positions(x, positions) @ self.W_KQ
         v = x @ self.W_V
-        z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), forbidden, self.name, tap).squeeze(2)
+        z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), mask, self.name, tap).squeeze(2)
         return z if self.W_O is None else z @ self.W_O
 
 
@@ -107,16 +107,15 @@ def attend(
     q: Float[Tensor, "batch query head head_width"],
     k: Float[Tensor, "batch key head head_width"],
     v: Float[Tensor, "batch key head head_width"],
-    forbidden: Bool[Tensor, "..."] | None,
+    mask: Float[Tensor, "..."] | None,
     name: str,
     tap: Tap,
 ) -> Float[Tensor, "batch query head head_width"]:
     """The mixture of values that each query receives, through the sites below `name`."""
     q, k, v = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k), tap(f"{name}.hook_v", v)
-    q = q * (1 / math.sqrt(q.shape[-1]))
-    scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1)
-    if forbidden is not None:
-        scores = scores.masked_fill(forbidden, -math.inf)
+    scores = (q * (1 / math.sqrt(q.shape[-1]))).transpose(1, 2) @ k.permute(0, 2, 3, 1)
+    if mask is not None:
+        scores = scores + mask.to(scores.dtype)  # a sum, not a fill: its backward pass is free
     scores = tap(f"{name}.hook_attn_scores", scores)
     pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1))
     return tap(f"{name}.hook_z", (pattern @ v.transpose(1, 2)).transpose(1, 2))
@@ -127,12 +126,16 @@ def affine(x: Tensor, weight: Float[Tensor, "input output"], bias: Tensor | None
     return x @ weight if bias is None else functional.linear(x, weight.T, bias)
 
 
-def causally_forbidden(
-    queries: Int[Tensor, "*batch query"], keys: Int[Tensor, "key"]
-) -> Bool[Tensor, "*heads query key"]:
-    """True where a query would look ahead; with a batch axis, a head axis of one stands after it."""
-    forbidden = keys > queries.unsqueeze(-1)
-    return forbidden if queries.ndim == 1 else forbidden.unsqueeze(1)
+def causal_mask(
+    queries: Int[Tensor, "*batch query"], keys: Int[Tensor, "key"], dtype: torch.dtype
+) -> Float[Tensor, "*heads query key"]:
+    """What is added to scores: 0 where a query may look, minus infinity where it would look ahead.
+
+    With a batch axis, an axis of one stands after it for the heads. Made on the device, without asking the host.
+    """
+    ahead = keys > queries.unsqueeze(-1)
+    mask = torch.zeros_like(ahead, dtype=dtype).masked_fill(ahead, -math.inf)
+    return mask if queries.ndim == 1 else mask.unsqueeze(1)
 
 
 def _shift(v: Tensor, by: int) -> Tensor:

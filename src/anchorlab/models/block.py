@@ -1,7 +1,7 @@
 """One block of a transformer: attention, then feed-forward, each with its residual path and layer norm."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -77,14 +77,14 @@ class Block(nn.Module):
         self,
         x: Float[Tensor, "batch position width"],
         positions: Int[Tensor, "*batch scored"] | None,
-        forbidden: Bool[Tensor, "..."],
+        mask: Float[Tensor, "..."],
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
         """The stream after the block at `positions` (or everywhere); keys and values are taken everywhere."""
         name = self.name
         x = tap(f"{name}.hook_resid_pre", x)
         heard = self.ln1(x, tap) if self.ln1 is not None and self.norm_first else x
-        attended = self.attn(heard, positions, forbidden if self.causal else None, tap)
+        attended = self.attn(heard, positions, mask if self.causal else None, tap)
         x = self._join(gather_positions(x, positions), tap(f"{name}.hook_attn_out", attended))
         x = tap(f"{name}.hook_resid_mid", x)
         if self.ln1 is not None and not self.norm_first:

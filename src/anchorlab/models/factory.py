@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import create_model
 from torch import nn
@@ -27,7 +27,7 @@ def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[Mode
     """
 
     def register(factory: Callable[..., nn.Module]) -> type[ModelSpec]:
-        fields: dict[str, Any] = {"kind": (Literal[kind], kind)}  # type: ignore[valid-type]
+        fields: dict[str, Any] = {"kind": (Literal[kind], kind)}
         for name, parameter in list(inspect.signature(factory, eval_str=True).parameters.items())[1:]:
             if parameter.default is parameter.empty:
                 raise TypeError(f"{factory.__name__}: argument {name!r} needs a default")
@@ -37,10 +37,10 @@ def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[Mode
         def build(self: ModelSpec, shape: TaskShape) -> nn.Module:
             return factory(shape, **{name: getattr(self, name) for name in fields if name != "kind"})
 
-        spec = create_model(factory.__name__, __base__=ModelSpec, __module__=factory.__module__, **fields)
-        spec.build = build  # type: ignore[method-assign]
+        spec = cast(Any, create_model(factory.__name__, __base__=ModelSpec, __module__=factory.__module__, **fields))
+        spec.build = build
         spec.__doc__, spec.__qualname__ = factory.__doc__, factory.__qualname__
-        spec.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+        spec.__abstractmethods__ = frozenset()
         return register_model(kind)(spec)
 
     return register

@@ -22,12 +22,19 @@ def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
             nn.init.constant_(weight, 1.0 if name == "w" else 0.0)
 
 
-def draw_gpt2(model: nn.Module, generator: torch.Generator, scale: float, layers: int) -> None:
-    """GPT-2's recipe: maps N(0, scale²), over sqrt(2 layers) where they write into the stream; biases 0, norms 1."""
+def draw_gpt2(
+    model: nn.Module, generator: torch.Generator, scale: float, layers: int, keys_like_queries: bool = False
+) -> None:
+    """GPT-2's recipe: maps N(0, scale²), over sqrt(2 layers) where they write into the stream; biases 0, norms 1.
+
+    With `keys_like_queries` every key map starts as a copy of its query map, so that attention begins at what is alike.
+    """
     for path, weight in model.named_parameters():
         name = path.rpartition(".")[2]
         if weight.ndim == 2:
             into_stream = name in ("W_O", "W_out")
             nn.init.normal_(weight, std=scale / math.sqrt(2 * layers) if into_stream else scale, generator=generator)
+            if keys_like_queries and name == "W_K":
+                weight.copy_(model.get_parameter(path.replace("W_K", "W_Q")))
         else:
             nn.init.constant_(weight, 1.0 if name == "w" else 0.0)

@@ -7,10 +7,10 @@ from pydantic import Field, PositiveInt
 from anchorlab.axes import TaskShape
 from anchorlab.models.attention import MergedAttention
 from anchorlab.models.block import Block
+from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.initialisation import draw_torch_default
 from anchorlab.models.model import ModelSpec, register_model
-from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.transformer import Transformer, require_inputs
 
 FeedForwardKind = Literal["mlp", "linear", "none"]

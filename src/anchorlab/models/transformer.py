@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anchorlab.axes import InputKind, TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.models.attention import causally_forbidden
+from anchorlab.models.attention import causal_mask
 from anchorlab.models.block import STREAM, Block, LayerNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
 from anchorlab.models.model import Model, ModelSpec
@@ -67,12 +67,12 @@ class Transformer(Model):
             rows = self.pos_embed.W_pos[: x.shape[1]].expand_as(x)
             x = x + tap("hook_pos_embed", rows)
         place = torch.arange(x.shape[1], device=x.device)
-        forbidden = causally_forbidden(place, place)
+        mask = causal_mask(place, place, x.dtype)
         for block in self.blocks[:-1]:
-            x = block(x, None, forbidden, tap)
+            x = block(x, None, mask, tap)
         if positions is not None:
-            forbidden = causally_forbidden(positions, place)
-        x = self.blocks[-1](x, positions, forbidden, tap)
+            mask = causal_mask(positions, place, x.dtype)
+        x = self.blocks[-1](x, positions, mask, tap)
         if self.ln_final is not None:
             x = self.ln_final(x, tap)
         return tap("hook_logits", x if self.unembed is None else self.unembed(x))

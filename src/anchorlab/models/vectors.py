@@ -9,10 +9,10 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models.attention import Attention
 from anchorlab.models.block import Block, LayerNorm
+from anchorlab.models.embedding import Unembedding, VectorEmbedding
 from anchorlab.models.feedforward import FeedForward
 from anchorlab.models.initialisation import draw_gpt2
 from anchorlab.models.model import ModelSpec, register_model
-from anchorlab.models.embedding import Unembedding, VectorEmbedding
 from anchorlab.models.transformer import Transformer, require_inputs
 
 
@@ -22,7 +22,7 @@ class VectorSpec(ModelSpec):
 
     All maps have biases, the activation is GELU, a last layer norm stands before the output map. Positions are part of
     the inputs, so none are added. Weights start as N(0, `initial_scale`²), those that write into the stream divided by
-    sqrt(2 layers). The defaults are the deepest model of the paper's layer study.
+    sqrt(2 layers); with `keys_like_queries` key maps start as copies of the query maps. The defaults are the deepest model of the paper's layer study.
     """
 
     kind: Literal["vectors"] = "vectors"
@@ -34,6 +34,7 @@ class VectorSpec(ModelSpec):
     feed_forward: bool = True
     mask: bool = True
     initial_scale: PositiveFloat = 0.02
+    keys_like_queries: bool = False
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "VectorSpec":
@@ -54,7 +55,7 @@ class VectorSpec(ModelSpec):
             blocks=[self._block(f"blocks.{layer}") for layer in range(self.layers)],
             ln_final=LayerNorm("ln_final", self.width),
             unembed=Unembedding(self.width, shape.output_size, bias=True),
-            draw=partial(draw_gpt2, scale=self.initial_scale, layers=self.layers),
+            draw=partial(draw_gpt2, scale=self.initial_scale, layers=self.layers, keys_like_queries=self.keys_like_queries),
         )
 
     def _block(self, name: str) -> Block:

@@ -43,7 +43,7 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
             bands = isinstance(figure, LineFigure) and any(line.low for line in figure.lines)
             words = ("line: mean, band: lowest to highest · " if bands else "") + (figure.provenance or provenance).line
-            note = fill(words, int(width * 19), break_long_words=False)
+            note = fill(words, int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)
     return drawing
 
@@ -156,7 +156,7 @@ def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
     above = axes.get_xaxis_transform()
     for mark in figure.references:
         if mark.axis == "x":
-            _annotate(axes, mark.label, (mark.value, 1.0), above, (0, 3), MUTED, "center", "bottom")
+            _annotate(axes, mark.label, (mark.value, 1.0), above, (0.0, 3.0), MUTED, "center", "bottom")
     drawing.draw_without_rendering()  # places the axes, so that heights are known
     points = 72 / drawing.dpi
     wanted = [float(axes.transData.transform((axes.get_xlim()[0], value))[1]) * points for _, value, _ in labels]
@@ -165,7 +165,7 @@ def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
     for (text, value, colour), start, place in zip(
         labels, wanted, _apart(wanted, heights, box.y0 * points, box.y1 * points), strict=True
     ):
-        _annotate(axes, text, (1.0, value), axes.get_yaxis_transform(), (6, place - start), colour, "left", "center")
+        _annotate(axes, text, (1.0, value), axes.get_yaxis_transform(), (6.0, place - start), colour, "left", "center")
 
 
 def _annotate(

@@ -1,7 +1,6 @@
 """One self-contained HTML page for the findings of one or more studies; it asks the network for nothing."""
 
 import json
-import os
 from base64 import b64encode
 from collections.abc import Sequence
 from importlib.resources import files
@@ -16,7 +15,7 @@ from anchorlab.errors import SpecError
 from anchorlab.report.figures import page_svg
 from anchorlab.studies.findings import AttentionView, Figure, Findings, Provenance, Verdict
 
-_SYMBOLS: dict[Verdict, str] = {"reproduced": "✓", "not reproduced": "✗", "not measured": "–"}
+_SYMBOLS: dict[Verdict, str] = {"reproduced": "✓", "not reproduced": "✗", "not measured": "—"}
 
 
 def write_report(findings: Findings | Sequence[Findings], path: Path | str, title: str | None = None) -> Path:
@@ -39,7 +38,7 @@ def write_report(findings: Findings | Sequence[Findings], path: Path | str, titl
             file.write(page.encode())
             file.close()
             temporary.chmod(0o644)
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -71,7 +70,7 @@ def render(studies: Sequence[Findings], title: str) -> str:
 def value_text(value: str | int | float | None) -> str:
     """A value as tables show it: four significant digits for a fraction, a dash for nothing."""
     if value is None or (isinstance(value, float) and not isfinite(value)):
-        return "–"
+        return "—"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

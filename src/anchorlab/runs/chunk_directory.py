@@ -68,6 +68,8 @@ class ChunkDirectory:
         Errors: `StoreError` that names the state, or a checkpoint written before it, when damaged or missing.
         """
         self._require_lock()
+        if self.finished:
+            raise StoreError(f"{self.path}: finished, has a result and no state; ask `finished` first")
         states = sorted(_steps(self.path).items())
         if not states:
             self._remove_checkpoints(but=())

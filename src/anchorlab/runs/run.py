@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,11 @@ class Run:
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
+        total = 0
+        for path in self.path.rglob("*"):
+            with suppress(FileNotFoundError):  # A run in use has files that come and go.
+                total += path.stat().st_size if path.is_file() else 0
+        return total
 
     @property
     def modified(self) -> float:

@@ -53,13 +53,21 @@ class RunDirectory(Run):
         self._new_cell, self.wait = cell, wait
         self._lock = Lock(path / "lock")
         self._written: dict[str, Fingerprint] = {}
+        self._opened_finished = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything is there; while open, this does not change unless by `finish`."""
+        # A finished run is open without a lock: another process may remove it meanwhile, which readers will notice.
+        return self._opened_finished or super().finished
 
     def __enter__(self) -> "RunDirectory":
         """Takes the lock and clears what a kill left half done.
 
         Errors: `StoreError` that names the process which writes the run, or a damaged or missing file.
         """
-        if self.finished and not self.state_path.exists():
+        self._opened_finished = super().finished
+        if self._opened_finished and not self.state_path.exists():
             return self
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +76,7 @@ class RunDirectory(Run):
         try:
             self._lock.acquire(self.wait)
         except StoreError:
-            if self.finished:  # Its writer is about to let go of it.
+            if self._opened_finished:  # Its writer is about to let go of it.
                 return self
             raise
         try:
@@ -79,6 +87,7 @@ class RunDirectory(Run):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._opened_finished = False
         self._lock.release()
 
     def plan(self, default: Any) -> Any:
@@ -125,7 +134,8 @@ class RunDirectory(Run):
 
     def _prepare(self) -> None:
         remove_temporaries(self.path)
-        if self.finished:
+        self._opened_finished = super().finished
+        if self._opened_finished:
             shutil.rmtree(self.state_path, ignore_errors=True)
             self._lock.release()
             return

@@ -2,3 +2,5 @@
 
 from anchorlab.studies.registry import STUDIES, study
 from anchorlab.studies.study import Profile, Study, findings_directory, kept_findings, run_study
+
+__all__ = ["STUDIES", "Profile", "Study", "findings_directory", "kept_findings", "run_study", "study"]

@@ -1,13 +1,13 @@
 """Findings: what a study hands on, as plain values: claims with verdicts, figures, tables, attention views.
 
 Everything here is frozen, comparable, checked when made, and goes to JSON and back; nothing holds a tensor. Lists are
-taken for tuples, and anything that `float` takes for a number.
+taken for tuples, and anything that `float` takes for a number. A value that does not fit is a
+`ValidationError` of pydantic where a study makes it, and a `SpecError` where a file says it.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsFloat
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -68,11 +68,15 @@ class Claim:
         low, high = self.band
         if low is None:
             return "any value" if high is None else f"at most {high:g}"
-        return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+        if high is None:
+            return f"at least {low:g}"
+        return f"exactly {low:g}" if low == high else f"{low:g} to {high:g}"
 
-    def judge(self, value: float | None, profile: str, spread: str | None = None, detail: str = "") -> "ClaimResult":
+    def judge(
+        self, value: SupportsFloat | None, profile: str, spread: str | None = None, detail: str = ""
+    ) -> "ClaimResult":
         """The result for a measured value; None or a value that is not finite counts as not measured."""
-        return ClaimResult(self, value, profile, spread, detail)
+        return ClaimResult(self, None if value is None else float(value), profile, spread, detail)
 
 
 @dataclass(frozen=True, config=_PLAIN)
@@ -255,7 +259,7 @@ class AttentionView:
         patterns: Any,
         members: Sequence[str] = ("member 0",),
         predicted: Sequence[Any] = (),
-    ) -> Self:
+    ) -> "AttentionView":
         """A view of patterns `[member step example layer head query key]`, or without `member` where there is one.
 
         `patterns` is anything that numpy takes, `predicted` texts `[member][step][example]`, or `[step][example]`.
@@ -318,7 +322,7 @@ class Findings:
 
     def to_json(self) -> str:
         """The findings as JSON, the same text for equal findings."""
-        return _adapter().dump_json(self, indent=1).decode()
+        return _ADAPTER.dump_json(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes, at: str = "findings") -> "Findings":
@@ -327,14 +331,12 @@ class Findings:
         Errors: `SpecError` that names the field below `at`.
         """
         try:
-            return _adapter().validate_json(text)
+            return _ADAPTER.validate_json(text)
         except ValidationError as error:
             raise spec_error(error, at) from None
 
 
-@cache
-def _adapter() -> TypeAdapter[Findings]:
-    return TypeAdapter(Findings)
+_ADAPTER: TypeAdapter[Findings] = TypeAdapter(Findings)
 
 
 def numbers(values: Any) -> Numbers:

@@ -23,3 +23,32 @@ from anchorlab.tasks.registry import (
 )
 from anchorlab.tasks.retrieval import MinimalRetrieval
 from anchorlab.tasks.task import Answer, Batch, Example, Task, Token, TraceStep, example_data, loss_per_position
+
+__all__ = [
+    "AnchorBased",
+    "AnchorFunction",
+    "Answer",
+    "Batch",
+    "Example",
+    "MinimalRetrieval",
+    "ModularResidue",
+    "NoisyRecall",
+    "Operation",
+    "Placement",
+    "Scoring",
+    "Separation",
+    "Task",
+    "Token",
+    "TraceStep",
+    "Vocabulary",
+    "example_data",
+    "load_task",
+    "loss_per_position",
+    "parse_task",
+    "register_task",
+    "task",
+    "task_arguments",
+    "task_description",
+    "task_family",
+    "task_names",
+]

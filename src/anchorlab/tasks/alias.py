@@ -46,8 +46,8 @@ class AliasTable:
     def draw(self, generator: Generator, states: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
         """One outcome for each state."""
         words = generator.integers(0, 2**64, size=states.shape[0], dtype=np.uint64)
-        outcome = (words >> np.uint64(64 - self.column_bits)).view(np.int64)
-        cell = states << self.column_bits
+        outcome: np.ndarray = np.right_shift(words, np.uint64(64 - self.column_bits)).view(np.int64)
+        cell = np.left_shift(states, self.column_bits)
         cell += outcome
         words &= np.uint64((1 << (64 - self.column_bits)) - 1)
         swap = words >= self.threshold.take(cell, mode="clip")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class _Block:
 @register_task("recall/noisy")
 @task_family("recall")
 class NoisyRecall(Task):
-    """The token that followed the trigger earlier in this sequence, under noise that always follows it.
+    """The token that followed the trigger earlier in this sequence, though noise often stands there instead.
 
     A Markov chain z_1 ~ pi_u, z_{t+1} ~ pi_b(.|z_t), but after a trigger comes y with probability 1 - alpha and the
     noise token with probability alpha, where y ~ uniform is drawn afresh for each sequence and each trigger; z_T is a
@@ -75,7 +75,7 @@ class NoisyRecall(Task):
     separated: ClassVar[bool] = False
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "NoisyRecall":
         characters = self._plain_chain.states
         for trigger in self.triggers:
             if not 0 <= trigger < characters:
@@ -192,10 +192,10 @@ class NoisyRecall(Task):
         outputs = np.full((rows, self.chain.states), -1, dtype=np.int16)
         outputs[every[:, None], triggers] = random.integers(self._plain_chain.states, size=triggers.shape)
         flat_outputs, seen = outputs.reshape(-1), np.zeros(outputs.size, dtype=bool)
+        repeated = np.zeros((rows, self.length), dtype=bool)
         offset = every * self.chain.states
         final = triggers[every, random.integers(triggers.shape[1], size=rows)]
         tokens = np.empty((self.length + 1, rows), dtype=np.int16)
-        repeated = np.zeros((self.length, rows), dtype=bool)
         state = self.chain.initial_table.draw(random, np.zeros(rows, dtype=np.int64))
         for position in range(self.length):
             if position == self.length - 1:
@@ -204,13 +204,13 @@ class NoisyRecall(Task):
             place = offset + state
             output = flat_outputs.take(place, mode="clip")
             at = np.flatnonzero(output >= 0)  # the rows with a trigger here
-            mine = place[at]
-            repeated[position, at] = seen[mine]
-            seen[mine] = True
+            if self.scored == "after_trigger":
+                repeated[at, position] = seen[place[at]]
+                seen[place[at]] = True
             state = self.chain.transition_table.draw(random, state)
             state[at] = np.where(random.random(at.size) < alpha, self.noise_token, output[at])
         tokens[-1] = state
-        return _Block(np.ascontiguousarray(tokens.T), np.ascontiguousarray(repeated.T), outputs, triggers)
+        return _Block(np.ascontiguousarray(tokens.T), repeated, outputs, triggers)
 
     def _draw_triggers(self, random: Generator, rows: int) -> Int[np.ndarray, "row trigger"]:
         if not self.drawn:

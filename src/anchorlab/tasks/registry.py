@@ -12,16 +12,16 @@ from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.task import Task
 
 Factory = TypeVar("Factory", bound=Callable[..., Task])
-TaskClass = TypeVar("TaskClass", bound=type[Task])
+SomeTask = TypeVar("SomeTask", bound=Task)
 
 _factories: dict[str, tuple[Callable[..., Task], type[Spec]]] = {}
 _families: dict[str, type[Task]] = {}
 
 
-def task_family(family: str) -> Callable[[TaskClass], TaskClass]:
+def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
     """Registers a task class under its `family` tag, by which runs on disk find it; a duplicate tag raises."""
 
-    def register(task_class: TaskClass) -> TaskClass:
+    def register(task_class: type[SomeTask]) -> type[SomeTask]:
         if task_class.model_fields["family"].default != family:
             raise ValueError(f"{task_class.__name__}.family must have the default {family!r}")
         if family in _families:
@@ -78,7 +78,9 @@ def task(name: str, **arguments: Any) -> Task:
         from anchorlab.tasks.anchor.declare import load_task
 
         if arguments:
-            raise SpecError(f"task.{next(iter(arguments))}", f"{name} is a file and takes no arguments", "edit the file")
+            raise SpecError(
+                f"task.{next(iter(arguments))}", f"{name} is a file and takes no arguments", "edit the file"
+            )
         return load_task(Path(name))
     if name not in _factories:
         raise unknown_name("task", name, _factories, "task")
@@ -116,7 +118,7 @@ def task_arguments(name: str) -> Mapping[str, Any]:
     return {key: info.get_default(call_default_factory=True) for key, info in _factories[name][1].model_fields.items()}
 
 
-def parse_task(data: Mapping[str, Any], at: str = "task") -> Task:
+def parse_task(data: Any, at: str = "task") -> Task:
     """Rebuilds a task of any family from its `model_dump(mode="json")`; the result equals the task dumped.
 
     Errors: `SpecError`, naming the field below `at`.

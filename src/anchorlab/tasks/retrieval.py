@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ class MinimalRetrieval(Task):
     loss: ClassVar[LossKind] = "mean_squared_error"
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "MinimalRetrieval":
         if self.features % 2:
             raise SpecError("features", f"{self.features} is odd", "position vectors are pairs of cosine and sine")
         if self.frequencies and len(self.frequencies) != self.features // 2:
@@ -194,7 +194,8 @@ class MinimalRetrieval(Task):
 
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
         """`partial_s`: the mean squared error of x_s over its K coordinates, for each step s asked for."""
-        errors = (outputs - batch.answers).square().unflatten(-1, (len(self.asked), self.features)).mean(dim=-1)
+        squares = (outputs - batch.answers).square()
+        errors = squares.reshape(*squares.shape[:-1], len(self.asked), self.features).mean(dim=-1)
         return {f"partial_{step}": errors[..., index] for index, step in enumerate(self.asked)}
 
     def render(self, inputs: Float[Tensor, "batch position both"]) -> Sequence[Example]:

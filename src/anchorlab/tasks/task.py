@@ -1,5 +1,6 @@
 """The task contract: what every benchmark function, of any family, offers to the floors above."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,6 +98,15 @@ class Task(Spec):
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     separated: ClassVar[bool] = True  # no sequence can be drawn in two splits
     loss: ClassVar[LossKind] = "cross_entropy"
+
+    def __eq__(self, other: object) -> bool:
+        # Fields alone: tables that a task keeps for sampling are no part of its value.
+        return type(self) is type(other) and all(
+            getattr(self, name) == getattr(other, name) for name in type(self).model_fields
+        )
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.model_dump(mode="json"), sort_keys=True))
 
     @property
     @abstractmethod

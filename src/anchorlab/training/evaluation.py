@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from anchorlab.models.edits import Edit, apply_edits
+from anchorlab.models.edits import Edit, apply_each
 from anchorlab.models.model import predict
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch, Task
@@ -66,8 +66,9 @@ class Evaluator:
     def measure(self, ensemble: Ensemble, step: int, resting: frozenset[int] = frozenset()) -> list[Row]:
         """All metrics of all members at `step`, in a fixed order, leaving out `resting` members."""
         rows = []
-        for edit, edits in self.edits.items():
-            edited = ensemble.with_weights(apply_edits(ensemble.weights, edits)) if edits else ensemble
+        variants = apply_each(ensemble.weights, list(self.edits.values()))
+        for edit, weights_of_all in zip(self.edits, variants, strict=True):
+            edited = ensemble.with_weights(weights_of_all)
             for member in range(ensemble.size):
                 if member in resting:
                     continue

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import nn
+
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, parse_model
 from anchorlab.models.edits import check_edits
@@ -51,9 +54,32 @@ class Experiment:
                 if size % recipe.batch:
                     raise SpecError("members.data_size", f"{size} is not a multiple of the batch, {recipe.batch}",
                                     "use whole batches")
-        template = self.model.build(self.task.shape)
+        self._check_stop()
+        template = self._build()
         for name, edits in recipe.evaluation.edits.items():
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
+
+    def _check_stop(self) -> None:
+        stop, evaluation = self.recipe.stop, self.recipe.evaluation
+        if stop is None:
+            return
+        if stop.split not in (evaluation.splits or self.task.splits):
+            raise SpecError("recipe.stop.split", f"{stop.split!r} is not evaluated", "add it to evaluation.splits")
+        batch = self.task.sample(stop.split, 1, seed=0)
+        outputs = torch.zeros(*batch.targets.shape[:2], self.task.shape.output_size)
+        known = ("loss", *self.task.metrics(outputs, batch))
+        if stop.metric not in known:
+            raise unknown_name("recipe.stop.metric", stop.metric, known, "metric")
+
+    def _build(self) -> nn.Module:
+        try:
+            return self.model.build(self.task.shape)
+        except SpecError as error:
+            raise SpecError(f"model.{error.field}", error.problem, error.remedy) from None
+        except (RuntimeError, TypeError, MemoryError) as error:
+            if not isinstance(error, MemoryError) and not any(word in str(error) for word in ("memory", "verflow")):
+                raise
+            raise SpecError("model", "is too large for this machine", "make it smaller") from None
 
     @property
     def steps(self) -> int:

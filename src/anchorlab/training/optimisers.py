@@ -34,8 +34,13 @@ class StackedOptimiser:
         self.state = {f"{slot}.{name}": torch.zeros_like(w) for slot in slots for name, w in weights.items()}
         self._slots = slots
         self._views = [self._member_views(member) for member in range(count)]
-        device = next(iter(weights.values())).device
-        dtype = next(iter(weights.values())).dtype
+        first = next(iter(weights.values()))
+        device, dtype = first.device, first.dtype
+        self._single = dtype == torch.float32
+        # torch's fused kernels count steps in tensors, one per weight: they are views of one, set at once
+        self._steps = torch.zeros(len(weights), device=device)
+        self._step_views = list(self._steps.unbind())
+        self._found = torch.zeros((), device=device)
         self._rates = torch.tensor(self.learning_rates, device=device, dtype=dtype)
         self._decays = torch.tensor(self.weight_decays, device=device, dtype=dtype)
         self._limits = None if self.clips is None else torch.tensor(self.clips, device=device, dtype=dtype)
@@ -43,34 +48,39 @@ class StackedOptimiser:
     def _member_views(self, member: int) -> dict[str, list[Tensor]]:
         views = {slot: [self.state[f"{slot}.{name}"][member] for name in self.weights] for slot in self._slots}
         views["weights"] = [weight[member] for weight in self.weights.values()]
-        views["steps"] = [torch.zeros((), dtype=torch.float32) for _ in self.weights]
         return views
 
     @torch.no_grad()
     def update_member(self, member: int, gradients: Sequence[Tensor], factor: float, step: int) -> None:
         """One member's step number `step` (from 0), its learning rate multiplied by `factor`; gradients are clipped."""
-        spec, views, grads = self.spec, self._views[member], list(gradients)
+        spec, views = self.spec, self._views[member]
+        # on a CPU the fused kernels read gradients in the order of memory, whatever their strides
+        grads = [gradient.contiguous() for gradient in gradients]
         rate, decay = self.learning_rates[member] * factor, self.weight_decays[member]
         scale = found = None
         if self.clips is not None:
-            # torch's fused kernels divide by grad_scale as they read: clipping costs no pass of its own
-            scale = ((get_total_norm(grads) + _TINY) / self.clips[member]).clamp(min=1.0).float()
-            found = torch.zeros(())
+            excess = ((get_total_norm(grads) + _TINY) / self.clips[member]).clamp(min=1.0)
+            if self._single:  # the fused kernels divide by a float32 scale as they read: clipping costs no pass
+                scale, found = excess, self._found
+            else:
+                grads = [gradient / excess for gradient in grads]
         if isinstance(spec, SGD):
             buffers: list[Tensor | None] = [*views["momentum"]] if spec.momentum else [None] * len(grads)
             sgd(views["weights"], grads, buffers, fused=True, foreach=False, grad_scale=scale, found_inf=found,
                 weight_decay=decay, momentum=spec.momentum, lr=rate, dampening=0.0, nesterov=False, maximize=False)
             return
-        for counter in views["steps"]:
-            counter.fill_(step)
+        self._steps.fill_(step)
         rule = adamw if spec.kind == "adamw" else adam
-        rule(views["weights"], grads, views["first"], views["second"], [], views["steps"], fused=True, foreach=False,
+        rule(views["weights"], grads, views["first"], views["second"], [], self._step_views, fused=True, foreach=False,
              grad_scale=scale, found_inf=found, amsgrad=False, beta1=spec.betas[0], beta2=spec.betas[1], lr=rate,
              weight_decay=decay, eps=spec.epsilon, maximize=False)
 
     @torch.no_grad()
     def update_all(self, gradients: Mapping[str, Tensor], factors: Tensor, step: Tensor) -> None:
-        """All members' step number `step` (from 0, a scalar tensor), with a learning-rate factor each, `[member]`."""
+        """All members' step number `step` (from 0, a float64 scalar), with a learning-rate factor each, `[member]`.
+
+        A factor of 0 leaves a member's weights as they are.
+        """
         spec = self.spec
         rates = self._rates * factors
         coefficients = None

@@ -11,12 +11,15 @@ from anchorlab.training.schedule import Constant, Schedule
 
 Unit = Literal["steps", "epochs"]
 
+MOST_SEQUENCES = 2**32
+"""More than any memory holds: a number above is a slip of the pen."""
+
 
 class FixedSample(Spec):
     """A fixed training set of `size` sequences, seen in a new order every epoch."""
 
     kind: Literal["sample"] = "sample"
-    size: int = Field(default=1000, ge=1)
+    size: int = Field(default=1000, ge=1, le=MOST_SEQUENCES)
 
 
 class Stream(Spec):
@@ -71,7 +74,7 @@ class Evaluation(Times):
     `edits` names lists of weight edits: each is applied to a copy of the weights, and training goes on untouched.
     """
 
-    size: int = Field(default=500, ge=1)
+    size: int = Field(default=500, ge=1, le=MOST_SEQUENCES)
     splits: tuple[str, ...] | None = None
     edits: dict[str, tuple[Edit, ...]] = Field(default_factory=dict)
 
@@ -109,7 +112,7 @@ class Recipe(Spec):
     data: Annotated[FixedSample | Stream, Field(discriminator="kind")] = FixedSample()
     optimiser: Optimiser = AdamW()
     schedule: Schedule = Constant()
-    batch: int = Field(default=50, ge=1)
+    batch: int = Field(default=50, ge=1, le=MOST_SEQUENCES)
     unit: Unit = "steps"
     duration: int = Field(default=1000, ge=1)
     clip: float | None = Field(default=None, gt=0)
@@ -146,7 +149,7 @@ class Members(Spec):
     weight_decay: tuple[Annotated[float, Field(ge=0)], ...] | None = None
     clip: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     initialisation_scale: tuple[Annotated[float, Field(ge=0)], ...] | None = None
-    data_size: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+    data_size: tuple[Annotated[int, Field(ge=1, le=MOST_SEQUENCES)], ...] | None = None
 
     @model_validator(mode="after")
     def _one_value_per_member(self) -> "Members":

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.models import fast_float32
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import PLAIN, Evaluator, Row
 from anchorlab.training.executions import Execution, MappedExecution, MemberExecution
@@ -82,9 +83,10 @@ def fit(
 
     Errors: `SpecError` where the device does not exist.
     """
-    device = _device(device)
+    device = check_device(device)
     session = _Session(experiment, device, execution, keeper)
-    session.run(report, keep_every)
+    with fast_float32():
+        session.run(report, keep_every)
     return Trained(session.ensemble, tuple(session.rows))
 
 
@@ -195,13 +197,17 @@ class _Session:
         self.rows, self.resting, self.step = list(state.rows), state.resting, state.step
 
 
-def _device(device: str | torch.device) -> torch.device:
+def check_device(device: str | torch.device) -> torch.device:
+    """The device called so. Errors: `SpecError` for one that is neither a CPU nor CUDA, or is not there."""
     try:
-        torch.zeros((), device=device)
+        found = torch.device(device)
+        torch.zeros((), device=found)
     except (RuntimeError, AssertionError):
-        raise SpecError("device", f"{device!s} is not there", "use cpu" if "cuda" in str(device) else "use cpu or cuda"
-                        ) from None
-    return torch.device(device)
+        remedy = "use cpu" if "cuda" in str(device) else "use cpu or cuda"
+        raise SpecError("device", f"{str(device)!r} is not there", remedy) from None
+    if found.type not in ("cpu", "cuda"):
+        raise SpecError("device", f"{str(device)!r} cannot train", "use cpu or cuda")
+    return found
 
 
 def memory_per_member(experiment: Experiment) -> int:

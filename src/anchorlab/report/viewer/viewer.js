@@ -9,7 +9,6 @@
   };
   const ROLE_COLOURS = 6;
   const LEGIBLE = 9; // pixels that a tick label needs
-  const SMALL_SIDE = 64; // most pixels of a small map on a side
   const INVISIBLE = { " ": "␣", "\n": "⏎", "\t": "⇥", "": "∅" };
   const shown = (text) => INVISIBLE[text] ?? text;
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -230,8 +229,9 @@
     }
 
     function drawSmall() {
+      const most = Math.max(cells[0].canvas.clientWidth * devicePixelRatio, 8);
       for (const { cell, canvas, layer, head } of cells) {
-        paint(canvas, layer, head, SMALL_SIDE);
+        paint(canvas, layer, head, most);
         const current = layer === state.layer && head === state.head;
         cell.setAttribute("aria-selected", String(current));
         cell.setAttribute("aria-label", `layer ${layer}, head ${head}`);
@@ -380,10 +380,11 @@
     goExample(0);
     let width = 0;
     new ResizeObserver(() => {
-      if (detail.clientWidth === width) return;
-      width = detail.clientWidth;
+      if (root.clientWidth === width) return;
+      width = root.clientWidth;
+      drawSmall();
       drawLarge();
-    }).observe(detail);
+    }).observe(root);
     return { root, step: (by) => { stop(); goStep(state.step + by); }, example: (by) => goExample(state.example + by) };
   }
 

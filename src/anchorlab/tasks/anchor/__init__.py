@@ -8,3 +8,18 @@ from anchorlab.tasks.anchor.placement import Latent, Placement
 from anchorlab.tasks.anchor.scoring import Scoring
 from anchorlab.tasks.anchor.separation import AnchorBased, ModularResidue, Separation
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
+
+__all__ = [
+    "AnchorBased",
+    "AnchorFunction",
+    "Latent",
+    "ModularResidue",
+    "Operation",
+    "Placement",
+    "Proof",
+    "Scoring",
+    "Separation",
+    "Vocabulary",
+    "identity",
+    "load_task",
+]

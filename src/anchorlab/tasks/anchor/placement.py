@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
-from typing import Self
 
 import numpy as np
 from jaxtyping import Int, Integer
@@ -56,7 +55,7 @@ class Placement(Spec):
     offset: int | dict[int, int] = 1
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "Placement":
         offsets = self.offset.values() if isinstance(self.offset, dict) else [self.offset]
         for offset in offsets:
             if 0 <= offset < self.anchors:
@@ -76,17 +75,12 @@ class Placement(Spec):
 
     def offset_of(self, anchor: int) -> int:
         """The key's offset after this first anchor."""
-        return self.offset[anchor] if isinstance(self.offset, dict) else self.offset
+        return self.offset if isinstance(self.offset, int) else self.offset[anchor]
 
     def check_anchors(self, anchors: Iterable[int]) -> None:
         """Raises `SpecError` unless a table of offsets has exactly these anchors."""
         if isinstance(self.offset, dict) and set(self.offset) != set(anchors):
             raise SpecError("offset", f"is given for {sorted(self.offset)}", f"give one for each of {sorted(anchors)}")
-
-    def count(self, vocabulary: Vocabulary) -> int:
-        """How many arrangements there are."""
-        starts = sum(len(self.starts(self.offset_of(anchor))) for anchor in vocabulary.anchors)
-        return starts * len(vocabulary.anchors) ** (self.anchors - 1) * vocabulary.item_count
 
     def arrangements(self, vocabulary: Vocabulary) -> Latent:
         """Every arrangement of anchors, position and key, once."""

@@ -1,7 +1,5 @@
 """Where a prediction is asked for."""
 
-from typing import Self
-
 from pydantic import Field, model_validator
 
 from anchorlab.errors import SpecError
@@ -17,7 +15,7 @@ class Scoring(Spec):
     positions: tuple[int, ...] = Field((-1,), min_length=1, max_length=4096)
 
     @model_validator(mode="after")
-    def _once(self) -> Self:
+    def _once(self) -> "Scoring":
         if len(set(self.positions)) < len(self.positions):
             raise SpecError("positions", f"{list(self.positions)} names one twice", "name each position once")
         return self

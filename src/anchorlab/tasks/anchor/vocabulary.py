@@ -1,7 +1,5 @@
 """The vocabulary of an anchor function: which token ids are items and which are anchors."""
 
-from typing import Self
-
 import numpy as np
 from jaxtyping import Bool, Integer
 from pydantic import Field, model_validator
@@ -24,7 +22,7 @@ class Vocabulary(Spec):
     anchors: tuple[int, ...] = Field((3,), min_length=1, max_length=256)
 
     @model_validator(mode="after")
-    def _disjoint(self) -> Self:
+    def _disjoint(self) -> "Vocabulary":
         first, last = self.items
         if not 0 <= first <= last < self.size:
             raise SpecError(

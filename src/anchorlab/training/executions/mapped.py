@@ -52,8 +52,9 @@ class MappedExecution:
             for index in (index for index, learns in enumerate(active) if learns):
                 self.optimiser.update_member(index, [gradients[name][index] for name in names], factor, step)
             return
-        time = torch.tensor(float(step), device=self.device)
-        factors = torch.tensor([factor * learns for learns in active], device=self.device)
+        time = torch.tensor(step, device=self.device, dtype=torch.float64)
+        dtype = next(iter(self._trainable.values())).dtype
+        factors = torch.tensor([factor * learns for learns in active], device=self.device, dtype=dtype)
         if self.fallback is None:
             try:
                 self._replay(batches, factors, time)
@@ -87,17 +88,20 @@ class MappedExecution:
         static_factors, static_time = factors.clone(), time.clone()
         changing = [*self._trainable.values(), *self.optimiser.state.values()]
         before = [value.clone() for value in changing]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):  # torch asks for warm-up passes before a capture
-                self._take(static, static_factors, static_time)
-        torch.cuda.current_stream().wait_stream(stream)
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._take(static, static_factors, static_time)
-        for value, kept in zip(changing, before, strict=True):
-            value.copy_(kept)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(3):  # torch asks for warm-up passes before a capture, on a stream beside the current one
+                    self._take(static, static_factors, static_time)
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+            with torch.cuda.graph(graph, stream=stream):
+                self._take(static, static_factors, static_time)
+        finally:  # the warm-up was no training, whether or not the capture succeeds
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+            for value, kept in zip(changing, before, strict=True):
+                value.copy_(kept)
         return _Graph(graph, (*_tensors(static), static_factors, static_time))
 
 

@@ -38,11 +38,20 @@ class MemberExecution:
 def member_module(ensemble: Ensemble, member: int) -> nn.Module:
     """A module of its own for one member, whose parameters and buffers are views into the ensemble's stack."""
     module = copy.deepcopy(ensemble.template)
+    names = _names(module)
     for name, value in ensemble.member_weights(member).items():
-        owner = module.get_submodule(name.rpartition(".")[0])
-        leaf = name.rpartition(".")[2]
-        if leaf in owner._parameters:
-            owner._parameters[leaf] = nn.Parameter(value, requires_grad=name in ensemble.trainable)
-        else:
-            owner._buffers[leaf] = value
+        is_buffer = name in dict(module.named_buffers())
+        view = value if is_buffer else nn.Parameter(value, requires_grad=name in ensemble.trainable)
+        for alias in names[name]:
+            owner, _, leaf = alias.rpartition(".")
+            setattr(module.get_submodule(owner), leaf, view)  # as an attribute: recurrent layers listen to it
     return module
+
+
+def _names(module: nn.Module) -> dict[str, list[str]]:
+    """Every weight's first name, and all the names it goes by where it is tied to others."""
+    known: dict[int, list[str]] = {}
+    every = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, value in every:
+        known.setdefault(id(value), []).append(name)
+    return {names[0]: names for names in known.values()}

@@ -1,0 +1,87 @@
+"""Pages written before each build from the code itself: the public names of each package, and the command line."""
+
+import re
+from importlib import import_module
+from inspect import isclass, isfunction
+from pathlib import Path
+from types import ModuleType
+
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+PACKAGES = ("tasks", "models", "training", "runs", "lens", "engine", "studies", "studies.findings", "report", "errors")
+FACE = "anchorlab"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("builder-inited", write_pages)
+    return {"parallel_read_safe": True}
+
+
+def write_pages(app: Sphinx) -> None:
+    """Writes what has changed, so that Sphinx reads no page twice for nothing."""
+    check_gallery(Path(app.srcdir) / "gallery")
+    folder = Path(app.srcdir) / "api" / "generated"
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {name: package_page(name) for name in PACKAGES} | {"face": face_page(), "cli": cli_page()}
+    for name, text in pages.items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+
+
+def check_gallery(gallery: Path) -> None:
+    """The study pages show published results; without them there is nothing to build."""
+    from anchorlab.studies.registry import STUDIES
+
+    missing = [name for name in STUDIES if not (gallery / name.replace("/", "-") / "claims.md").exists()]
+    if missing:
+        raise ExtensionError(f"docs/gallery has no results of {', '.join(missing)}; `make gallery` writes them")
+
+
+def public_names(package: ModuleType) -> list[str]:
+    """The classes and functions that a package hands on, in the order of its `__init__`."""
+    names = getattr(package, "__all__", None) or [name for name in vars(package) if not name.startswith("_")]
+    return [name for name in names if _is_ours(getattr(package, name))]
+
+
+def _is_ours(value: object) -> bool:
+    return (isclass(value) or isfunction(value)) and value.__module__.startswith("anchorlab.")
+
+
+def package_page(name: str) -> str:
+    """One page per package."""
+    package = import_module(f"anchorlab.{name}")
+    lines = [f"# anchorlab.{name}", "", (package.__doc__ or "").strip().splitlines()[0], ""]
+    for public in public_names(package):
+        value = getattr(package, public)
+        lines += ["```{eval-rst}", f".. auto{'class' if isclass(value) else 'function'}:: anchorlab.{name}.{public}"]
+        if isclass(value):
+            lines += ["   :members:", "   :exclude-members: model_config, model_post_init"]
+        lines += ["```", ""]
+    return "\n".join(lines)
+
+
+def face_page() -> str:
+    """The names of `import anchorlab as al`, each with the page that explains it."""
+    face = import_module(FACE)
+    lines = ["| name | what it is |", "|---|---|"]
+    for name in face.__all__:
+        value = getattr(face, name)
+        if name.startswith("_"):
+            continue
+        package = face._FACE[name]
+        summary = (value.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
+        lines.append(f"| {{py:obj}}`al.{name} <anchorlab.{package}.{name}>` | {summary} |")
+    return "\n".join(lines) + "\n"
+
+
+def cli_page() -> str:
+    """Every command with its options, as `--help` tells them."""
+    from anchorlab.cli.main import app
+
+    text = app.generate_docs(heading_level=1, usage_name="anchorlab")
+    text = text[text.index("## anchorlab tasks") :]
+    text = re.sub(r"\[(`[^`]+`)\]\(#[^)]*\)", r"\1", text)
+    return re.sub(r"(?m)^(#+) anchorlab (.+)$", r"\1 `anchorlab \2`", text)

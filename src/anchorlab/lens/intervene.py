@@ -1,0 +1,131 @@
+"""Carrying an intervention out on a value that passes a site."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.interventions import PROJECTIONS, Intervention, Operand, Rule
+from anchorlab.spec import unknown_name
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a value passes a site: which member, and which rows of the whole batch; `members` and `batch` are all."""
+
+    member: int
+    members: int
+    rows: range
+    batch: int
+
+
+def intervene(
+    intervention: Intervention,
+    value: Tensor,
+    axes: tuple[str, ...],
+    moment: Moment,
+    mean: Tensor | None = None,
+    name: str = "intervention",
+) -> Tensor:
+    """The value after an intervention; `value` itself stays as it is.
+
+    `mean` is the site's mean over the whole batch, with a batch axis of size 1; only the rule `mean` reads it. `name`
+    stands for the intervention in errors.
+
+    Errors: `SpecError` for an axis that the site does not have, an index out of range, an operand that does not fit.
+    """
+    chosen = _chosen(intervention, dict(zip(axes, value.shape, strict=True)) | {"batch": moment.batch}, axes, name)
+    # the operand holds an entry for every selected row of the whole batch; here only some of these rows are present
+    rows = chosen.get("batch", list(range(moment.batch)))
+    slots = [slot for slot, row in enumerate(rows) if row in moment.rows]
+    if "batch" in chosen:
+        chosen["batch"] = [rows[slot] - moment.rows.start for slot in slots]
+    index = _index(chosen, value.shape, axes)
+    region = value[index]
+
+    operand: float | Tensor | None
+    if isinstance(intervention.operand, Operand):
+        sizes = dict(zip(axes, region.shape, strict=True)) | {"member": moment.members}
+        if "batch" in axes:
+            sizes["batch"] = len(rows)
+        _check_sizes(intervention.operand, sizes, f"{name}.operand")
+        operand = _aligned(intervention.operand, axes, moment.member, slots).to(region)
+    else:
+        operand = intervention.operand
+    changed = value.clone()
+    if intervention.rule == "mean":
+        if mean is None:
+            raise SpecError(f"{name}.rule", f"site {intervention.site!r} has no batch to take a mean over")
+        changed[index] = mean[_index({**chosen, "batch": [0]} if chosen else {}, mean.shape, axes)].to(region)
+    elif intervention.rule in PROJECTIONS and isinstance(intervention.operand, Operand):
+        changed[index] = _projected(region, operand, axes.index(intervention.operand.axes[-1]), intervention.rule)
+    else:
+        changed[index] = _RULES[intervention.rule](region, operand)
+    return changed
+
+
+_RULES: Mapping[str, Callable[[Tensor, Any], Any]] = {
+    "zero": lambda value, operand: 0.0,
+    "replace": lambda value, operand: operand,
+    "scale": lambda value, operand: value * operand,
+    "add": lambda value, operand: value + operand,
+}
+
+
+def _projected(value: Tensor, direction: Any, dim: int, rule: Rule) -> Tensor:
+    unit = direction / direction.norm(dim=dim, keepdim=True)
+    along: Tensor = (value * unit).sum(dim=dim, keepdim=True) * unit
+    return along if rule == "project_onto" else value - along
+
+
+def _chosen(
+    intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], name: str
+) -> dict[str, list[int]]:
+    chosen = {}
+    for axis, at in intervention.where.items():
+        field = f"{name}.where.{axis}"
+        if axis not in axes:
+            raise unknown_name(field, axis, axes, f"axis of {intervention.site}:")
+        size = sizes[axis]
+        for index in at:
+            if not -size <= index < size:
+                raise SpecError(field, f"index {index} is out of range", f"{intervention.site} has {size} there")
+        chosen[axis] = [index % size for index in at]
+        if len(set(chosen[axis])) != len(at):
+            raise SpecError(field, f"{list(at)} holds an index twice", "name each once")
+    return chosen
+
+
+def _index(chosen: Mapping[str, Sequence[int]], shape: Sequence[int], axes: Sequence[str]) -> tuple[Any, ...]:
+    """An index of the region where every axis has a chosen place; the region keeps all axes."""
+    if not chosen:
+        return (...,)
+    index = []
+    for dim, (axis, size) in enumerate(zip(axes, shape, strict=True)):
+        places = torch.tensor(chosen[axis], dtype=torch.int64) if axis in chosen else torch.arange(size)
+        index.append(places.reshape(-1, *(1,) * (len(axes) - 1 - dim)))
+    return tuple(index)
+
+
+def _check_sizes(operand: Operand, sizes: Mapping[str, int], field: str) -> None:
+    for axis, size in zip(operand.axes, operand.values.shape, strict=True):
+        if axis not in sizes:
+            raise unknown_name(f"{field}.axes", axis, sizes, "axis")
+        if size != sizes[axis]:
+            raise SpecError(field, f"has {size} along {axis!r}, where {sizes[axis]} are selected", "make them agree")
+
+
+def _aligned(operand: Operand, axes: Sequence[str], member: int, slots: Sequence[int]) -> Tensor:
+    """The operand for one member and the rows present, with all axes of the site; those it lacks have size 1."""
+    values, names = operand.values, list(operand.axes)
+    if "member" in names:
+        values = values.select(names.index("member"), member)
+        names.remove("member")
+    if "batch" in names:
+        rows = torch.as_tensor(slots, device=values.device, dtype=torch.int64)
+        values = values.index_select(names.index("batch"), rows)
+    values = values.permute([names.index(axis) for axis in axes if axis in names])
+    return values[tuple(slice(None) if axis in names else None for axis in axes)]

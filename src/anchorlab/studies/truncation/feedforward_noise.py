@@ -1,0 +1,229 @@
+"""Noisy in-context recall: the second feed-forward layer stores the noise, and dropping it leaves the right token.
+
+Source: truncated weights, section 4 and Figure 3; settings in its appendix A.5.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from anchorlab.models import RecallSpec
+from anchorlab.models.edits import Truncate
+from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.tables import member_values, spread
+from anchorlab.tasks import task
+from anchorlab.training import SGD, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun
+
+ALPHA = 0.5
+FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.0)
+"""The fractions rho of F_2's input matrix's rank that are kept, beside the full model (rho = 1)."""
+
+_MATRIX = "blocks.1.mlp.W_in"
+_EDITS = {f"rho={fraction:g}": (Truncate(weight=_MATRIX, fraction=fraction),) for fraction in FRACTIONS}
+_FULL, _DROPPED = "none", "rho=0"
+_CURVES = (_FULL, *_EDITS)
+_EARLY = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)
+"""Steps at which the noise is learned, long before anything else."""
+
+CLAIMS = (
+    Claim(
+        "truncation/feedforward-noise/full-noise",
+        "The full model predicts the noise with probability about alpha",
+        "truncated weights, section 4 and Fig 3",
+        "about 0.5",
+        "mean probability of the noise token on clean sequences at the end, full model",
+        (ALPHA - 0.1, ALPHA + 0.1),
+    ),
+    Claim(
+        "truncation/feedforward-noise/dropped-right",
+        "Without its second feed-forward layer it predicts the right token almost surely",
+        "truncated weights, Fig 3",
+        "about 0.98",
+        "mean probability of the right token on clean sequences at the end, rho = 0",
+        (0.93, 1.0),
+    ),
+    Claim(
+        "truncation/feedforward-noise/dropped-noise",
+        "Without it hardly any noise is predicted",
+        "truncated weights, Fig 3",
+        "about 0",
+        "mean probability of the noise token on clean sequences at the end, rho = 0",
+        (None, 0.05),
+    ),
+    Claim(
+        "truncation/feedforward-noise/clean-loss-falls",
+        "The loss on clean sequences falls as less of the rank is kept",
+        "truncated weights, Fig 3",
+        "lower for smaller rho, lowest at rho = 0",
+        "clean loss of the full model minus that at rho = 0, at the end, mean over seeds",
+        (0.4, None),
+    ),
+    Claim(
+        "truncation/feedforward-noise/loss-order",
+        "Every step down in rho lowers the clean loss or leaves it",
+        "truncated weights, Fig 3",
+        "ordered by rho",
+        "largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0)",
+        (None, 0.02),
+    ),
+    Claim(
+        "truncation/feedforward-noise/noise-first",
+        "The noise is learned within a few steps, the recall much later",
+        "truncated weights, section 4 and Fig 4",
+        "noise near probability 1 within about 5 to 10 steps",
+        "highest probability of the noise token in the first 10 steps, full model, mean over seeds",
+        (0.6, None),
+    ),
+)
+
+
+def _profile(
+    note: str, *, width: int, length: int, batch: int, steps: int, every: int, seeds: int, scored: str, noise: str,
+    size: int, learning_rate: float = 0.03, weight_decay: float = 0.0,
+) -> Profile:
+    def experiments() -> list[Experiment]:
+        return [
+            Experiment(
+                task("recall/noisy", length=length, alpha=ALPHA, scored=scored, noise=noise),
+                RecallSpec(width=width, factored_values=True),
+                Recipe(
+                    data=Stream(),
+                    optimiser=SGD(learning_rate=learning_rate, momentum=0.9, weight_decay=weight_decay),
+                    batch=batch,
+                    duration=steps,
+                    evaluation=Evaluation(every=every, at=_EARLY, size=size, splits=("clean",), edits=_EDITS),
+                ),
+                Members(seeds=tuple(range(seeds))),
+                label="noisy recall",
+            )
+        ]
+
+    return Profile(experiments, note)
+
+
+def _series(run: TrainedRun, metric: str, edit: str, split: str = "clean") -> tuple[list[int], Tensor]:
+    """A metric along training: steps, and values `[member step]`."""
+    kept = run.metrics.filter(
+        (pl.col("split") == split) & (pl.col("metric") == metric) & (pl.col("edit") == edit)
+    )
+    table = kept.pivot(on="member", index="step", values="value").sort("step")
+    return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
+
+
+def _end(run: TrainedRun, metric: str, edit: str) -> Tensor:
+    return member_values(run, "clean", metric, edit)
+
+
+def _label(edit: str) -> str:
+    return "full model (ρ = 1)" if edit == _FULL else f"ρ = {edit.removeprefix('rho=')}"
+
+
+def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
+    """The three panels of Figure 3, the final loss against rho, and a table of the end."""
+    (run,) = runs
+    losses = torch.stack([_end(run, "loss", edit) for edit in _CURVES])
+    steps, noise = _series(run, "noise", _FULL)
+    early = noise[:, [index for index, step in enumerate(steps) if step <= 10]].amax(dim=1)
+    measured = {
+        "full-noise": _end(run, "noise", _FULL),
+        "dropped-right": _end(run, "right", _DROPPED),
+        "dropped-noise": _end(run, "noise", _DROPPED),
+        "clean-loss-falls": losses[0] - losses[-1],
+        "loss-order": losses.mean(dim=1).diff().amax().reshape(1),
+        "noise-first": early,
+    }
+    results = tuple(
+        claim.judge(float(measured[key].mean()), provenance.profile, spread(measured[key]))
+        for claim in CLAIMS
+        for key in (claim.id.rpartition("/")[2],)
+    )
+    return Findings(
+        study=STUDY.name,
+        title=STUDY.title,
+        summary="A trigger is followed by the sequence's own token, or, with probability 1/2, by noise. "
+        f"The second feed-forward layer's input matrix is cut to a fraction ρ of its rank, beside training. {note}",
+        profile=provenance.profile,
+        provenance=provenance,
+        claims=results,
+        figures=(
+            _panel(run, "right", "Probability of the right token (Fig 3, left)", (Reference("paper, ρ = 0", 0.98),)),
+            _panel(run, "noise", "Probability of the noise token (Fig 3, middle)", (Reference("α", ALPHA),)),
+            _panel(run, "loss", "Loss on clean sequences (Fig 3, right)", ()),
+            _against_rho(losses),
+        ),
+        tables=(_table(run),),
+    )
+
+
+def _panel(run: TrainedRun, metric: str, title: str, references: tuple[Reference, ...]) -> LineFigure:
+    lines: list[Line] = []
+    for edit in _CURVES:
+        steps, values = _series(run, metric, edit)
+        lines.append(line(_label(edit), [step + 1 for step in steps], values))
+    return LineFigure(
+        title=title,
+        caption="On sequences without noise (α = 0), along training with α = 0.5, for the full model and with ρ of the "
+        "rank of F₂'s input matrix kept. Mean and range over seeds. The step axis starts at 1 for the model as drawn.",
+        x_label="step + 1",
+        y_label="cross-entropy (nats)" if metric == "loss" else "probability",
+        lines=tuple(lines),
+        log_x=True,
+        log_y=metric == "loss",
+        y_range=(None, None) if metric == "loss" else (0.0, 1.0),
+        references=references,
+    )
+
+
+def _against_rho(losses: Tensor) -> LineFigure:
+    order = [1.0, *FRACTIONS][::-1]
+    return LineFigure(
+        title="Clean loss at the end, against the rank kept",
+        caption="Mean and range over seeds; ρ = 0 drops the second feed-forward layer, ρ = 1 is the full model.",
+        x_label="ρ, fraction of the rank kept",
+        y_label="cross-entropy (nats)",
+        lines=(line("clean loss", order, losses.flip(0).T),),
+        y_range=(0.0, None),
+    )
+
+
+def _table(run: TrainedRun) -> Table:
+    rows = [
+        (_label(edit), *(float(_end(run, metric, edit).mean()) for metric in ("right", "noise", "loss", "accuracy")))
+        for edit in _CURVES
+    ]
+    return Table(
+        title="The end of training, by rank kept",
+        caption="Means over seeds on clean sequences.",
+        columns=("kept", "right token", "noise token", "clean loss", "accuracy"),
+        rows=tuple(rows),
+    )
+
+
+STUDY = Study(
+    name="truncation/feedforward-noise",
+    title="Noisy recall: the second feed-forward layer stores the noise",
+    claims=CLAIMS,
+    profiles={
+        "quick": _profile(
+            "Quick profile: width 128, T = 128, batch 64, 600 steps, the loss taken after every second and later "
+            "trigger as in the authors' public code. The paper's text has width 256, T = 256, batch 512, 2000 steps, "
+            "and takes the loss at the last position alone.",
+            width=128, length=128, batch=64, steps=600, every=50, seeds=2, scored="after_trigger", noise="existing",
+            size=256,
+        ),
+        "paper": _profile(
+            "Paper profile: appendix A.5 with the upper learning rate of its range (0.03), momentum 0.9 and weight decay "
+            "1e-4 from the authors' public code, the loss at the last position, the noise token appended.",
+            width=256, length=256, batch=512, steps=2000, every=50, seeds=5, scored="last", noise="appended",
+            size=1024, weight_decay=1e-4,
+        ),
+        "smoke": _profile(
+            "Smoke profile: far too short to show anything; it only exercises the code.",
+            width=32, length=64, batch=16, steps=12, every=6, seeds=2, scored="after_trigger", noise="existing", size=32,
+        ),
+    },
+    analyse=analyse,
+)

@@ -1,0 +1,351 @@
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens import Intervention, Operand, look
+from anchorlab.models import DecoderSpec, Model, Site, identity_tap
+from anchorlab.models.edits import Remove, Truncate
+from anchorlab.training.ensemble import initialise
+
+SHAPE = TaskShape("tokens", 6, 11, 11)
+SPEC = DecoderSpec(layers=2, heads=2, width=8, head_width=4)
+PATTERNS = "blocks.*.attn.hook_pattern"
+INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    return initialise(SPEC, SHAPE, seeds=[0, 1, 2])
+
+
+def direct(ensemble, member, inputs=INPUTS):
+    """What a member returns and what passes its sites, without the lens."""
+    seen = {}
+
+    def tap(site, value):
+        seen[site] = value
+        return value
+
+    with torch.no_grad():
+        output = functional_call(ensemble.template, ensemble.member_weights(member), (inputs,), {"tap": tap})
+    return output, seen
+
+
+class TestEnsembles:
+    @pytest.mark.parametrize("chunk", [1, 3, 512])
+    def test_record_equals_a_direct_computation(self, ensemble, chunk):
+        record = look(ensemble, INPUTS, record=["*"], chunk=chunk)
+        assert set(record) == {*ensemble.template.sites, "output"}
+        for member in range(3):
+            output, seen = direct(ensemble, member)
+            assert torch.allclose(record["output"][member], output, atol=1e-6)
+            for site, value in seen.items():
+                assert torch.allclose(record[site][member], value, atol=1e-6)
+
+    def test_axes(self, ensemble):
+        record = look(ensemble, INPUTS, record=["blocks.1.attn.hook_pattern"])
+        assert record.axes("blocks.1.attn.hook_pattern") == ("member", "batch", "head", "query", "key")
+        assert record.axes("output") == ("member", "batch", "position", "output")
+        assert record["blocks.1.attn.hook_pattern"].shape == (3, 7, 2, 6, 6)
+        assert len(record) == 2
+        assert "blocks.1.attn.hook_pattern: member 3, batch 7, head 2, query 6, key 6" in repr(record)
+        assert "<code>output</code>" in record._repr_html_()
+
+    def test_patterns_of_names(self, ensemble):
+        record = look(ensemble, INPUTS, record=[PATTERNS, "blocks.0.hook_resid_p*"])
+        assert sorted(record) == [
+            "blocks.0.attn.hook_pattern",
+            "blocks.0.hook_resid_post",
+            "blocks.0.hook_resid_pre",
+            "blocks.1.attn.hook_pattern",
+            "output",
+        ]
+
+    def test_scored_positions_alone(self, ensemble):
+        full = look(ensemble, INPUTS)["output"]
+        some = look(ensemble, INPUTS, record=[PATTERNS], positions=torch.tensor([5, 2]))
+        assert some.axes("output") == ("member", "batch", "scored", "output")
+        assert torch.equal(some["output"], full[:, :, [5, 2]])
+        assert some["blocks.1.attn.hook_pattern"].shape[-2:] == (6, 6)
+        each = torch.arange(7).remainder(6).unsqueeze(1)
+        own = look(ensemble, INPUTS, positions=each, chunk=3)["output"]
+        assert torch.allclose(own[:, torch.arange(7), 0], full[:, torch.arange(7), each[:, 0]], atol=1e-6)
+
+    def test_a_module_is_an_ensemble_of_one(self, ensemble):
+        module = SPEC.build(SHAPE)
+        module.load_state_dict(ensemble.member_weights(1))
+        record = look(module, INPUTS, record=[PATTERNS])
+        whole = look(ensemble, INPUTS, record=[PATTERNS])
+        for site in record:
+            assert torch.equal(record[site][0], whole[site][1])
+
+    def test_operand_per_member_patches_one_member_with_another(self, ensemble):
+        site = "blocks.0.hook_resid_post"
+        stream = look(ensemble, INPUTS, record=["blocks.0.ln2.hook_normalized"])["blocks.0.ln2.hook_normalized"]
+        operand = Operand(values=stream[[0, 2, 1]], axes=("member", "batch", "position", "width"))
+        changed = look(
+            ensemble,
+            INPUTS,
+            record=["blocks.1.hook_resid_pre"],
+            interventions=[Intervention(site="blocks.0.ln2.hook_normalized", rule="replace", operand=operand)],
+            chunk=2,
+        )
+        assert site in ensemble.template.sites
+        assert torch.allclose(changed["blocks.1.hook_resid_pre"], stream[[0, 2, 1]], atol=1e-6)
+
+    def test_recorded_after_the_intervention(self, ensemble):
+        change = Intervention(site="blocks.0.attn.hook_pattern", where={"head": 1}, rule="zero")
+        pattern = look(ensemble, INPUTS, record=[PATTERNS], interventions=[change])["blocks.0.attn.hook_pattern"]
+        assert pattern[:, :, 1].abs().sum() == 0
+        assert pattern[:, :, 0].sum().item() == pytest.approx(3 * 7 * 6)
+
+    def test_an_intervention_may_act_on_some_members_alone(self, ensemble):
+        factors = Operand(values=[1, 0, 1], axes=("member",))
+        change = Intervention(site="hook_logits", rule="scale", operand=factors)
+        output = look(ensemble, INPUTS, interventions=[change])["output"]
+        plain = look(ensemble, INPUTS)["output"]
+        assert torch.equal(output[[0, 2]], plain[[0, 2]])
+        assert output[1].abs().sum() == 0
+
+    def test_weights_and_mode_stay_as_they_are(self, ensemble):
+        before = {name: value.clone() for name, value in ensemble.weights.items()}
+        own = {name: value.clone() for name, value in ensemble.template.state_dict().items()}
+        ensemble.template.train()
+        ensemble.template.blocks[0].eval()
+        change = Intervention(site="hook_logits", rule="zero")
+        look(ensemble, INPUTS, interventions=[change], edits=[Remove(weight="blocks.1.mlp")])
+        assert ensemble.template.training
+        assert not ensemble.template.blocks[0].training
+        assert all(torch.equal(before[name], value) for name, value in ensemble.weights.items())
+        after = ensemble.template.state_dict()
+        assert all(torch.equal(own[name].nan_to_num(), after[name].nan_to_num()) for name in own)
+
+
+class TestCandidates:
+    ZERO = Intervention(site="blocks.1.attn.hook_pattern", where={"head": 0}, rule="zero")
+
+    def test_each_equals_a_look_of_its_own(self, ensemble):
+        edit = Truncate(weight="blocks.0.mlp.W_in", rank=2)
+        record = look(
+            ensemble,
+            INPUTS,
+            record=[PATTERNS],
+            candidates={"full": [], "no head": [self.ZERO], "low rank": [edit], "both": [edit, self.ZERO]},
+            chunk=4,
+        )
+        assert record.candidates == ("full", "no head", "low rank", "both")
+        assert record.axes("output") == ("member", "candidate", "batch", "position", "output")
+        alone = {
+            "full": look(ensemble, INPUTS, record=[PATTERNS]),
+            "no head": look(ensemble, INPUTS, record=[PATTERNS], interventions=[self.ZERO]),
+            "low rank": look(ensemble, INPUTS, record=[PATTERNS], edits=[edit]),
+            "both": look(ensemble, INPUTS, record=[PATTERNS], interventions=[self.ZERO], edits=[edit]),
+        }
+        for name, expected in alone.items():
+            one = record.candidate(name)
+            assert one.axes("output") == expected.axes("output")
+            for site in expected:
+                assert torch.allclose(one[site], expected[site], atol=1e-6)
+
+    def test_removed_block_writes_nothing(self, ensemble):
+        record = look(
+            ensemble,
+            INPUTS,
+            record=["blocks.1.hook_mlp_out"],
+            candidates={"full": [], "dropped": [Remove(weight="blocks.1.mlp")]},
+        )
+        assert record.candidate("dropped")["blocks.1.hook_mlp_out"].abs().sum() == 0
+        assert record.candidate("full")["blocks.1.hook_mlp_out"].abs().sum() > 0
+
+    def test_common_changes_hold_for_all(self, ensemble):
+        double = Intervention(site="hook_logits", rule="scale", operand=2)
+        one_more = Intervention(site="hook_logits", rule="add", operand=1)
+        record = look(ensemble, INPUTS, interventions=[double], candidates={"plain": [], "more": [one_more]})
+        plain = look(ensemble, INPUTS)["output"]
+        assert torch.allclose(record["output"][:, 0], 2 * plain)
+        assert torch.allclose(record["output"][:, 1], 2 * plain + 1)
+
+    def test_a_candidate_that_changes_nothing_is_named(self, ensemble):
+        idle = Intervention(site="blocks.0.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
+        with pytest.raises(SiteError, match=r"candidates\.idle\.0 \(zero blocks.0.attn.hook_pattern query=0 key=1\)"):
+            look(ensemble, INPUTS, candidates={"full": [], "idle": [idle]})
+
+    def test_mistakes(self, ensemble):
+        with pytest.raises(SpecError, match="candidates: none is given"):
+            look(ensemble, INPUTS, candidates={})
+        with pytest.raises(SpecError, match="unknown weight"):
+            look(ensemble, INPUTS, edits=[Remove(weight="blocks.7.mlp")])
+        record = look(ensemble, INPUTS, candidates={"full": []})
+        with pytest.raises(SpecError, match="candidate: unknown candidate 'ful'; did you mean 'full'"):
+            record.candidate("ful")
+
+
+class TestErrors:
+    def test_misspelled_site(self, ensemble):
+        with pytest.raises(SiteError, match=r"record\.1: unknown site 'blocks.0.hook_resid_pots'; did you mean"):
+            look(ensemble, INPUTS, record=[PATTERNS, "blocks.0.hook_resid_pots"])
+        with pytest.raises(SiteError, match=r"unknown site 'blocks\.0\.atn\.\*'"):
+            look(ensemble, INPUTS, record=["blocks.0.atn.*"])
+        with pytest.raises(SiteError, match="unknown site 'hook_logits'"):
+            look(ensemble, INPUTS)["hook_logits"]
+
+    def test_nothing_to_look_at(self, ensemble):
+        with pytest.raises(SpecError, match="inputs: holds no sequence"):
+            look(ensemble, INPUTS[:0])
+        with pytest.raises(SpecError, match="chunk: 0"):
+            look(ensemble, INPUTS, chunk=0)
+
+    def test_site_that_is_not_visited_or_twice(self):
+        class Odd(Model):
+            def __init__(self):
+                super().__init__()
+                self.sites = {name: Site(name, ("batch", "width")) for name in ("twice", "never")}
+
+            def initialise(self, generator):
+                pass
+
+            def forward(self, inputs, positions=None, tap=identity_tap):
+                return tap("twice", tap("twice", inputs)).unsqueeze(1)
+
+        inputs = torch.ones(2, 3)
+        with pytest.raises(SiteError, match="site 'never' was not visited"):
+            look(Odd(), inputs, record=["never"])
+        with pytest.raises(SiteError, match="site 'twice' is visited twice"):
+            look(Odd(), inputs, record=["twice"])
+        with pytest.raises(SiteError, match=r"interventions.0 \(zero never\) never fired"):
+            look(Odd(), inputs, interventions=[Intervention(site="never", rule="zero")])
+
+
+class Users(nn.Module):
+    """A user's own module: nothing of ours, with dropout, an attention that returns a tuple, and a submodule unused."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.drop = nn.Dropout(0.5)
+        self.output = nn.Linear(8, 11)
+        self.idle = nn.Linear(8, 8)
+
+    def forward(self, inputs):
+        x = self.drop(self.embed(inputs))
+        mixed, _ = self.attention(x, x, x, average_attn_weights=False)
+        return self.output(x + mixed) * 2
+
+
+class TestUsersModule:
+    @pytest.fixture
+    def module(self):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return Users()
+
+    def test_is_looked_into(self, module):
+        state = torch.get_rng_state()
+        record = look(
+            module,
+            INPUTS,
+            record=["embed", "attention[1]", "drop"],
+            axes={"attention[1]": ("batch", "head", "query", "key")},
+            chunk=3,
+        )
+        assert torch.equal(state, torch.get_rng_state())
+        x = module.embed.weight[INPUTS].detach()
+        with torch.no_grad():
+            mixed, weights = module.attention(x, x, x, average_attn_weights=False)
+            expected = (x + mixed) @ module.output.weight.T + module.output.bias
+        assert torch.allclose(record["embed"][0], x)
+        assert torch.allclose(record["drop"][0], x)  # dropout does nothing while looking
+        assert torch.allclose(record["attention[1]"][0], weights, atol=1e-6)
+        assert torch.allclose(record["output"][0], 2 * expected, atol=1e-5)  # what the module returns, not `output`
+        assert record.axes("embed") == ("member", "batch", "position", "width")
+        assert record.axes("attention[1]") == ("member", "batch", "head", "query", "key")
+
+    def test_is_changed(self, module):
+        silent = Intervention(site="attention[0]", rule="zero")
+        record = look(module, INPUTS, record=["attention[0]"], interventions=[silent])
+        with torch.no_grad():
+            expected = 2 * module.output(module.embed(INPUTS))
+        assert torch.allclose(record["output"][0], expected, atol=1e-6)
+        assert record["attention[0]"].abs().sum() == 0
+
+    def test_leaves_no_hook_behind_and_keeps_the_mode(self, module):
+        look(module, INPUTS, record=["embed"])
+        with pytest.raises(SiteError):
+            look(module, INPUTS, record=["embed", "idle"])
+        assert all(not part._forward_hooks for part in module.modules())
+        assert module.training
+        assert module.drop.training
+
+    def test_errors(self, module):
+        with pytest.raises(SiteError, match=r"unknown site 'atention'; did you mean 'attention'"):
+            look(module, INPUTS, record=["atention"])
+        with pytest.raises(SiteError, match=r"site 'attention' returns a tuple.*'attention\[0\]'"):
+            look(module, INPUTS, record=["attention"])
+        with pytest.raises(SiteError, match=r"has no element 2"):
+            look(module, INPUTS, record=["attention[2]"])
+        with pytest.raises(SiteError, match="site 'idle' was not visited"):
+            look(module, INPUTS, record=["idle"])
+        with pytest.raises(SiteError, match="does not fit its axes"):
+            look(module, INPUTS, record=["embed"], axes={"embed": ("batch", "width")})
+        with pytest.raises(SpecError, match=r"where.head: unknown axis of embed: 'head'"):
+            look(module, INPUTS, interventions=[Intervention(site="embed", where={"head": 0}, rule="zero")])
+
+    def test_batch_that_is_not_first(self):
+        class Swapped(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Identity()
+
+            def forward(self, inputs):
+                return self.inner(inputs.transpose(0, 1)).transpose(0, 1)
+
+        with pytest.raises(SiteError, match="does not lead with a batch of 7"):
+            look(Swapped(), torch.ones(7, 3, 2), record=["inner"])
+        assert torch.equal(look(Swapped(), torch.ones(7, 3, 2))["output"][0], torch.ones(7, 3, 2))
+
+    def test_vectors_take_the_precision_of_the_weights(self):
+        module = nn.Sequential(nn.Linear(2, 3)).double()
+        record = look(module, torch.ones(4, 5, 2), record=["0"])
+        assert record["output"].dtype == torch.float64
+        assert torch.equal(record["0"], record["output"])
+
+    def test_value_changed_in_place_afterwards_is_recorded_as_it_was(self):
+        class InPlace(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Identity()
+
+            def forward(self, inputs):
+                return self.inner(inputs * 1).zero_()
+
+        record = look(InPlace(), torch.ones(1, 2, 2), record=["inner"])
+        assert record["inner"].sum() == 4
+        assert record["output"].sum() == 0
+
+    def test_module_that_returns_no_tensor(self):
+        class Pair(nn.Module):
+            def forward(self, inputs):
+                return inputs, inputs
+
+        with pytest.raises(SpecError, match="model: returns a tuple, not a tensor"):
+            look(Pair(), torch.ones(1, 2, 2))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_device_as_in_main_memory(ensemble):
+    changes = [
+        Intervention(site="blocks.0.attn.hook_pattern", where={"head": 0, "batch": [1, 5]}, rule="mean"),
+        Intervention(
+            site="blocks.1.hook_resid_mid", rule="add", operand=Operand(values=torch.ones(8), axes=("width",))
+        ),
+    ]
+    options = {"record": [PATTERNS], "interventions": changes, "positions": torch.tensor([5]), "chunk": 3}
+    here, there = look(ensemble, INPUTS, **options), look(ensemble.to("cuda"), INPUTS, **options)
+    for site in here:
+        assert there[site].device.type == "cpu"
+        assert torch.allclose(here[site], there[site], atol=1e-4)

@@ -1,0 +1,89 @@
+"""The models once more, in numpy, one sequence at a time, written from the papers' equations alone."""
+
+import numpy as np
+
+
+def softmax(x):
+    x = np.exp(x - x.max(axis=-1, keepdims=True))
+    return x / x.sum(axis=-1, keepdims=True)
+
+
+def layer_norm(x, w, b):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * w + b
+
+
+def hidden_from(scores):
+    length = len(scores)
+    return np.where(np.arange(length)[None, :] > np.arange(length)[:, None], -np.inf, scores)
+
+
+def heads(q, k, v, count, mask):
+    """The concatenated heads: softmax(Q Kᵀ / sqrt(d_k)) V for each, d_k columns apiece."""
+    d_k = q.shape[1] // count
+    out = []
+    for head in range(count):
+        part = slice(head * d_k, (head + 1) * d_k)
+        scores = q[:, part] @ k[:, part].T / np.sqrt(d_k)
+        out.append(softmax(hidden_from(scores) if mask else scores) @ v[:, part])
+    return np.concatenate(out, axis=1)
+
+
+def decoder(
+    tokens, W, layers, count, *, residual=True, output_linear=True, layer_norms=True, feed_forward=True,
+    projection=True, mask=True, shift=0,
+):  # fmt: skip
+    """Anchor functions, B.1: post-layer-norm blocks; each switch leaves its part out."""
+    x = W["embed.W_E"][tokens] + W["pos_embed.W_pos"]
+    for layer in range(layers):
+        w = {name.removeprefix(f"blocks.{layer}."): value for name, value in W.items()}
+        v = x @ w["attn.W_V"]
+        if shift:
+            v = np.concatenate([v[shift:], np.zeros((shift, v.shape[1]))])
+        out = heads(x @ w["attn.W_Q"], x @ w["attn.W_K"], v, count, mask)
+        if output_linear:
+            out = out @ w["attn.W_O"]
+        x = x + out if residual else out
+        if layer_norms:
+            x = layer_norm(x, w["ln1.w"], w["ln1.b"])
+        if feed_forward:
+            out = np.maximum(x @ w["mlp.W_in"], 0) @ w["mlp.W_out"]
+            x = x + out if residual else out
+            if layer_norms:
+                x = layer_norm(x, w["ln2.w"], w["ln2.b"])
+    return x @ W["unembed.W_U"] + W["unembed.b_U"] if projection else x
+
+
+def recall(tokens, W, kinds):
+    """Truncated weights, section 4: the display of the two-layer transformer, position by position."""
+    x = [W["embed.W_E"][token] + W["pos_embed.W_pos"][t] for t, token in enumerate(tokens)]
+    d = len(x[0])
+    for layer, kind in enumerate(kinds):
+        w = {name.removeprefix(f"blocks.{layer}."): value for name, value in W.items()}
+        values = w["attn.W_V"] @ w["attn.W_O"] if "attn.W_O" in w else w["attn.W_V"]
+        new = []
+        for t in range(len(x)):
+            weights = softmax(np.array([x[t] @ w["attn.W_KQ"] @ x[s] for s in range(t + 1)]) / np.sqrt(d))
+            y = x[t] + sum(weights[s] * (x[s] @ values) for s in range(t + 1))
+            if kind == "mlp":
+                y = y + np.maximum(y @ w["mlp.W_in"], 0) @ w["mlp.W_out"]
+            elif kind == "linear":
+                y = y + y @ w["mlp.W_F"]
+            new.append(y)
+        x = new
+    return np.stack(x) @ W["unembed.W_U"]
+
+
+def gpt2(vectors, W, layers, count, *, feed_forward=True, mask=True):
+    """GPT-2's block: x + attention(norm(x)), then x + mlp(norm(x)), GELU in its tanh form."""
+    x = vectors @ W["embed.W_E"] + W["embed.b_E"]
+    for layer in range(layers):
+        w = {name.removeprefix(f"blocks.{layer}."): value for name, value in W.items()}
+        y = layer_norm(x, w["ln1.w"], w["ln1.b"])
+        q, k, v = (y @ w[f"attn.W_{name}"] + w[f"attn.b_{name}"] for name in "QKV")
+        x = x + heads(q, k, v, count, mask) @ w["attn.W_O"] + w["attn.b_O"]
+        if feed_forward:
+            h = layer_norm(x, w["ln2.w"], w["ln2.b"]) @ w["mlp.W_in"] + w["mlp.b_in"]
+            h = 0.5 * h * (1 + np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3)))
+            x = x + h @ w["mlp.W_out"] + w["mlp.b_out"]
+    return layer_norm(x, W["ln_final.w"], W["ln_final.b"]) @ W["unembed.W_U"] + W["unembed.b_U"]

@@ -1,0 +1,65 @@
+"""Small models of every kind and shape of switch, for the tests that hold for all of them."""
+
+import torch
+from torch import Tensor
+
+from anchorlab.axes import TaskShape
+from anchorlab.models import DecoderSpec, Model, ModelSpec, RecallSpec, VectorSpec
+
+TOKENS = TaskShape(inputs="tokens", length=7, input_size=11, output_size=12)
+VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
+
+DECODER = DecoderSpec(layers=2, heads=2, width=12, head_width=6)
+RECALL = RecallSpec(width=10)
+VECTOR = VectorSpec(layers=2, heads=2, width=8)
+
+SMALL: dict[str, ModelSpec] = {
+    "decoder": DECODER,
+    "decoder-one-layer": DECODER.replace(layers=1),
+    "decoder-narrow-heads": DECODER.replace(head_width=3, hidden=5),
+    "decoder-no-residual": DECODER.replace(residual=False),
+    "decoder-no-output-linear": DECODER.replace(output_linear=False),
+    "decoder-no-norm": DECODER.replace(layer_norm=False),
+    "decoder-no-feed-forward": DECODER.replace(feed_forward=False),
+    "decoder-no-projection": DECODER.replace(projection=False),
+    "decoder-no-mask": DECODER.replace(mask=False),
+    "decoder-per-block": DECODER.replace(layer_norm=(True, False), feed_forward=(False, True), mask=(True, False)),
+    "decoder-shifted-values": DECODER.replace(layers=1, shift_values=1),
+    "decoder-none": DECODER.replace(
+        residual=False, output_linear=False, layer_norm=False, feed_forward=False, projection=False, mask=False
+    ),
+    "recall": RECALL,
+    "recall-factored": RECALL.replace(factored_values=True),
+    "recall-mlp-linear": RECALL.replace(feed_forward_2="linear"),
+    "recall-linear-mlp": RECALL.replace(feed_forward_1="linear"),
+    "recall-none": RECALL.replace(feed_forward_1="none", feed_forward_2="none"),
+    "vectors": VECTOR,
+    "vectors-wide-heads": VECTOR.replace(heads=1, head_width=5),
+    "vectors-no-feed-forward": VECTOR.replace(feed_forward=False),
+    "vectors-no-mask": VECTOR.replace(mask=False),
+}
+
+
+def shape_of(spec: ModelSpec) -> TaskShape:
+    return VECTORS if spec.kind == "vectors" else TOKENS
+
+
+def drawn(spec: ModelSpec, seed: int = 0) -> Model:
+    """A member in float64, its vectors and biases drawn too, so that no weight hides at zero or one."""
+    model = spec.build(shape_of(spec))
+    assert isinstance(model, Model)
+    model.initialise(torch.Generator().manual_seed(seed))
+    model = model.double()
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 1 or spec.kind == "vectors":
+                weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.3)
+    return model
+
+
+def inputs_of(spec: ModelSpec, batch: int = 4, seed: int = 0) -> Tensor:
+    shape, generator = shape_of(spec), torch.Generator().manual_seed(seed)
+    if shape.inputs == "tokens":
+        return torch.randint(shape.input_size, (batch, shape.length), generator=generator)
+    return torch.randn(batch, shape.length, shape.input_size, generator=generator, dtype=torch.float64)

@@ -1,0 +1,137 @@
+"""Weight edits against matrices whose singular values are known."""
+
+import numpy as np
+import pytest
+import torch
+from torch.func import functional_call
+
+from anchorlab.errors import SpecError
+from anchorlab.models import Remove, Truncate, apply_each, apply_edits, check_edits
+
+from .small_models import DECODER, RECALL, SMALL, VECTOR, drawn, inputs_of
+
+
+def stacked(spec, members=2):
+    drawn_members = [dict(drawn(spec, seed).named_parameters()) for seed in range(members)]
+    return {name: torch.stack([member[name].detach() for member in drawn_members]) for name in drawn_members[0]}
+
+
+def output(spec, weights, member=0):
+    return functional_call(drawn(spec), {name: value[member] for name, value in weights.items()}, (inputs_of(spec),))
+
+
+def known_matrix(values, rows, columns, seed):
+    """A matrix with the singular values given, and the vectors that belong to them."""
+    rng = np.random.default_rng(seed)
+    left = np.linalg.qr(rng.standard_normal((rows, len(values))))[0]
+    right = np.linalg.qr(rng.standard_normal((columns, len(values))))[0]
+    return torch.from_numpy(left * values @ right.T), torch.from_numpy(left), torch.from_numpy(right)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_truncation_keeps_the_largest_singular_values_of_each_member(rank):
+    values = np.array([[5.0, 3.0, 1.0], [9.0, 2.0, 0.5]])
+    made = [known_matrix(values[member], 4, 3, member) for member in range(2)]
+    weights = {"W": torch.stack([matrix for matrix, _, _ in made])}
+    edited = apply_edits(weights, [Truncate(weight="W", rank=rank)])["W"]
+    for member, (_, left, right) in enumerate(made):
+        expected = (left[:, :rank] * torch.from_numpy(values[member, :rank])) @ right[:, :rank].T
+        torch.testing.assert_close(edited[member], expected)
+
+
+@pytest.mark.parametrize(("fraction", "full", "rank"), [(0.29, 100, 29), (0.05, 19, 0), (0.5, 5, 2), (0.99, 10, 9)])
+def test_a_fraction_keeps_the_floor_of_its_part_of_the_full_rank(fraction, full, rank):
+    weights = {"W": torch.randn(1, full, full + 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))}
+    edited = apply_edits(weights, [Truncate(weight="W", fraction=fraction)])["W"][0]
+    assert int(torch.linalg.matrix_rank(edited)) == rank
+
+
+def test_the_whole_fraction_is_the_same_bytes_and_none_is_zero():
+    weights = stacked(RECALL)
+    name = "blocks.1.mlp.W_in"
+    assert apply_edits(weights, [Truncate(weight=name, fraction=1.0)])[name] is weights[name]
+    assert not apply_edits(weights, [Truncate(weight=name, fraction=0.0)])[name].any()
+
+
+def test_variants_together_are_variants_alone_and_leave_the_weights():
+    weights = stacked(RECALL)
+    before = {name: value.clone() for name, value in weights.items()}
+    name = "blocks.1.mlp.W_in"
+    variants = [
+        [Truncate(weight=name, rank=2)],
+        [],
+        [Truncate(weight=name, rank=4), Truncate(weight=name, rank=1)],
+        [Remove(weight="blocks.0.mlp"), Truncate(weight=name, rank=3)],
+    ]
+    for together, edits in zip(apply_each(weights, variants), variants, strict=True):
+        alone = apply_edits(weights, edits)
+        assert all(torch.equal(together[each], alone[each]) for each in weights)
+    assert all(torch.equal(weights[each], before[each]) for each in weights)
+
+
+def test_a_matrix_is_decomposed_once_for_all_ranks(monkeypatch):
+    calls, svd = [], torch.linalg.svd
+    monkeypatch.setattr(torch.linalg, "svd", lambda *a, **k: (calls.append(1), svd(*a, **k))[1])
+    apply_each(stacked(RECALL), [[Truncate(weight="blocks.1.mlp.W_in", rank=rank)] for rank in range(1, 6)])
+    assert len(calls) == 1
+
+
+def test_half_precision_stays_half_precision():
+    weights = {"W": torch.eye(4).bfloat16()[None]}
+    edited = apply_edits(weights, [Truncate(weight="W", rank=2)])["W"]
+    assert edited.dtype == torch.bfloat16
+    assert int(torch.linalg.matrix_rank(edited[0].float())) == 2
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if "no-feed-forward" not in name and "none" not in name])
+@pytest.mark.parametrize("part", ["attn", "mlp"])
+def test_a_removed_layer_writes_nothing(name, part):
+    spec = SMALL[name]
+    weights = stacked(spec)
+    if part == "mlp" and not any(key.startswith("blocks.0.mlp") for key in weights):
+        return
+    edited = apply_edits(weights, [Remove(weight=f"blocks.0.{part}")])
+    inputs, member = inputs_of(spec), {key: value[1] for key, value in weights.items()}
+    written = f"blocks.0.hook_{part}_out"
+
+    def silenced(site, value):
+        return torch.zeros_like(value) if site == written else value
+
+    expected = functional_call(drawn(spec), member, (inputs,), {"tap": silenced})
+    assert not torch.allclose(expected, output(spec, weights, member=1))
+    torch.testing.assert_close(output(spec, edited, member=1), expected)
+
+
+@pytest.mark.parametrize("spec", [DECODER, VECTOR], ids=lambda spec: spec.kind)
+def test_a_removed_block_lets_the_stream_pass(spec):
+    edited = apply_edits(stacked(spec), [Remove(weight="blocks.0")])
+    kept = {name for name, value in edited.items() if name.startswith("blocks.0.") and value.any()}
+    assert kept == {f"blocks.0.ln{norm}.{part}" for norm in (1, 2) for part in "wb"}
+    assert not torch.allclose(output(spec, edited)[0], output(spec, edited)[1])
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            Truncate(weight="blocks.1.mlp.W_i", rank=1),
+            r"weight: unknown weight .*did you mean 'blocks\.1\.mlp\.W_in'\?",
+        ),
+        (Truncate(weight="blocks.0.ln1.w", rank=0), "no matrix"),
+        (Truncate(weight="blocks.1.mlp.W_in", rank=13), r"rank: 13 is above the full rank .* 12"),
+        (Remove(weight="blocks.1.mpl"), r"did you mean 'blocks\.1\.mlp'\?"),
+        (Remove(weight="blocks.1.ml"), r"unknown weight"),
+        (Remove(weight="blocks.1.ln1"), "layer norm"),
+    ],
+)
+def test_an_edit_that_does_not_fit_is_refused(edit, message):
+    with pytest.raises(SpecError, match=message):
+        apply_edits(stacked(DECODER), [edit])
+    with pytest.raises(SpecError, match=r"^edits\.0\.(weight|rank): .*"):
+        check_edits([edit], dict(drawn(DECODER).named_parameters()), "edits")
+
+
+@pytest.mark.parametrize("sizes", [{}, {"fraction": 0.5, "rank": 2}, {"fraction": 1.5}, {"rank": -1}])
+def test_a_truncation_has_one_size(sizes):
+    with pytest.raises(SpecError):
+        Truncate(weight="W", **sizes)

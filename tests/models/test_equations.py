@@ -1,0 +1,105 @@
+"""Every model and every switch against the papers' equations, written out in numpy."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec
+
+from . import reference
+from .small_models import DECODER, RECALL, VECTOR, drawn, inputs_of
+
+SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
+
+
+def compared(spec, equation):
+    model, inputs = drawn(spec), inputs_of(spec)
+    weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    expected = np.stack([equation(sequence, weights) for sequence in inputs.numpy()])
+    torch.testing.assert_close(model(inputs).detach(), torch.from_numpy(expected), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("on", list(product([True, False], repeat=len(SWITCHES))))
+def test_decoder_with_each_set_of_components(on):
+    spec = DecoderSpec(layers=2, heads=2, width=12, head_width=6, **dict(zip(SWITCHES, on, strict=True)))
+    named = {"layer_norms" if name == "layer_norm" else name: value for name, value in zip(SWITCHES, on, strict=True)}
+    compared(spec, lambda x, w: reference.decoder(x, w, 2, 2, **named))
+
+
+def test_decoder_with_one_head_of_its_own_width():
+    compared(DECODER.replace(heads=1, head_width=5, layers=3), lambda x, w: reference.decoder(x, w, 3, 1))
+
+
+def test_decoder_with_values_shifted_by_one():
+    compared(DECODER.replace(layers=1, shift_values=1), lambda x, w: reference.decoder(x, w, 1, 2, shift=1))
+
+
+def test_values_shifted_back_and_off_the_end():
+    spec = DECODER.replace(layers=1, mask=False, residual=False, layer_norm=False, feed_forward=False)
+    values = {}
+    for shift in (0, 2, -2, 9):
+        model = drawn(spec.replace(shift_values=shift))
+        model(inputs_of(spec), tap=lambda site, x, shift=shift: values.setdefault((site, shift), x))
+    plain, ahead, back, off = (values["blocks.0.attn.hook_v", shift] for shift in (0, 2, -2, 9))
+    assert torch.equal(ahead[:, :5], plain[:, 2:])
+    assert not ahead[:, 5:].any()
+    assert torch.equal(back[:, 2:], plain[:, :5])
+    assert not back[:, :2].any()
+    assert not off.any()
+
+
+def test_the_simplified_model_is_two_attention_products():
+    """Section 5.4: X_out = Attn2 Attn1 X1 W_V1 W_V2."""
+    spec = DECODER.replace(
+        heads=1, head_width=12, residual=False, output_linear=False, layer_norm=False, feed_forward=False,
+        projection=False, mask=False,
+    )  # fmt: skip
+    model, inputs, seen = drawn(spec), inputs_of(spec), {}
+    output = model(inputs, tap=lambda site, value: seen.setdefault(site, value))
+    first, second = (seen[f"blocks.{layer}.attn.hook_pattern"][:, 0] for layer in (0, 1))
+    x = seen["hook_embed"] + seen["hook_pos_embed"]
+    weights = dict(model.named_parameters())
+    expected = second @ first @ x @ weights["blocks.0.attn.W_V"] @ weights["blocks.1.attn.W_V"]
+    torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("kinds", list(product(["mlp", "linear", "none"], repeat=2)))
+@pytest.mark.parametrize("factored", [False, True])
+def test_recall_with_each_choice_of_feed_forward_layers(kinds, factored):
+    spec = RecallSpec(width=10, feed_forward_1=kinds[0], feed_forward_2=kinds[1], factored_values=factored)
+    compared(spec, lambda x, w: reference.recall(x, w, kinds))
+
+
+@pytest.mark.parametrize("feed_forward", [True, False])
+@pytest.mark.parametrize("mask", [True, False])
+def test_vectors_are_gpt2(feed_forward, mask):
+    spec = VectorSpec(layers=2, heads=2, width=8, feed_forward=feed_forward, mask=mask)
+    compared(spec, lambda x, w: reference.gpt2(x, w, 2, 2, feed_forward=feed_forward, mask=mask))
+
+
+def test_the_six_stages_of_a_feed_forward_layer_are_sites():
+    """Anchor functions, B.3 and Figure 22."""
+    model, inputs, seen = drawn(DECODER), inputs_of(DECODER), {}
+    model(inputs, tap=lambda site, value: seen.setdefault(site, value))
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+    stages = ("ln1.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post",
+              "ln2.hook_normalized")  # fmt: skip
+    x, pre, post, out, joined, normed = (seen[f"blocks.0.{stage}"] for stage in stages)
+    torch.testing.assert_close(pre, x @ weights["blocks.0.mlp.W_in"])
+    torch.testing.assert_close(post, pre.clamp(min=0))
+    torch.testing.assert_close(out, post @ weights["blocks.0.mlp.W_out"])
+    torch.testing.assert_close(joined, x + out)
+    torch.testing.assert_close(seen["blocks.1.hook_resid_pre"], normed)
+
+
+@pytest.mark.parametrize("spec", [DECODER, RECALL, VECTOR], ids=lambda spec: spec.kind)
+def test_scores_are_masked_and_scaled_queries_on_keys(spec):
+    model, seen = drawn(spec), {}
+    model(inputs_of(spec), tap=lambda site, value: seen.setdefault(site, value))
+    q, k, scores = (seen[f"blocks.1.attn.hook_{name}"] for name in ("q", "k", "attn_scores"))
+    expected = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    ahead = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    torch.testing.assert_close(scores[..., ~ahead], expected[..., ~ahead])
+    assert (scores[..., ahead] == -torch.inf).all()

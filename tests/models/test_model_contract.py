@@ -1,0 +1,196 @@
+"""What holds for every registered kind of model, whatever its switches."""
+
+import inspect
+
+import pytest
+import torch
+from torch.func import functional_call, grad, vmap
+
+from anchorlab.axes import AXES
+from anchorlab.models import Model, ModelSpec, gather_positions
+
+from .small_models import SMALL, drawn, inputs_of, shape_of
+
+POSITIONS = {
+    "last": torch.tensor([6]),
+    "some": torch.tensor([5, 0, 2, 2]),
+    "own": torch.tensor([[1, 6], [0, 3], [4, 4], [6, 2]]),
+}
+ROW_AXES = {"batch": 4, "position": 7, "query": 7, "key": 7}
+
+
+@pytest.fixture(params=SMALL, name="spec")
+def _spec(request: pytest.FixtureRequest) -> ModelSpec:
+    return SMALL[request.param]
+
+
+def masked(spec: ModelSpec) -> bool:
+    switch = getattr(spec, "mask", True)
+    return (switch if isinstance(switch, bool) else all(switch)) and not getattr(spec, "shift_values", 0)
+
+
+def test_every_kind_of_the_package_is_here():
+    own = {kind for kind, each in ModelSpec.registry.items() if each.__module__.startswith("anchorlab.models.")}
+    assert own == {spec.kind for spec in SMALL.values()}
+
+
+def test_a_spec_can_be_written_and_read_back(spec):
+    assert ModelSpec.registry[spec.kind].parse(spec.model_dump(mode="json")) == spec
+
+
+def test_the_sites_are_those_visited_in_order_with_their_axes(spec):
+    model, visited = drawn(spec), {}
+
+    def note(site, value):
+        assert site not in visited
+        visited[site] = tuple(value.shape)
+        return value
+
+    model(inputs_of(spec), tap=note)
+    assert list(visited) == list(model.sites)
+    for name, site in model.sites.items():
+        assert name == site.name
+        assert set(site.axes) <= set(AXES)
+        assert len(site.axes) == len(visited[name])
+        for axis, size in zip(site.axes, visited[name], strict=True):
+            assert ROW_AXES.get(axis, size) == size
+
+
+def test_what_a_tap_returns_is_used(spec):
+    model, inputs = drawn(spec), inputs_of(spec)
+    plain = model(inputs)
+    noise = torch.Generator().manual_seed(3)
+    for changed in model.sites:
+
+        def disturb(site, value, changed=changed):
+            added = torch.randn(value.shape, generator=noise, dtype=value.dtype)
+            return value + added if site == changed else value
+
+        assert not torch.allclose(model(inputs, tap=disturb), plain), changed
+
+
+def test_a_tap_that_lets_pass_changes_nothing(spec):
+    model, inputs = drawn(spec), inputs_of(spec)
+    assert torch.equal(model(inputs, tap=lambda site, value: value), model(inputs))
+
+
+@pytest.mark.parametrize("which", POSITIONS)
+def test_scored_positions_alone_are_those_of_the_full_computation(spec, which):
+    model, inputs, positions = drawn(spec), inputs_of(spec), POSITIONS[which]
+    rows = positions.expand(4, -1) if positions.ndim == 1 else positions
+    full = model(inputs)
+    expected = torch.stack([full[sequence, rows[sequence]] for sequence in range(4)])
+    assert full.shape == (4, 7, shape_of(spec).output_size)
+    torch.testing.assert_close(model(inputs, positions), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gather_positions(full, positions), expected, rtol=0, atol=0)
+
+
+def test_the_gradient_is_that_of_the_full_computation(spec):
+    model, inputs, positions = drawn(spec), inputs_of(spec), POSITIONS["own"]
+    weights = dict(model.named_parameters())
+
+    def loss(weights, scored_alone):
+        if scored_alone:
+            return functional_call(model, weights, (inputs, positions)).square().sum()
+        return gather_positions(functional_call(model, weights, (inputs,)), positions).square().sum()
+
+    alone, full = grad(loss)(weights, True), grad(loss)(weights, False)
+    for name in weights:
+        torch.testing.assert_close(alone[name], full[name], rtol=1e-10, atol=1e-10)
+
+
+def test_only_a_model_without_a_mask_looks_ahead(spec):
+    model, inputs = drawn(spec), inputs_of(spec)
+    later = inputs.clone()
+    later[:, 4] = (later[:, 4] + 1) % 11 if inputs.dtype == torch.int64 else later[:, 4] + 1
+    before, after = model(inputs), model(later)
+    assert torch.equal(before[:, :4], after[:, :4]) == masked(spec)
+    assert not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_attention_rows_are_distributions_over_what_may_be_seen(spec):
+    patterns = []
+    drawn(spec)(inputs_of(spec), tap=lambda site, x: (patterns.append(x) if site.endswith("pattern") else None, x)[1])
+    assert patterns
+    for pattern in patterns:
+        torch.testing.assert_close(pattern.sum(dim=-1), torch.ones(pattern.shape[:-1], dtype=torch.float64))
+        if masked(spec):
+            assert not pattern.triu(1).any()
+
+
+@pytest.mark.parametrize("which", [None, *POSITIONS])
+def test_members_mapped_together_are_members_alone(spec, which):
+    members = [drawn(spec, seed) for seed in range(3)]
+    inputs = torch.stack([inputs_of(spec, seed=seed) for seed in range(3)])
+    positions = None if which is None else POSITIONS[which]
+    weights = {
+        name: torch.stack([dict(m.named_parameters())[name] for m in members]) for name in members[0].state_dict()
+    }
+
+    def loss(weights, inputs):
+        return functional_call(members[0], weights, (inputs, positions)).square().mean()
+
+    together = vmap(lambda w, x: functional_call(members[0], w, (x, positions)))(weights, inputs)
+    slopes = vmap(grad(loss))(weights, inputs)
+    for index, member in enumerate(members):
+        own = {name: value[index] for name, value in weights.items()}
+        torch.testing.assert_close(together[index], member(inputs[index], positions), rtol=0, atol=1e-12)
+        for name, slope in grad(loss)(own, inputs[index]).items():
+            torch.testing.assert_close(slopes[name][index], slope, rtol=1e-12, atol=1e-12)
+
+
+def test_members_may_have_their_own_positions_and_share_inputs():
+    spec = SMALL["decoder"]
+    model, inputs = drawn(spec), inputs_of(spec)
+    positions = torch.tensor([[6], [2]])
+    mapped = vmap(lambda where: model(inputs, where))(positions)
+    for index in range(2):
+        torch.testing.assert_close(mapped[index], model(inputs)[:, positions[index]], rtol=0, atol=1e-12)
+
+
+def test_weights_come_from_the_generator_and_from_nowhere_else(spec):
+    def weights(seed, noise):
+        torch.manual_seed(noise)
+        model = spec.build(shape_of(spec))
+        assert isinstance(model, Model)
+        model.initialise(torch.Generator().manual_seed(seed))
+        return model.state_dict()
+
+    first, again, other = weights(0, 1), weights(0, 2), weights(1, 1)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    drawn_weights = [name for name, value in first.items() if value.unique().numel() > 1]
+    assert drawn_weights
+    assert not any(torch.equal(first[name], other[name]) for name in drawn_weights)
+    assert all(value.isfinite().all() for value in first.values())
+
+
+def test_drawing_leaves_the_global_generator_alone(spec):
+    model, before = spec.build(shape_of(spec)), torch.get_rng_state()
+    model.initialise(torch.Generator().manual_seed(0))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_weights_hold_parameters_alone(spec):
+    model = spec.build(shape_of(spec))
+    assert not list(model.named_buffers())
+    assert set(model.state_dict()) == set(dict(model.named_parameters()))
+
+
+def test_mixed_precision_is_near_full_precision(spec):
+    model, inputs = drawn(spec).float(), inputs_of(spec)
+    inputs = inputs.float() if inputs.is_floating_point() else inputs
+    exact = model(inputs, POSITIONS["last"])
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(inputs, POSITIONS["last"])
+    torch.testing.assert_close(mixed.float(), exact, rtol=0.05, atol=0.05 * float(exact.detach().abs().max()))
+
+
+def test_a_shorter_sequence_is_the_beginning_of_a_longer_one(spec):
+    if masked(spec):
+        model, inputs = drawn(spec), inputs_of(spec)
+        torch.testing.assert_close(model(inputs[:, :5]), model(inputs)[:, :5], rtol=0, atol=1e-12)
+
+
+def test_forward_takes_positions_and_tap(spec):
+    arguments = inspect.signature(spec.build(shape_of(spec)).forward).parameters
+    assert list(arguments) == ["inputs", "positions", "tap"]

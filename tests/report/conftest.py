@@ -1,0 +1,76 @@
+"""A headless browser that reads the pages made of findings."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hand_made_findings import make_findings
+
+from anchorlab.report import write_report
+from anchorlab.studies.findings import Findings
+
+CHROMIUM_ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def findings() -> Findings:
+    return make_findings()
+
+
+@dataclass
+class Reading:
+    """A page open in the browser, with everything that it asked of the network or complained about."""
+
+    page: Any
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the playwright package (extra: dev)")
+    named = os.environ.get("CHROMIUM")
+    program = named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("needs Chromium: apt-get install chromium, or name it in $CHROMIUM")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=program, args=CHROMIUM_ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def read(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Reading]]:
+    """Opens the page of findings; afterwards it must have asked for nothing and complained about nothing."""
+    readings: list[Reading] = []
+
+    def open_page(findings: Findings, width: int = 1280, scheme: str = "light") -> Reading:
+        path = write_report(findings, tmp_path / "report.html")
+        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        reading = Reading(context.new_page())
+        readings.append(reading)
+        reading.page.on("request", lambda request: reading.requests.append(request.url))
+        reading.page.on("console", lambda message: reading.complaints.append(message.text))
+        reading.page.on("pageerror", lambda error: reading.complaints.append(str(error)))
+        reading.page.goto(path.as_uri())
+        return reading
+
+    yield open_page
+    for reading in readings:
+        reading.page.context.close()
+        assert len(reading.requests) == 1, reading.requests
+        assert reading.requests[0].startswith("file://")
+        assert reading.complaints == []

@@ -1,0 +1,137 @@
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hand_made_findings import PROVENANCE
+
+from anchorlab.errors import SpecError
+from anchorlab.report import draw, save
+from anchorlab.report.figures import _apart, _spread, page_svg
+from anchorlab.studies.findings import LineFigure, Map, MapFigure, grid, line
+
+TENS = [10.0, 10.0]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(svg: str) -> list[str]:
+    return ["".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_draws_mean_and_band(findings):
+    axes = draw(findings.figures[0], PROVENANCE).axes[0]
+    curve = axes.lines[0]
+    assert curve.get_xdata().tolist() == [1, 2, 4]
+    np.testing.assert_allclose(curve.get_ydata(), [0.2, 0.6, 0.95])
+    band = axes.collections[0].get_paths()[0].vertices
+    assert {tuple(np.round(corner, 6)) for corner in band} >= {(1, 0.1), (2, 0.7), (4, 1.0)}
+    assert axes.lines[1].get_ydata() == [0.1, 0.1]
+
+
+def test_says_title_provenance_and_labels(findings, tmp_path):
+    said = texts(save(findings.figures[0], PROVENANCE, tmp_path / "figure.svg").read_text())
+    for part in ("Height against size", "size", "height", "tall", "guessing"):
+        assert part in said
+    note = next(text for text in said if "profile quick" in text)
+    assert "seeds 0..2" in note
+    assert "band: lowest to highest" in note
+
+
+def test_a_figures_own_provenance_is_preferred(findings):
+    own = replace(PROVENANCE, seeds="0..99")
+    drawing = draw(replace(findings.figures[1], provenance=own), PROVENANCE)
+    assert "seeds 0..99" in drawing.get_supxlabel()
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_same_figure_same_bytes(findings, tmp_path, ending, index):
+    first, second = (
+        save(findings.figures[index], PROVENANCE, tmp_path / f"{name}.{ending}").read_bytes() for name in "ab"
+    )
+    assert first == second
+
+
+def test_page_svg_takes_the_pages_colours_and_font(findings):
+    svg = page_svg(findings.figures[0], PROVENANCE)
+    ElementTree.fromstring(svg)
+    assert "var(--ink)" in svg
+    assert "var(--line-0)" in svg
+    assert "#0072b2" not in svg
+    assert "DejaVu" not in svg
+    assert "profile quick" not in svg  # the page prints it under the figure
+    assert 'aria-label="Height against size"' in svg
+
+
+def test_maps_share_one_scale_and_leave_repeated_ticks_out():
+    tokens = ("a", "$b$", "c")
+    one, two = Map("one", grid(np.eye(3)), tokens, tokens), Map("two", grid(np.eye(3) / 2), tokens, tokens)
+    drawing = draw(MapFigure("Maps", "", ((one, two),)), PROVENANCE)
+    left, right = drawing.axes[:2]
+    assert left.images[0].norm is right.images[0].norm
+    assert (left.images[0].norm.vmin, left.images[0].norm.vmax) == (0.0, 1.0)
+    assert [label.get_text() for label in left.get_yticklabels()] == list(tokens)
+    assert {label.get_text() for label in right.get_yticklabels()} == {""}
+    np.testing.assert_array_equal(right.images[0].get_array(), np.eye(3) / 2)
+
+
+def test_signed_maps_are_white_at_zero():
+    drawing = draw(MapFigure("Signed", "", ((Map("", grid([[-3.0, 1.0]])),),), signed=True), PROVENANCE)
+    image = drawing.axes[0].images[0]
+    assert image.norm(0.0) == 0.5
+    assert (image.norm.vmin, image.norm.vmax) == (-3.0, 3.0)
+    np.testing.assert_allclose(image.cmap(0.5)[:3], 1.0, atol=0.01)
+
+
+def test_a_small_range_on_a_logarithmic_axis_still_has_labels():
+    figure = LineFigure("t", "", "x", "y", (line("a", [1, 2], [[0.3, 0.7]]),), log_y=True)
+    drawing = draw(figure, PROVENANCE)
+    low, high = drawing.axes[0].get_ylim()
+    labels = drawing.axes[0].get_yticklabels()
+    shown = [float(label.get_text()) for label in labels if low <= label.get_position()[1] <= high]
+    assert len(shown) >= 2
+    assert all(0.2 < value < 0.8 for value in shown)
+
+
+@pytest.mark.parametrize("count", [1, 7, 12])
+def test_every_curve_is_named(count):
+    lines = tuple(line(f"curve {i}", [0, 1], [[0.0, 1.0]]) for i in range(count))
+    said = texts(page_svg(LineFigure("t", "", "x", "y", lines), PROVENANCE))
+    assert [f"curve {i}" for i in range(count)] == sorted((s for s in said if s.startswith("curve")), key=_number)
+
+
+def _number(text: str) -> int:
+    return int(text.split()[1])
+
+
+def test_labels_are_pushed_apart_but_no_further_than_needed():
+    assert _apart([50.0, 10.0], TENS, 0.0, 100.0) == [50, 10]
+    assert _apart([20.0, 20.0], TENS, 0.0, 100.0) == [25, 15]  # equal wants: the first given stands above
+    assert _apart([0.0, 1.0], TENS, 0.0, 100.0) == [15, 5]  # kept inside, the first above: they want nearly the same
+    assert _apart([90.0, 99.0], TENS, 0.0, 100.0) == [85, 95]
+
+
+def test_ticks_of_a_logarithmic_axis_keep_the_last_value():
+    # Neighbours stay at least an eleventh of log 8 apart, a factor of 1.208, counted from the last: no 7, no 5.
+    assert _spread([float(x) for x in range(1, 9)]) == [1, 2, 3, 4, 6, 8]
+    assert _spread([5.0]) == [5]
+
+
+def test_nan_leaves_a_gap_and_empty_figures_are_drawn():
+    nan = float("nan")
+    page_svg(LineFigure("t", "", "x", "y", (line("a", [1, 2, 3], [[1, nan, 2]]),)), PROVENANCE)
+    page_svg(LineFigure("t", "", "x", "y", (), log_x=True), PROVENANCE)
+    page_svg(MapFigure("t", "", ((Map("", grid([[nan, nan]])),),)), PROVENANCE)
+
+
+def test_leaves_matplotlibs_settings_alone(findings):
+    before = dict(mpl.rcParams)
+    draw(findings.figures[0], PROVENANCE)
+    assert dict(mpl.rcParams) == before
+
+
+def test_unknown_ending(findings, tmp_path):
+    with pytest.raises(SpecError, match=r"figure\.path"):
+        save(findings.figures[0], PROVENANCE, tmp_path / "figure.gif")
+    assert list(tmp_path.iterdir()) == []

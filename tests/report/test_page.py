@@ -1,0 +1,153 @@
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.report import write_report
+from anchorlab.report.page import duration_text, render, value_text
+from anchorlab.studies.findings import Table, ViewExample
+
+HOSTILE = "</script><script>document.title='broken'</script><b>&\u2028"
+
+
+def text_of(page: str) -> str:
+    """What a reader reads: the text outside styles and scripts, with single spaces."""
+    pieces: list[str] = []
+
+    class Reader(HTMLParser):
+        hidden = 0
+
+        def handle_starttag(self, tag, attrs):
+            self.hidden += tag in ("style", "script", "svg")
+
+        def handle_endtag(self, tag):
+            self.hidden -= tag in ("style", "script", "svg")
+
+        def handle_data(self, data):
+            if not self.hidden:
+                pieces.append(data)
+
+    Reader().feed(page)
+    return re.sub(r"\s+", " ", " ".join(pieces))
+
+
+def test_tells_claims_values_and_provenance(findings):
+    text = text_of(render([findings], findings.title))
+    for part in (
+        "Made by hand",
+        "Nothing was trained for this.",
+        "✓ reproduced",
+        "✗ not reproduced",
+        "— not measured",
+        "about 1",
+        "0.9877",
+        "0.95 to 1 over 3 seeds",
+        "at least 0.9",
+        "at most 0.5",
+        "0.2 to 0.3",
+        "profile quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
+        "2 min 21 s",
+        "anchorlab study made/by-hand --profile quick",
+        "0.1235",
+    ):
+        assert part in text, part
+    assert text.count("1 reproduced") == 1  # the tally
+
+
+def test_same_findings_give_the_same_bytes(findings, tmp_path):
+    pages = [write_report(findings, tmp_path / name).read_bytes() for name in ("one.html", "two.html")]
+    assert pages[0] == pages[1]
+
+
+def test_asks_the_network_for_nothing(findings):
+    page = render([findings], "title")
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", page.replace("xlink:href", "href"))
+    assert "url(http" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_identifiers_are_unique(findings):
+    page = render([findings, replace(findings, study="made/twice")], "two")
+    body = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)  # a drawing twice has its clip paths twice, and alike
+    identifiers = re.findall(r'\bid="([^"]+)"', body)
+    assert len(identifiers) == len(set(identifiers))
+    for target in re.findall(r'href="#([^"]+)"', body):
+        assert target in identifiers
+
+
+def test_escapes_what_findings_say(findings, read):
+    view = findings.views[0]
+    tokens = ViewExample((HOSTILE, *view.examples[0].texts[1:]), view.examples[0].roles, HOSTILE, trace=(HOSTILE,))
+    figure = replace(findings.figures[0], title=HOSTILE, caption=HOSTILE, x_label=HOSTILE)
+    hostile = replace(
+        findings,
+        title=HOSTILE,
+        summary=HOSTILE,
+        claims=(replace(findings.claims[0], detail=HOSTILE),),
+        figures=(figure,),
+        tables=(Table(HOSTILE, HOSTILE, (HOSTILE,), ((HOSTILE,),)),),
+        views=(replace(view, examples=(tokens, view.examples[1])),),
+    )
+    page = read(hostile).page
+    # A title holds one line of text, so the browser makes a space of the line separator at its end.
+    assert page.title().strip() == HOSTILE.strip()
+    assert page.locator("h1").inner_text().strip() == HOSTILE.strip()
+    assert page.locator(".sequence li").first.inner_text().strip() == HOSTILE.strip()
+    assert page.locator(".data td").first.inner_text().strip() == HOSTILE.strip()
+    assert page.locator("main b").count() == 2  # the viewer's own bold answer and prediction
+
+
+def test_claims_are_read_in_the_browser(findings, read):
+    page = read(findings).page
+    rows = page.locator(".claims tbody tr")
+    assert rows.count() == 3
+    assert [rows.nth(i).locator(".verdict").inner_text() for i in range(3)] == [
+        "✓ reproduced",
+        "✗ not reproduced",
+        "— not measured",
+    ]
+    assert page.locator("figure svg[role=img]").count() == 2
+    assert page.get_by_role("img", name="Height against size").count() == 1
+
+
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_fits_every_width(findings, read, width):
+    page = read(findings, width=width).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_one_page_for_many_studies(findings, tmp_path):
+    page = write_report([findings, replace(findings, study="made/twice")], tmp_path / "deep" / "all.html").read_text()
+    assert '<a href="#study-2">made/twice</a>' in page
+    assert "<title>anchorlab report</title>" in page
+
+
+def test_leaves_the_old_page_when_writing_fails(findings, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    broken = replace(findings, summary="\ud800")  # half a surrogate pair cannot be written as UTF-8
+    with pytest.raises(UnicodeEncodeError):
+        write_report(broken, path)
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_refuses_to_report_nothing(tmp_path):
+    with pytest.raises(SpecError, match="is empty"):
+        write_report([], tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_values_and_durations_in_words():
+    assert [value_text(value) for value in (0.123456, 12, None, float("nan"), "x", 1e-6)] == [
+        "0.1235",
+        "12",
+        "—",
+        "—",
+        "x",
+        "1e-06",
+    ]
+    assert [duration_text(seconds) for seconds in (4.4, 141.0, 11100.0)] == ["4 s", "2 min 21 s", "3 h 05 min"]

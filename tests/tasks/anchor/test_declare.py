@@ -1,0 +1,74 @@
+"""New anchor functions, declared in a file and in Python."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks import AnchorFunction, load_task, parse_task, task
+
+from ..examples import PLUS_FIVE
+
+
+def test_the_file_and_the_python_example_are_one_task() -> None:
+    source = PLUS_FIVE.with_suffix(".py").read_text()
+    scope: dict[str, object] = {"__name__": "example"}
+    exec(compile(source, "plus_five.py", "exec"), scope)  # the example of the documentation
+    declared = load_task(PLUS_FIVE)
+    assert declared == scope["plus_five"] == task(str(PLUS_FIVE))
+    assert declared.name == "plus_five"
+    lines = [line for line in source.split("if __name__")[0].splitlines() if line.strip() and '"""' not in line]
+    assert len(lines) < 10
+    assert parse_task(declared.model_dump(mode="json")) == declared
+
+
+def test_plus_five_adds_five() -> None:
+    declared = load_task(PLUS_FIVE)
+    assert isinstance(declared, AnchorFunction) and declared.proof().holds
+    batch = declared.sample("test", 2000, 0)
+    assert torch.equal(batch.answers[:, 0], batch.latents["key"] + 5)
+    example = declared.render(torch.tensor([[43, 33, 30, 3, 20, 89, 44, 24, 56]]))[0]
+    assert example.trace == ("anchor 3 at position 3", "key 20 at position 4", "+5 takes 20 to 25")
+    assert [token.role for token in example.tokens[2:6]] == ["noise", "anchor", "key", "noise"]
+    assert (example.answer, example.split) == ("25", "train")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[operations]\n3 = "5"', "bad.toml: operations.3: cannot read '5'"),
+        ("[placement]\nlenght = 9", "bad.toml: placement.lenght: unknown field 'lenght'"),
+        ("[placements]\nlength = 9", "bad.toml: placements: unknown field 'placements'; did you mean 'placement'"),
+        ("[vocabulary]\nanchors = [30]", "bad.toml: vocabulary.anchors: anchor 30"),
+        ('family = "anchors"', "bad.toml: family: unknown task family 'anchors'; did you mean 'anchor'"),
+        ("family = 3", "bad.toml: family: should be text"),
+        ("[operations", "bad.toml: cannot be read as TOML"),
+        ("scoring = 3", "bad.toml: scoring"),
+        ('family = "recall"\nalpha = 2', "bad.toml: alpha: input should be less than or equal to 1"),
+    ],
+)
+def test_mistakes_name_the_file_and_the_field(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=message) as caught:
+        load_task(path)
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="there is no file"):
+        load_task(tmp_path / "none.toml")
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_task(tmp_path)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_task(tmp_path / "bytes.toml")
+    with pytest.raises(SpecError, match="takes no arguments"):
+        task(str(PLUS_FIVE), length=3)
+
+
+def test_other_families_can_be_declared_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('family = "recall"\nlength = 32\n')
+    assert load_task(path) == task("recall/noisy", length=32).replace(name="mine")

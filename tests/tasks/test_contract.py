@@ -1,0 +1,150 @@
+"""What every task owes to the floors above, checked on every registered task and on variants."""
+
+import json
+
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks import Batch, Task, example_data, loss_per_position, parse_task
+
+from .examples import TASKS
+
+N = 300
+
+every_task = pytest.mark.parametrize("one", TASKS.values(), ids=TASKS.keys())
+every_split = pytest.mark.parametrize("side", [0, 1])
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return (
+        torch.equal(one.inputs, other.inputs)
+        and torch.equal(one.targets, other.targets)
+        and torch.equal(one.answers, other.answers)
+        and torch.equal(one.positions, other.positions)
+        and all(torch.equal(value, other.latents[name]) for name, value in one.latents.items())
+    )
+
+
+@every_task
+@every_split
+def test_one_seed_gives_the_same_bytes_and_another_seed_others(one: Task, side: int) -> None:
+    split = one.splits[side]
+    batch = one.sample(split, N, seed=5)
+    assert same(batch, parse_task(one.model_dump(mode="json")).sample(split, N, seed=5))
+    assert not torch.equal(batch.inputs, one.sample(split, N, seed=6).inputs)
+
+
+@every_task
+def test_splits_draw_from_streams_of_their_own(one: Task) -> None:
+    first, second = one.splits
+    assert not torch.equal(one.sample(first, N, 0).inputs, one.sample(second, N, 0).inputs)
+
+
+@every_task
+@every_split
+def test_batch_fits_the_shape(one: Task, side: int) -> None:
+    batch, shape = one.sample(one.splits[side], N, 1), one.shape
+    assert len(batch) == N
+    if shape.inputs == "tokens":
+        assert batch.inputs.shape == (N, shape.length) and batch.inputs.dtype == torch.int64
+        assert int(batch.inputs.min()) >= 0 and int(batch.inputs.max()) < shape.input_size
+    else:
+        assert batch.inputs.shape == (N, shape.length, shape.input_size) and batch.inputs.dtype == torch.float32
+    scored = batch.positions.shape[-1]
+    assert batch.positions.shape in {(scored,), (N, scored)}
+    assert int(batch.positions.min()) >= 0 and int(batch.positions.max()) < shape.length
+    outputs = () if batch.targets.dtype == torch.int64 else (shape.output_size,)
+    assert batch.targets.shape == batch.answers.shape == (N, scored, *outputs)
+    if not outputs:
+        assert int(batch.targets.min()) >= 0 and int(batch.targets.max()) < shape.output_size
+    if batch.weights is not None:
+        assert batch.weights.shape == (N, scored) and set(batch.weights.unique().tolist()) <= {0.0, 1.0}
+    if batch.group is not None:
+        assert batch.group.shape == (N,) and int(batch.group.max()) < len(batch.groups)
+    assert all(value.shape[0] == N for value in batch.latents.values())
+
+
+@every_task
+def test_scored_width_is_the_same_for_every_batch(one: Task) -> None:
+    shapes = {
+        one.sample(split, n, seed).targets.shape[1:] for split in one.splits for n, seed in ((0, 0), (1, 1), (N, 2))
+    }
+    assert len(shapes) == 1
+
+
+@every_task
+@every_split
+def test_oracle_agrees_where_it_knows(one: Task, side: int) -> None:
+    batch = one.sample(one.splits[side], N, 2)
+    answer = one.oracle(batch.inputs)
+    assert answer.answers.shape == batch.answers.shape
+    assert answer.known.shape == batch.answers.shape[:2] and answer.known.dtype == torch.bool
+    counted = answer.known if batch.weights is None else answer.known & (batch.weights > 0)
+    assert counted.any()
+    assert torch.equal(answer.answers[counted], batch.answers[counted])
+    if one.separated:
+        assert answer.known.all()
+    for step in answer.trace:
+        assert step.position.shape == (N,) and step.value.shape[0] == N
+        assert int(step.position.min()) >= -1 and int(step.position.max()) < one.shape.length
+
+
+@every_task
+@every_split
+def test_samples_stand_on_their_own_side(one: Task, side: int) -> None:
+    sides = one.split_of(one.sample(one.splits[side], 3000, 3).inputs)
+    assert (sides >= 0).all()
+    if one.separated:
+        assert (sides == side).all()
+
+
+@every_task
+def test_round_trip_through_json_is_exact(one: Task) -> None:
+    text = json.dumps(one.model_dump(mode="json"), sort_keys=True)
+    again = parse_task(json.loads(text))
+    assert again == one and type(again) is type(one)
+    assert json.dumps(again.model_dump(mode="json"), sort_keys=True) == text
+
+
+@every_task
+def test_loss_and_metrics_are_finite(one: Task) -> None:
+    batch = one.sample(one.splits[0], N, 4)
+    scored = batch.positions.shape[-1]
+    outputs = torch.randn(N, scored, one.shape.output_size, generator=torch.Generator().manual_seed(0))
+    loss = loss_per_position(one.loss, outputs, batch.targets)
+    assert loss.shape == (N, scored) and loss.isfinite().all()
+    metrics = one.metrics(outputs, batch)
+    assert metrics
+    for value in metrics.values():
+        assert value.shape == (N, scored) and value.isfinite().all()
+
+
+@every_task
+def test_perfect_outputs_score_perfectly(one: Task) -> None:
+    batch = one.sample(one.splits[0], N, 4)
+    if one.loss == "mean_squared_error":
+        assert all(value.abs().max() == 0 for value in one.metrics(batch.answers, batch).values())
+    else:
+        outputs = 50.0 * torch.nn.functional.one_hot(batch.answers, one.shape.output_size).float()
+        assert (one.metrics(outputs, batch)["accuracy"] == 1).all()
+
+
+@every_task
+def test_render_shows_the_answer(one: Task) -> None:
+    batch = one.sample(one.splits[1], 4, 0)
+    examples = one.render(batch.inputs)
+    assert len(examples) == 4
+    for example in examples:
+        assert len(example.tokens) == one.shape.length
+        assert example.answer and example.trace and all(token.text for token in example.tokens)
+        assert example.split in one.splits
+        json.dumps(example_data(example))
+
+
+@every_task
+def test_bad_draws_are_refused(one: Task) -> None:
+    with pytest.raises(SpecError, match="split"):
+        one.sample("nowhere", 1, 0)
+    with pytest.raises(SpecError, match="n: cannot draw -1"):
+        one.sample(one.splits[0], -1, 0)

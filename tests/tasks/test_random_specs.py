@@ -1,0 +1,174 @@
+"""Thousands of random specs: each is a working task or one clear line, never another exception."""
+
+import copy
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import torch
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks import Task, parse_task, task, task_arguments, task_names
+
+SEEDS = st.integers(0, 2**64)
+JUNK = [
+    None, True, -1, 0, 1, 2, 3, 7, 30, 201, 70_000, 2**40, 10**30, -(10**30), 0.5, float("nan"), float("inf"), "", "x",
+    "3", "+1", "none", [], [1], [3, 3], [20, 5], [1, 2, 3], [[1, 2]], {}, {"a": 1}, {"3": 1}, {"3": "+1"},
+    {"3": [[1, 2]]},
+]  # fmt: skip
+TEXTS = [
+    "1",
+    "2",
+    "3",
+    "9",
+    "-1",
+    "0.5",
+    "true",
+    "none",
+    "",
+    "1,2",
+    "3,",
+    "x",
+    "last",
+    "pair",
+    "20,40",
+    "1e3",
+    "uniform",
+]
+
+
+def anchor_spec(random: Random) -> dict[str, Any]:
+    """Parts that mostly fit each other."""
+    anchors = random.sample(range(5), random.choice([1, 1, 2, 3]))
+    length, first, together = random.randint(2, 12), random.randint(5, 9), random.choice([1, 1, 1, 2])
+    offset = random.choice([1, 1, 1, 2, -1, together, {str(anchor): random.randint(1, 2) for anchor in anchors}])
+    separation: dict[str, Any] = random.choice(
+        [
+            {"rule": "modular_residue", "modulus": random.randint(2, 9), "residues": random.sample(range(-2, 9), 2)},
+            {"position": "key", "by_position": {str(random.randrange(length)): [random.randrange(4)]}},
+            {"rule": "anchor_based", "held_out": {str(anchors[0]): [[first, first + 1]]}},
+        ]
+    )
+    return {
+        "family": "anchor",
+        "name": random.choice(["", "mine"]),
+        "vocabulary": {"size": 80, "items": [first, first + random.randint(1, 25)], "anchors": anchors},
+        "operations": {str(a): random.choice(["x", "x", "+1", "-2", "*2", "+5 then -2"]) for a in anchors},
+        "placement": {"length": length, "anchors": together, "offset": offset},
+        "separation": {**separation, "covering": random.choice([True, False])},
+        "scoring": {"positions": random.choice([[-1], [0, -1], [length - 1]])},
+    }
+
+
+def recall_spec(random: Random) -> dict[str, Any]:
+    """Noisy recall with every option."""
+    return {
+        "family": "recall",
+        "length": random.randint(3, 30),
+        "alpha": random.choice([0, 0.0, 0.3, 1.0, random.random()]),
+        "source": random.choice(["shakespeare", "uniform"]),
+        "noise": random.choice(["appended", "existing"]),
+        "triggers": random.sample(range(65), random.randint(1, 4)),
+        "drawn": random.choice([0, 0, 1, 5, 65]),
+        "scored": random.choice(["last", "after_trigger"]),
+        "max_scored": random.choice([0, 0, 2]),
+    }
+
+
+def retrieval_spec(random: Random) -> dict[str, Any]:
+    """Minimal retrieval with every option."""
+    features = 2 * random.randint(1, 4)
+    return {
+        "family": "retrieval",
+        "chains": random.randint(1, 5),
+        "steps": random.randint(1, 5),
+        "features": features,
+        "implicit_curriculum": random.choice([True, False]),
+        "positions": random.choice(["token", "pair"]),
+        "frequencies": random.choice([[], [random.random() for _ in range(features // 2)]]),
+    }
+
+
+def spoil(random: Random, data: dict[str, Any]) -> dict[str, Any]:
+    """The spec with one thing changed somewhere inside: a junk value, a missing field, or one too many."""
+    data = copy.deepcopy(data)
+    node: Any = data
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        if not keys:
+            return data
+        key = random.choice(keys)
+        if isinstance(node[key], dict | list) and random.random() < 0.7:
+            node = node[key]
+            continue
+        change = random.random()
+        if change < 0.15:
+            del node[key]
+        elif change < 0.3 and isinstance(node, dict):
+            node[random.choice([f"{key}s", "oops", "3", ""])] = random.choice(JUNK)
+        else:
+            node[key] = copy.deepcopy(random.choice(JUNK))
+        return data
+
+
+def check(one: Task) -> None:
+    assert parse_task(one.model_dump(mode="json")) == one
+    for split in one.splits:
+        batch = one.sample(split, 3, 0)
+        answer, sides = one.oracle(batch.inputs), one.split_of(batch.inputs)
+        counted = answer.known if batch.weights is None else answer.known & (batch.weights > 0)
+        assert torch.equal(answer.answers[counted], batch.answers[counted])
+        assert (sides >= 0).all()
+        if one.separated:
+            assert counted.all() and (sides == one.splits.index(split)).all()
+    assert len(one.render(batch.inputs)) == 3
+
+
+def works_or_is_refused(build: Callable[[], Task]) -> None:
+    try:
+        one = build()
+    except SpecError as error:
+        event("refused")
+        assert error.field.startswith("task") and error.problem and "\n" not in str(error)
+    else:
+        event("works")
+        check(one)
+
+
+def random_spec(random: Random) -> dict[str, Any]:
+    return random.choice([anchor_spec, anchor_spec, recall_spec, retrieval_spec])(random)
+
+
+@given(SEEDS)
+@settings(max_examples=500, deadline=None)
+def test_random_specs(seed: int) -> None:
+    random = Random(seed)
+    works_or_is_refused(lambda: parse_task(random_spec(random)))
+
+
+@given(SEEDS)
+@settings(max_examples=1500, deadline=None)
+def test_spoilt_specs(seed: int) -> None:
+    random = Random(seed)
+    data = random_spec(random)
+    for _ in range(random.randint(1, 3)):
+        data = spoil(random, data)
+    works_or_is_refused(lambda: parse_task(data))
+
+
+@given(SEEDS)
+@settings(max_examples=700, deadline=None)
+def test_arguments_as_text(seed: int) -> None:
+    random = Random(seed)
+    name = random.choice(task_names())
+    known = [*task_arguments(name), "oops"] if random.random() < 0.1 else list(task_arguments(name))
+    arguments = {random.choice(known): random.choice(TEXTS) for _ in range(random.randint(1, 3))}
+    works_or_is_refused(lambda: task(name, **arguments))
+
+
+@given(st.recursive(st.sampled_from(JUNK), lambda inner: st.dictionaries(st.sampled_from(["family", "name"]), inner)))
+@settings(max_examples=100, deadline=None)
+def test_junk(data: Any) -> None:
+    works_or_is_refused(lambda: parse_task(data))

@@ -1,0 +1,127 @@
+"""Tasks by name: arguments, mistakes, descriptions, rebuilding."""
+
+from typing import Literal
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks import (
+    AnchorFunction,
+    Task,
+    parse_task,
+    register_task,
+    task,
+    task_arguments,
+    task_description,
+    task_family,
+    task_names,
+)
+from anchorlab.tasks.registry import _factories
+
+
+def test_names_and_descriptions() -> None:
+    assert {"anchor/identity", "recall/noisy", "retrieval/minimal"} <= set(task_names())
+    assert list(task_names()) == sorted(task_names())
+    for name in task_names():
+        assert task(name).name == name
+        assert "\n" not in task_description(name) and len(task_description(name)) > 20
+        assert all(task(name, **{key: value}) == task(name) for key, value in task_arguments(name).items())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "same"),
+    [
+        ("anchor/identity", {"length": "12", "items": "30,90", "anchors": "3,5"},
+         {"length": 12, "items": (30, 90), "anchors": (3, 5)}),
+        ("recall/noisy", {"alpha": "0.25", "triggers": "1, 43", "scored": "after_trigger", "length": "32"},
+         {"alpha": 0.25, "triggers": (1, 43), "scored": "after_trigger", "length": 32}),
+        ("retrieval/minimal", {"implicit_curriculum": "false", "frequencies": "1,0.5", "steps": "2"},
+         {"implicit_curriculum": False, "frequencies": (1.0, 0.5), "steps": 2}),
+    ],
+)  # fmt: skip
+def test_text_arguments_are_read(name: str, text: dict[str, str], same: dict[str, object]) -> None:
+    assert task(name, **text) == task(name, **same) != task(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("anchor/identiy", {}, "^task: unknown task 'anchor/identiy'; did you mean 'anchor/identity'?"),
+        ("zebra", {}, "^task: unknown task 'zebra'; known: anchor/identity, "),
+        ("anchor/identity", {"lenght": 9}, r"^task\.lenght: unknown field 'lenght'; did you mean 'length'"),
+        ("anchor/identity", {"length": "nine"}, r"^task\.length: .*valid integer.*'nine'"),
+        ("anchor/identity", {"length": 1}, r"^task\.length: input should be greater than or equal to 2, got 1"),
+        ("anchor/identity", {"anchors": "30"}, r"^task\.anchors: anchor 30 stands among the items"),
+        ("anchor/identity", {"items": "20"}, r"^task\.items"),
+        ("anchor/identity", {"modulus": "1"}, r"^task\.modulus"),
+        ("recall/noisy", {"alpha": "1.5"}, r"^task\.alpha: input should be less than or equal to 1"),
+        ("recall/noisy", {"family": "anchor"}, r"^task\.family: unknown field"),
+        ("retrieval/minimal", {"steps": 0}, r"^task\.steps"),
+    ],
+)
+def test_mistakes_name_the_argument(name: str, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        task(name, **arguments)
+
+
+@pytest.mark.parametrize("ask", [task_description, task_arguments])
+def test_unknown_names_are_refused_everywhere(ask: object) -> None:
+    with pytest.raises(SpecError, match="did you mean 'recall/noisy'"):
+        ask("recall/nosy")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, r"^run\.task\.family: is missing; known: anchor, "),
+        ({"family": "ancor"}, r"^run\.task\.family: unknown task family 'ancor'; did you mean 'anchor'"),
+        ({"family": "anchor", "vocabulary": {"items": [5, 3]}}, r"^run\.task\.vocabulary\.items: 5\.\.3"),
+        ({"family": "anchor", 3: 4}, r"^run\.task: has a field name that is not text"),
+        ([], r"^run\.task: should hold a task's fields"),
+    ],
+)
+def test_damaged_data_names_the_field(data: object, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_task(data, at="run.task")
+
+
+def test_registering() -> None:
+    @register_task("test/shift")
+    def shift(amount: int = 1) -> AnchorFunction:
+        """The token after the anchor, moved by a constant amount.
+
+        More words.
+        """
+        return AnchorFunction(operations={3: f"+{amount}"})
+
+    try:
+        assert task("test/shift", amount="7").operations[3].steps == (("+", 7),)
+        assert task("test/shift").name == "test/shift"
+        assert task_description("test/shift") == "The token after the anchor, moved by a constant amount."
+        assert task_arguments("test/shift") == {"amount": 1}
+        assert parse_task(task("test/shift").model_dump(mode="json")) == task("test/shift")
+        with pytest.raises(ValueError, match="already registered"):
+            register_task("test/shift")(shift)
+    finally:
+        del _factories["test/shift"]
+
+
+def test_registration_mistakes() -> None:
+    with pytest.raises(ValueError, match="docstring"):
+        register_task("test/silent")(lambda: AnchorFunction())
+
+    class Twin(AnchorFunction):
+        family: Literal["anchor"] = "anchor"
+
+    with pytest.raises(ValueError, match="already registered"):
+        task_family("anchor")(Twin)
+    with pytest.raises(ValueError, match="must have the default"):
+        task_family("twin")(Twin)
+
+
+def test_tables_kept_for_sampling_are_no_part_of_the_value() -> None:
+    for name in task_names():
+        used: Task = task(name)
+        used.render(used.sample(used.splits[0], 2, 0).inputs)
+        assert used == task(name) and task(name) == used and hash(used) == hash(task(name))
+        assert used.model_dump() == task(name).model_dump()

@@ -1,0 +1,181 @@
+"""The docs hold together: code compiles, command lines parse, links lead somewhere, published numbers are current."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from anchorlab.cli import main
+from anchorlab.runs import Store
+from anchorlab.studies import STUDIES, findings_directory, run_study, study
+from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, line
+from documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
+
+GALLERY = DOCS / "gallery"
+
+
+def load(path: Path) -> ModuleType:
+    """A file outside the package as a module of its own."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def gallery_build() -> ModuleType:
+    return load(GALLERY / "build.py")
+
+
+def published() -> list[Findings]:
+    """The published findings, in the order of the studies."""
+    paths = [GALLERY / study.replace("/", "-") / "findings.json" for study in STUDIES]
+    return [Findings.from_json(path.read_bytes(), at=name(path)) for path in paths if path.exists()]
+
+
+def test_there_are_pages():
+    assert {"README.md", "docs/index.md", "docs/concepts.md", "docs/decisions.md"} <= set(map(name, pages()))
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_python_blocks_compile(page):
+    for index, block in enumerate(blocks(page, "python")):
+        compile(block, f"{name(page)}, block {index}", "exec")
+
+
+def test_blocks_about_anchor_functions_run(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "anchor_function.md", "python"))
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "targets_covered=True" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+class ReachedTrainingError(Exception):
+    """Raised in place of training: everything before it was in order."""
+
+
+@pytest.mark.parametrize(
+    "words", [words for page in pages() for words in command_lines(page, "anchorlab")], ids=" ".join
+)
+def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path / "runs"))
+
+    def stop(*_: object, **__: object) -> None:
+        raise ReachedTrainingError
+
+    for module in [module for key, module in sys.modules.items() if key.startswith("anchorlab.")]:
+        for called in ("run", "run_study"):
+            if callable(getattr(module, called, None)):
+                monkeypatch.setattr(module, called, stop)
+    if words[0] in ("train", "study"):
+        with pytest.raises(ReachedTrainingError):
+            main(words)
+    elif "RUN" in words or words[0] == "report":  # these need runs; here there are none, which the answer says
+        assert main(words) == 2
+        assert re.search("no run begins with 'RUN'|no findings yet", capsys.readouterr().err)
+    else:
+        assert main(words) == 0
+
+
+def test_make_targets_exist():
+    targets = re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"))
+    for page in pages():
+        for words in command_lines(page, "make"):
+            assert words[0] in targets, f"{name(page)}: make {words[0]}"
+        for target in re.findall(r"`make ([\w-]+)`", page.read_text("utf-8")):
+            assert target in targets, f"{name(page)}: make {target}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_local_links_lead_somewhere(page):
+    for link in local_links(page):
+        if "generated/" in link:  # written by every build
+            continue
+        hint = "; `make gallery` writes it" if "gallery" in link else ""
+        assert (page.parent / link).exists(), f"{name(page)}: no file {link}{hint}"
+
+
+def test_published_findings_check_the_claims_of_today():
+    for findings in published():
+        assert findings.profile in ("quick", "paper")
+        assert [result.claim for result in findings.claims] == list(study(findings.study).claims), findings.study
+
+
+def test_every_public_name_of_the_face_is_in_the_api():
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        pages_module = load(DOCS / "_ext" / "generated_pages.py")
+    finally:
+        sys.path.remove(str(DOCS / "_ext"))
+    import anchorlab as al
+
+    text = "".join(pages_module.package_page(package) for package in pages_module.PACKAGES)
+    for public in al.__all__:
+        if not public.startswith("_"):
+            assert f"anchorlab.{al._FACE[public]}.{public}\n" in text, public
+
+
+def made_findings() -> Findings:
+    source = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
+    claim = Claim("anchor/identity/made", "It is high", "nowhere", "about 1", "its height", (0.9, None))
+    figure = LineFigure("Height | width (Fig 1)", "Made by hand.", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),))
+    return Findings("anchor/identity", "Made", "By hand.", "quick", source, (claim.judge(0.98765, "quick"),), (figure,))
+
+
+def test_gallery_is_written_from_findings(tmp_path):
+    folder = gallery_build().publish(made_findings(), tmp_path)
+    assert {path.name for path in folder.iterdir()} == {
+        "claims.md", "figures.md", "findings.json", "height-width.png", "height-width.svg", "settings.md",
+    }  # fmt: skip
+    claims = (folder / "claims.md").read_text("utf-8")
+    assert "| about 1 | 0.9877 | at least 0.9 | ✓ reproduced |" in claims
+    assert "Profile `quick`, seeds 0..2, 2 CPU cores, torch 2.6.0, 2 min 21 s, commit `0123456789ab`." in claims
+    assert Findings.from_json((folder / "findings.json").read_bytes()) == made_findings()
+    settings = (folder / "settings.md").read_text("utf-8")
+    assert "| `model.width` | 64 | 400 |" in settings
+
+
+def test_gallery_rewrites_the_claims_of_the_readme(tmp_path):
+    build, readme = gallery_build(), tmp_path / "README.md"
+    readme.write_text(f"before\n{build.BEGIN}\nold\n{build.END}\nafter\n", "utf-8")
+    for _ in range(2):
+        build.write_readme(readme, [made_findings()])
+    text = readme.read_text("utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert text.count("| `anchor/identity` | It is high | about 1 | 0.9877 | ✓ reproduced |") == 1
+    assert "old" not in text
+
+
+def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):
+    assert gallery_build().main(["--store", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "anchorlab study retrieval/depth --profile quick" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_readme_has_the_marks_of_the_gallery():
+    build = gallery_build()
+    text = README.read_text("utf-8")
+    assert text.count(build.BEGIN) == text.count(build.END) == 1
+
+
+def test_own_study_runs_and_reads_back(tmp_path):
+    own = load(ROOT / "examples" / "own_study.py")
+    store = Store(tmp_path)
+    findings = run_study(own.STUDY, "smoke", store, workers=1)
+    assert [result.verdict for result in findings.claims] in (["reproduced"], ["not reproduced"])
+    assert (findings_directory(store, own.STUDY.name, "smoke") / "findings.json").exists()
+    assert findings.figures[0].lines[0].x == own.DECAYS
+
+
+def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path))
+    load(ROOT / "examples" / "own_module.py").main(duration=3)
+    assert "memory[0]: member 2, batch 100, position 9, width 64" in capsys.readouterr().out
