@@ -10,8 +10,16 @@ from torch.utils.data import DataLoader, TensorDataset
 class PlainTransformer(nn.Module):
     """Post-layer-norm decoder of width 400, four layers, four heads of 64, feed-forward 1200, vocabulary 201."""
 
-    def __init__(self, vocabulary: int = 201, length: int = 9, width: int = 400, layers: int = 4, heads: int = 4,
-                 head_width: int = 64, hidden: int = 1200) -> None:
+    def __init__(
+        self,
+        vocabulary: int = 201,
+        length: int = 9,
+        width: int = 400,
+        layers: int = 4,
+        heads: int = 4,
+        head_width: int = 64,
+        hidden: int = 1200,
+    ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)

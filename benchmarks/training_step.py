@@ -32,8 +32,15 @@ OPTIMISER_BYTES = 7 * 4 * ACTIVE_WEIGHTS
 
 
 def experiment(precision: str, members: int) -> Experiment:
-    recipe = Recipe.parse({"data": FixedSample(size=1000), "optimiser": AdamW(learning_rate=2e-4), "batch": 50,
-                           "clip": 1.0, "precision": precision})
+    recipe = Recipe.parse(
+        {
+            "data": FixedSample(size=1000),
+            "optimiser": AdamW(learning_rate=2e-4),
+            "batch": 50,
+            "clip": 1.0,
+            "precision": precision,
+        }
+    )
     return Experiment(task("anchor/identity"), DecoderSpec(), recipe, Members(seeds=tuple(range(members))))
 
 
@@ -107,20 +114,42 @@ def main() -> None:
     middle = {name: statistics.median(values) for name, values in times.items()}
     plain = middle["plain loop, float32"]
     rows = [
-        {"what": name, "milliseconds": 1e3 * middle[name], "lowest": 1e3 * min(values), "highest": 1e3 * max(values),
-         "times faster": plain / middle[name]}
+        {
+            "what": name,
+            "milliseconds": 1e3 * middle[name],
+            "lowest": 1e3 * min(values),
+            "highest": 1e3 * max(values),
+            "times faster": plain / middle[name],
+        }
         for name, values in times.items()
     ]
     if chosen.json:
-        print(json.dumps({"hardware": hardware(), "torch": torch.__version__, "threads": torch.get_num_threads(),
-                          "operations": OPERATIONS, "optimiser_bytes": OPTIMISER_BYTES, "rows": rows}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "hardware": hardware(),
+                    "torch": torch.__version__,
+                    "threads": torch.get_num_threads(),
+                    "operations": OPERATIONS,
+                    "optimiser_bytes": OPTIMISER_BYTES,
+                    "rows": rows,
+                },
+                indent=2,
+            )
+        )
         return
-    print(f"{hardware()}, torch {torch.__version__}, {torch.get_num_threads()} threads; per member-step, median (range)")
+    print(
+        f"{hardware()}, torch {torch.__version__}, {torch.get_num_threads()} threads; per member-step, median (range)"
+    )
     for row in rows:
-        print(f"{row['what']:40s} {row['milliseconds']:7.1f} ms  ({row['lowest']:.1f} to {row['highest']:.1f})"
-              f"  {row['times faster']:5.2f} x the plain loop")
-    print(f"bound: {OPERATIONS / 1e9:.1f} GFLOP of matrix products and {OPTIMISER_BYTES / 1e6:.0f} MB through the "
-          "optimiser per step")
+        print(
+            f"{row['what']:40s} {row['milliseconds']:7.1f} ms  ({row['lowest']:.1f} to {row['highest']:.1f})"
+            f"  {row['times faster']:5.2f} x the plain loop"
+        )
+    print(
+        f"bound: {OPERATIONS / 1e9:.1f} GFLOP of matrix products and {OPTIMISER_BYTES / 1e6:.0f} MB through the "
+        "optimiser per step"
+    )
 
 
 if __name__ == "__main__":

@@ -4,11 +4,15 @@ import importlib.util
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
+from sphinx.errors import ConfigError
 
+import anchorlab.cli
 from anchorlab.cli import main
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
@@ -70,6 +74,8 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
     def stop(*_: object, **__: object) -> None:
         raise ReachedTrainingError
 
+    for command in iter_modules(anchorlab.cli.__path__):  # one imported later would keep what is put in place here
+        import_module(f"anchorlab.cli.{command.name}")
     for module in [module for key, module in sys.modules.items() if key.startswith("anchorlab.")]:
         for called in ("run", "run_study"):
             if callable(getattr(module, called, None)):
@@ -108,18 +114,40 @@ def test_published_findings_check_the_claims_of_today():
         assert [result.claim for result in findings.claims] == list(study(findings.study).claims), findings.study
 
 
-def test_every_public_name_of_the_face_is_in_the_api():
-    sys.path.insert(0, str(DOCS / "_ext"))
-    try:
-        pages_module = load(DOCS / "_ext" / "generated_pages.py")
-    finally:
-        sys.path.remove(str(DOCS / "_ext"))
-    import anchorlab as al
+@pytest.fixture
+def extensions(monkeypatch) -> Path:
+    """The folder of our Sphinx extensions, from which they can be imported."""
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    return DOCS / "_ext"
 
-    text = "".join(pages_module.package_page(package) for package in pages_module.PACKAGES)
-    for public in al.__all__:
+
+def test_every_public_name_of_the_face_is_in_the_api(extensions):
+    generated = load(extensions / "generated_pages.py")
+    text = "".join(generated.package_page(package) for package in generated.PACKAGES)
+    for public in anchorlab.__all__:
         if not public.startswith("_"):
-            assert f"anchorlab.{al._FACE[public]}.{public}\n" in text, public
+            assert f"anchorlab.{anchorlab._FACE[public]}.{public}\n" in text, public
+
+
+def test_a_missing_result_stops_the_build_with_a_remedy(extensions, tmp_path):
+    with pytest.raises(ConfigError, match=r"no results of anchor/identity, .*`make gallery` writes them"):
+        load(extensions / "generated_pages.py").check_gallery(tmp_path)
+
+
+def test_docstrings_become_restructured_text(extensions):
+    plain = load(extensions / "plain_docstrings.py")
+    assert plain.to_rst(["`a` * b_"]) == ["``a`` \\* b\\_", ""]
+    assert plain.to_rst(["Shapes", "    x: `[batch]`"]) == ["| Shapes", "|     x: ``[batch]``", ""]
+    assert plain.to_rst(["a: one", "    and more"]) == ["| a: one and more", ""]
+    assert plain.to_rst(["| a | b |", "|---|---|", "| 1 | 2 |"])[3:7] == [
+        "   * - a",
+        "     - b",
+        "   * - 1",
+        "     - 2",
+    ]
+    assert plain.to_rst(["Text:", "", "    drawn *here*"]) == ["Text:", "", "::", "", "    drawn *here*", ""]
+    nested = "(a: Annotated[tuple[Annotated[int, Ge(ge=0)], ...], Len(1)] = (1,), b: int = 2)"
+    assert plain.without_annotations(nested) == "(a: tuple[int, ...] = (1,), b: int = 2)"
 
 
 def made_findings() -> Findings:

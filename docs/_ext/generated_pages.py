@@ -7,21 +7,21 @@ from pathlib import Path
 from types import ModuleType
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from sphinx.errors import ConfigError
 
 PACKAGES = ("tasks", "models", "training", "runs", "lens", "engine", "studies", "studies.findings", "report", "errors")
 FACE = "anchorlab"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Called by Sphinx; an error here is shown without a traceback."""
+    check_gallery(Path(app.srcdir) / "gallery")
     app.connect("builder-inited", write_pages)
     return {"parallel_read_safe": True}
 
 
 def write_pages(app: Sphinx) -> None:
     """Writes what has changed, so that Sphinx reads no page twice for nothing."""
-    check_gallery(Path(app.srcdir) / "gallery")
     folder = Path(app.srcdir) / "api" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
     pages = {name: package_page(name) for name in PACKAGES} | {"face": face_page(), "cli": cli_page()}
@@ -37,7 +37,7 @@ def check_gallery(gallery: Path) -> None:
 
     missing = [name for name in STUDIES if not (gallery / name.replace("/", "-") / "claims.md").exists()]
     if missing:
-        raise ExtensionError(f"docs/gallery has no results of {', '.join(missing)}; `make gallery` writes them")
+        raise ConfigError(f"docs/gallery has no results of {', '.join(missing)}; `make gallery` writes them")
 
 
 def public_names(package: ModuleType) -> list[str]:

@@ -1,7 +1,7 @@
 """Docstrings are written for people who read code: plain text with `code`, tables and drawn examples.
 
 This turns them into reStructuredText: code spans double their backticks, tables become list tables, indented examples
-become literal blocks, and every other character means itself.
+become literal blocks, and every other character means itself. Signatures lose the validators of their types.
 """
 
 import re
@@ -15,6 +15,7 @@ _SPECIAL = re.compile(r"([\\*|_`])")
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", convert)
+    app.connect("autodoc-process-signature", simplify)
     return {"parallel_read_safe": True}
 
 
@@ -43,9 +44,20 @@ def _block(block: list[str]) -> list[str]:
         return _table(block)
     if all(line.startswith("    ") for line in block):
         return ["::", "", *block]
-    if any(line.startswith("    ") for line in block):  # names with explanations: every line keeps its place
-        return [f"| {_indent(line)}{_inline(line.strip())}" for line in block]
+    if any(line.startswith("    ") for line in block):
+        return _explained(block)
     return _paragraph(block)
+
+
+def _explained(block: list[str]) -> list[str]:
+    """Names with explanations: below a heading such as `Shapes` every line is one, else indented lines go on."""
+    lines: list[str] = []
+    for line in block:
+        if line.startswith("    ") and ":" in block[0]:
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return [f"| {_indent(line)}{_inline(line.strip())}" for line in lines]
 
 
 def _paragraph(block: list[str]) -> list[str]:
@@ -76,3 +88,28 @@ def _indent(line: str) -> str:
 def _inline(text: str) -> str:
     parts = _CODE.split(text)
     return "".join(f"`{part}`" if _CODE.fullmatch(part) else _SPECIAL.sub(r"\\\1", part) for part in parts)
+
+
+def simplify(
+    app: Sphinx, what: str, name: str, value: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None] | None:
+    """`Annotated[int, Ge(ge=1)]` as `int`, and a default that is made afresh as `...`, which Python can read."""
+    if signature is None:
+        return None
+    return without_annotations(signature).replace("<factory>", "..."), returns
+
+
+def without_annotations(text: str) -> str:
+    """The text with every `Annotated[type, ...]` as its type."""
+    start = text.rfind("Annotated[")
+    while start >= 0:
+        depth, comma = 0, None
+        for at in range(start + len("Annotated"), len(text)):
+            depth += (text[at] in "[(") - (text[at] in "])")
+            if text[at] == "," and depth == 1 and comma is None:
+                comma = at
+            if depth == 0:
+                break
+        text = text[:start] + text[start + len("Annotated[") : comma] + text[at + 1 :]
+        start = text.rfind("Annotated[")
+    return text

@@ -22,7 +22,7 @@ def child_seed(seed: int, *path: str | int) -> int:
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
-    """A numpy generator for data, seeded by `child_seed(seed, *path)` (SFC64: the fastest of numpy's bit generators)."""
+    """A numpy generator for data, seeded by `child_seed(seed, *path)`; SFC64 is the fastest of numpy's own."""
     return np.random.Generator(np.random.SFC64(child_seed(seed, *path)))
 
 

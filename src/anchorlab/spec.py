@@ -40,7 +40,8 @@ class Spec(BaseModel):
 
         Errors: `SpecError` for an unknown field or a value out of range.
         """
-        return type(self).parse({**dict(self), **changes})
+        # fields by name: iterating over a value would also give its cached properties
+        return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
 
 
 def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (), data: Any = None) -> SpecError:

@@ -32,7 +32,7 @@ def read_experiment(
     from anchorlab.training import Experiment, Members
 
     parts = {"task": task_fields, "model": model, "recipe": recipe, "members": members}
-    with as_written(["seeds", *written(parts)], _SHORT):
+    with as_written([*written(parts), "seeds"], _SHORT):
         chosen = read_task(task, task_fields)
         base = default_model(chosen.shape).model_dump(mode="json")
         wanted = nested(model, "model")

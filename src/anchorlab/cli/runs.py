@@ -50,14 +50,14 @@ def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None
 
     found = Store(store).find(run)
     last = last_metrics(found.metrics()) if found.finished else None
-    summary = _summary(found)
+    spec, summary = found.spec, _summary(found)
     if json:
         ending = [] if last is None else last.to_dicts()
-        print_json({**summary, "spec": found.spec, "environments": found.environments, "last": ending})
+        print_json({**summary, "spec": spec, "environments": found.environments, "last": ending})
         return
     print_table(("", ""), list(summary.items()))
     for part in ("task", "model", "recipe", "members"):
-        print_table(("", ""), list(_flat(found.spec.get(part, {}), f"{part}.")), title=f"\n{part}")
+        print_table(("", ""), list(_flat(spec.get(part, {}), f"{part}.")), title=f"\n{part}")
     for environment in found.environments:
         print_table(("", ""), list(_flat(environment)), title="\nmade with")
     if last is not None:

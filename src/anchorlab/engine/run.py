@@ -1,22 +1,20 @@
 """Running experiments: in this process, or in several at once; what is already in the store is not run again."""
 
-import multiprocessing
 import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from anchorlab.errors import AnchorlabError, SpecError
-from anchorlab.runs import ChunkDirectory, RunDirectory, Store
-from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit, memory_per_member, merge
+from anchorlab.engine.piece import Piece
+from anchorlab.engine.processes import train_in_processes
+from anchorlab.errors import SpecError
+from anchorlab.runs import RunDirectory, Store
+from anchorlab.training import Experiment, Progress, TrainedRun, memory_per_member, merge
 from anchorlab.training.trainer import ExecutionName, check_device
 
 _MEMORY_SHARE = 0.5  # of the machine's memory that one run's members may take together
@@ -34,20 +32,6 @@ class Status:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One chunk to train: some members of one experiment."""
-
-    experiment: Experiment
-    chunk: ChunkDirectory
-    device: str
-    execution: ExecutionName
-
-    @property
-    def member_steps(self) -> int:
-        return self.experiment.steps * len(self.experiment.members)
-
-
 def run(
     experiments: Sequence[Experiment],
     store: Store | None = None,
@@ -55,15 +39,18 @@ def run(
     device: str = "cpu",
     execution: ExecutionName = "auto",
     report: Callable[[Status], None] | None = None,
+    keep_every: float = 20.0,
 ) -> list[TrainedRun]:
     """Trains what the store does not hold yet, and returns the finished run of every experiment.
 
-    On a CPU the members of an experiment are divided over `workers` processes of one thread each (None: one for every
-    core); on CUDA they stay together in this process. A run that was killed goes on from its last state, on the plan it
-    began with. A result does not depend on the division: equal in float64, within rounding in float32.
+    On a CPU the members of an experiment are divided over `workers` processes (None: one for every core) of one thread
+    each, of more only where there are fewer pieces than workers; on CUDA they stay together in this process. A run that
+    was killed goes on from its last state, kept about every `keep_every` seconds, on the plan it began with, and ends
+    with the same bytes as one that never was. A result does not depend on the division: equal in float64, within
+    rounding in float32.
 
     Errors: `SpecError` for a device that is not there; `StoreError` for a damaged store, or a run that another process
-    is writing.
+    is writing; `AnchorlabError` where a process died.
     """
     store = store or Store()
     if workers is None:
@@ -71,32 +58,20 @@ def run(
     if workers < 1:
         raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
     check_device(device)
+    todo = {one.cell.address: one for one in experiments if one.cell not in store}
+    divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
+    count = sum(map(len, divisions.values()))
+    plans = {address: _plan(division, workers, count, device) for address, division in divisions.items()}
+    progress = _Progress(list(todo.values()), report)
     with ExitStack() as stack:
-        todo: list[tuple[RunDirectory, list[list[int]]]] = []
-        jobs: list[_Job] = []
-        seen: set[str] = set()
-        for experiment in experiments:
-            cell = experiment.cell
-            if cell.address in seen or cell in store:
-                continue
-            seen.add(cell.address)
-            directory = stack.enter_context(store.open(cell))
-            if directory.finished:
-                continue
-            plan: list[list[int]] = directory.plan(_plan(experiment, workers, device))
-            todo.append((directory, plan))
-            for index, members in enumerate(plan):
-                chunk = directory.chunk(index)
-                if not chunk.finished:
-                    jobs.append(_Job(experiment.take(range(members[0], members[-1] + 1)), chunk, device, execution))
-        status = Status(sum(job.member_steps for job in jobs), cells=len(todo))
-        workers = min(workers, len(jobs))
-        if report is not None and workers > 1:
-            status.label = f"starting {workers} processes"
-            report(status)
-        _run_jobs(jobs, workers, _Reporter(status, report))
-        for directory, plan in todo:
-            merge(directory, plan)
+        work = _Work(store, todo, plans, device, execution, keep_every, stack, progress)
+        if min(workers, count) > 1 and all(_importable(one) for one in todo.values()):
+            progress.say(f"starting {min(workers, count)} processes")
+            train_in_processes(work.pieces(), min(workers, count), progress.hear, work.done)
+        else:
+            for piece in work.pieces():
+                piece.train(lambda heard, piece=piece: progress.hear(piece, heard))  # type: ignore[misc]
+                work.done(piece)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
 
 
@@ -105,7 +80,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _plan(experiment: Experiment, workers: int, device: str) -> list[list[int]]:
+def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]]:
     """Members in consecutive chunks: enough to occupy the workers, and small enough for the memory."""
     count = len(experiment.members)
     if device == "cpu":
@@ -118,78 +93,104 @@ def _plan(experiment: Experiment, workers: int, device: str) -> list[list[int]]:
     return [list(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-class _Reporter:
-    """Adds up the progress of all jobs."""
+def _plan(division: list[list[int]], workers: int, pieces: int, device: str) -> dict[str, Any]:
+    """What is recorded of how a run is divided: all that could change the last bits of its numbers."""
+    threads = max(1, workers // pieces) if device == "cpu" else torch.get_num_threads()
+    return {"chunks": division, "threads": threads}
 
-    def __init__(self, status: Status, report: Callable[[Status], None] | None) -> None:
-        self.status, self._report = status, report
-        self._done: dict[int, int] = {}
 
-    def hear(self, index: int, job: _Job, progress: Progress) -> None:
-        """Takes one job's progress."""
-        self._done[index] = progress.step * len(job.experiment.members)
-        self.status.done = sum(self._done.values())
-        self.status.label = job.experiment.cell.label
-        self.status.metrics = dict(progress.metrics)
+def _importable(experiment: Experiment) -> bool:
+    """Whether another process can import what is trained: not what was defined in a notebook or at a prompt."""
+    return hasattr(sys.modules["__main__"], "__file__") or b"__main__" not in pickle.dumps(experiment)
+
+
+class _Progress:
+    """Adds up the progress of all pieces."""
+
+    def __init__(self, todo: Sequence[Experiment], report: Callable[[Status], None] | None) -> None:
+        self.status = Status(sum(one.steps * len(one.members) for one in todo), cells=len(todo))
+        self._report = report
+        self._done: dict[tuple[str, str], int] = {}
+
+    def say(self, label: str) -> None:
+        """Shows what is going on."""
+        self.status.label = label
         if self._report is not None:
             self._report(self.status)
 
+    def hear(self, piece: Piece, progress: Progress) -> None:
+        """Takes one piece's progress."""
+        if progress.metrics:
+            self.status.metrics = dict(progress.metrics)
+        self.count(piece, progress.step * len(piece.experiment.members))
 
-def _run_jobs(jobs: Sequence[_Job], workers: int, reporter: _Reporter) -> None:
-    if workers <= 1:
-        for index, job in enumerate(jobs):
-            _train(job, lambda progress, index=index, job=job: reporter.hear(index, job, progress))  # type: ignore[misc]
-        return
-    context = multiprocessing.get_context("spawn")
-    # the longest first, so that no worker is left with much to do at the end
-    order = sorted(range(len(jobs)), key=lambda index: -jobs[index].member_steps)
-    heard: Any = context.Queue()
-    with ProcessPoolExecutor(workers, context, _start_worker, (heard, os.getpid())) as pool:
-        waiting: dict[Future[None], int] = {pool.submit(_train_in_worker, index, jobs[index]): index for index in order}
-        try:
-            while waiting:
-                done, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-                while not heard.empty():
-                    index, progress = heard.get()
-                    reporter.hear(index, jobs[index], progress)
-                for future in done:
-                    waiting.pop(future)
-                    future.result()
-        except BrokenProcessPool:
-            raise AnchorlabError(
-                "a training process was killed, perhaps for want of memory; run again with fewer workers to go on"
-            ) from None
-        except BaseException:
-            for process in list(pool._processes.values()):
-                process.terminate()
-            raise
+    def count(self, piece: Piece, member_steps: int) -> None:
+        """Takes how much of a piece is done."""
+        key = piece.chunk.address, piece.chunk.path.name
+        self._done[key] = max(member_steps, self._done.get(key, 0))
+        self.status.done = sum(self._done.values())
+        self.say(piece.experiment.cell.label)
 
 
-_heard: Any = None
+@dataclass
+class _OpenRun:
+    """A run that is open for writing, and the pieces that are not done."""
+
+    experiment: Experiment
+    directory: RunDirectory
+    chunks: list[list[int]]
+    left: int
 
 
-def _start_worker(heard: Any, parent: int) -> None:
-    global _heard
-    _heard = heard
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends its workers
-    torch.set_num_threads(1)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+@dataclass
+class _Work:
+    """All that is left to train, run by run: opened for its first piece, finished and closed after its last.
 
+    So a study of thousands of runs never holds more than a few files, and a killed one keeps what is finished.
+    """
 
-def _leave_with(parent: int) -> None:
-    """Ends this process once its parent is gone, so that a killed training leaves nothing running."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
+    store: Store
+    todo: dict[str, Experiment]
+    plans: dict[str, dict[str, Any]]
+    device: str
+    execution: ExecutionName
+    keep_every: float
+    stack: ExitStack
+    progress: _Progress
+    opened: dict[str, _OpenRun] = field(default_factory=dict)
 
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces to train, the longest runs first, so that no worker is left with much to do at the end."""
+        for address, experiment in sorted(self.todo.items(), key=lambda one: -one[1].steps * len(one[1].members)):
+            directory = self.stack.enter_context(self.store.open(experiment.cell))
+            if directory.finished:  # by another process, just now
+                continue
+            plan = directory.plan(self.plans[address])
+            pieces = [
+                Piece(
+                    experiment.take(range(members[0], members[-1] + 1)),
+                    directory.chunk(index),
+                    self.device,
+                    self.execution,
+                    plan["threads"],
+                    self.keep_every,
+                )
+                for index, members in enumerate(plan["chunks"])
+            ]
+            self.opened[address] = _OpenRun(experiment, directory, plan["chunks"], len(pieces))
+            for piece in pieces:
+                if piece.chunk.finished:
+                    self.done(piece)
+                else:
+                    yield piece
 
-def _train_in_worker(index: int, job: _Job) -> None:
-    _train(job, lambda progress: _heard.put((index, progress)))
-
-
-def _train(job: _Job, report: Callable[[Progress], None]) -> None:
-    with job.chunk as chunk:
-        if chunk.finished:
-            return
-        trained = fit(job.experiment, job.device, job.execution, ChunkKeeper(chunk), report)
-        chunk.finish({"rows": [list(row) for row in trained.rows]})
+    def done(self, piece: Piece) -> None:
+        """Takes note of a finished piece; after the last of a run, the run is put together."""
+        self.progress.count(piece, piece.member_steps)
+        run = self.opened[piece.chunk.address]
+        run.left -= 1
+        if run.left == 0:
+            merge(run.directory, run.experiment, run.chunks)
+            run.directory.__exit__()
+            del self.opened[piece.chunk.address]
+            self.progress.status.cells_done += 1

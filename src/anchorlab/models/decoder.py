@@ -32,7 +32,7 @@ class DecoderSpec(ModelSpec):
     """
 
     kind: Literal["decoder"] = "decoder"
-    layers: PositiveInt = 4
+    layers: int = Field(default=4, gt=0, le=1024)
     heads: PositiveInt = 4
     width: PositiveInt = 400
     head_width: PositiveInt = 64

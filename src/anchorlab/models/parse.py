@@ -23,7 +23,7 @@ def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> Model
     if not isinstance(data, Mapping) or "kind" not in data:
         raise SpecError(f"{at}.kind", "missing", f"known: {', '.join(sorted(kinds))}")
     kind = data["kind"]
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise unknown_name(f"{at}.kind", str(kind), kinds, "model")
     return kinds[kind].parse(dict(data), at)
 

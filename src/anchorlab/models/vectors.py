@@ -22,11 +22,12 @@ class VectorSpec(ModelSpec):
 
     All maps have biases, the activation is GELU, a last layer norm stands before the output map. Positions are part of
     the inputs, so none are added. Weights start as N(0, `initial_scale`²), those that write into the stream divided by
-    sqrt(2 layers); with `keys_like_queries` key maps start as copies of the query maps. The defaults are the deepest model of the paper's layer study.
+    sqrt(2 layers); with `keys_like_queries` (not the paper's) key maps start as copies of the query maps. The defaults
+    are the deepest model of the paper's layer study.
     """
 
     kind: Literal["vectors"] = "vectors"
-    layers: PositiveInt = 8
+    layers: int = Field(default=8, gt=0, le=1024)
     heads: PositiveInt = 8
     width: PositiveInt = 128
     head_width: PositiveInt | None = Field(default=None, description="width / heads when unset")
@@ -55,7 +56,9 @@ class VectorSpec(ModelSpec):
             blocks=[self._block(f"blocks.{layer}") for layer in range(self.layers)],
             ln_final=LayerNorm("ln_final", self.width),
             unembed=Unembedding(self.width, shape.output_size, bias=True),
-            draw=partial(draw_gpt2, scale=self.initial_scale, layers=self.layers, keys_like_queries=self.keys_like_queries),
+            draw=partial(
+                draw_gpt2, scale=self.initial_scale, layers=self.layers, keys_like_queries=self.keys_like_queries
+            ),
         )
 
     def _block(self, name: str) -> Block:

@@ -13,9 +13,7 @@ def member_values(run: TrainedRun, split: str, metric: str, edit: str = "none", 
     """
     import polars as pl
 
-    kept = run.metrics.filter(
-        (pl.col("split") == split) & (pl.col("metric") == metric) & (pl.col("edit") == edit)
-    )
+    kept = run.metrics.filter((pl.col("split") == split) & (pl.col("metric") == metric) & (pl.col("edit") == edit))
     if step is not None:
         kept = kept.filter(pl.col("step") == step)
     kept = kept.sort("step").group_by("member", maintain_order=True).last().sort("member")

@@ -1,6 +1,6 @@
 """Keeping a training in a chunk of a run directory, and reading trained ensembles back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,11 @@ class ChunkKeeper:
         self.chunk.write_checkpoint(step, weights)
 
 
-def merge(directory: RunDirectory, plan: list[list[int]]) -> None:
+def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequence[int]]) -> None:
     """Puts the finished chunks of a run together: checkpoints stacked over all members, one table of metrics.
 
-    Members that reached their stop rule in different chunks may have ended at different steps: a chunk that ended
-    earlier stands in a later checkpoint with its last weights.
+    The checkpoints are those that are due, and the end. Members that reached their stop rule in different chunks may
+    have ended at different steps: a chunk that ended earlier stands in a later checkpoint with its last weights.
     """
     chunks = [directory.chunk(index) for index in range(len(plan))]
     rows = [
@@ -59,10 +59,17 @@ def merge(directory: RunDirectory, plan: list[list[int]]) -> None:
         for row in chunk.result()["rows"]
     ]
     steps = [chunk.checkpoints() for chunk in chunks]
-    for step in sorted(set().union(*steps)):
-        parts = []
-        for chunk, known in zip(chunks, steps, strict=True):
-            parts.append(chunk.read_checkpoint(max((one for one in known if one <= step), default=known[0])))
+    unit, end = experiment.steps_per_unit, max(each[-1] for each in steps)
+    due = [
+        step
+        for step in sorted(set().union(*steps))
+        if step == end or (step % unit == 0 and experiment.recipe.checkpoints.due(step // unit))
+    ]
+    for step in due:
+        parts = [
+            chunk.read_checkpoint(max(one for one in known if one <= step))
+            for chunk, known in zip(chunks, steps, strict=True)
+        ]
         directory.write_checkpoint(step, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
     directory.finish(metrics_frame(rows))
 

@@ -6,7 +6,7 @@ from anchorlab.training.schedule import WarmupCosine
 
 
 def default_recipe(task: Task, duration: int = 2000) -> Recipe:
-    """A recipe under which small models learn the task: a fixed sample where splits are separate, a stream elsewhere."""
+    """A recipe under which small models learn the task: a fixed sample where splits are separate, else a stream."""
     return Recipe(
         data=FixedSample(size=1000) if task.separated else Stream(),
         optimiser=AdamW(learning_rate=1e-3),

@@ -64,25 +64,30 @@ def initialise(
     `scales` multiplies every trainable weight matrix of a member. A module without `initialise(generator)` (a user's
     own) is built under torch's generator, seeded for the purpose and put back afterwards.
     """
-    members: list[dict[str, Tensor]] = []
-    template = _build(spec, shape, 0)
+    template = build(spec, shape, 0)
     trainable = tuple(name for name, value in template.named_parameters() if value.requires_grad)
+    weights: dict[str, Tensor] = {}
     for index, seed in enumerate(seeds):
+        module = template
         if isinstance(template, Model):
             template.initialise(torch_generator(seed, "initialisation"))
-            module = template
         else:
-            module = _build(spec, shape, child_seed(seed, "initialisation"))
-        state = {k: v.detach().to(dtype if v.is_floating_point() else v.dtype, copy=True) for k, v in _named(module)}
-        if scales is not None:
-            for name in trainable:
-                if state[name].ndim >= 2:
-                    state[name] *= scales[index]
-        members.append(state)
-    return Ensemble(template, {k: torch.stack([m[k] for m in members]) for k in members[0]}, trainable)
+            module = build(spec, shape, child_seed(seed, "initialisation"))
+        for name, value in _named(module):
+            if name not in weights:
+                kind = dtype if value.is_floating_point() else value.dtype
+                weights[name] = torch.empty(len(seeds), *value.shape, dtype=kind)
+            weights[name][index] = value.detach()
+            if scales is not None and name in trainable and value.ndim >= 2:
+                weights[name][index] *= scales[index]
+    return Ensemble(template, weights, trainable)
 
 
-def _build(spec: ModelSpec, shape: TaskShape, seed: int) -> nn.Module:
+def build(spec: ModelSpec, shape: TaskShape, seed: int = 0) -> nn.Module:
+    """A module of the architecture; what a user's own draws from torch's generator begins at `seed`.
+
+    The generator is put back afterwards.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return spec.build(shape)

@@ -1,6 +1,7 @@
 """Evaluation: what each member scores on held-out sequences, plain and under weight edits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -13,13 +14,13 @@ from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.task import loss_per_position
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.step import autocast
-from anchorlab.training.feed import FixedSampleFeed, map_batch
+from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch
 from anchorlab.training.recipe import Evaluation, Members
 
 PLAIN = "none"
 """The name under which metrics of unedited weights are recorded."""
 
-_ROWS = 1024  # sequences evaluated at once, to bound memory
+_ROWS = 128  # sequences evaluated at once, to bound memory
 
 
 class Row(NamedTuple):
@@ -42,43 +43,62 @@ class Evaluator:
     """
 
     def __init__(
-        self, task: Task, evaluation: Evaluation, members: Members, device: torch.device, dtype: torch.dtype,
-        mixed: bool = False, fixed: FixedSampleFeed | None = None,
+        self,
+        task: Task,
+        evaluation: Evaluation,
+        members: Members,
+        device: torch.device,
+        dtype: torch.dtype,
+        mixed: bool = False,
+        fixed: FixedSampleFeed | None = None,
     ) -> None:
         self.task, self.members, self.mixed = task, members, mixed
         self.edits: Mapping[str, Sequence[Edit]] = {PLAIN: (), **evaluation.edits}
-        self._batches: dict[str, list[Batch]] = {}
-        for split in evaluation.splits or task.splits:
-            self._batches[split] = [
-                self._move(
-                    _first(fixed.samples[index], evaluation.size) if fixed is not None and split == "train"
-                    else task.sample(split, evaluation.size, child_seed(members.stream("data", index), "eval", split)),
-                    device, dtype,
-                )
-                for index in range(len(members))
-            ]
 
-    @staticmethod
-    def _move(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
-        return map_batch(batch, lambda value: value.to(device, dtype if value.is_floating_point() else value.dtype))
+        def move(value: Tensor) -> Tensor:
+            return value.to(device, dtype if value.is_floating_point() else value.dtype)
+
+        @cache  # members with the same data are measured on one copy
+        def draw(split: str, seed: int) -> Batch:
+            batch = task.sample(split, evaluation.size, child_seed(seed, "eval", split))
+            # A copy in torch's own memory, whose alignment never varies: products may depend on it in the last bit.
+            return map_batch(first_rows(batch, evaluation.size), move)
+
+        seeds = [members.stream("data", index) for index in range(len(members))]
+        self._batches = {
+            split: [draw(split, seed) for seed in seeds]
+            if fixed is None or split != "train"
+            else [map_batch(batch, move) for batch in fixed.first]
+            for split in evaluation.splits or task.splits
+        }
+        self._shares = {
+            split: [_group_shares(batch, dtype) for batch in batches] for split, batches in self._batches.items()
+        }
 
     @torch.no_grad()
     def measure(self, ensemble: Ensemble, step: int, resting: frozenset[int] = frozenset()) -> list[Row]:
         """All metrics of all members at `step`, in a fixed order, leaving out `resting` members."""
-        rows = []
+        places: list[tuple[int, str, str, str, str]] = []
+        values: list[Tensor] = []
         variants = apply_each(ensemble.weights, list(self.edits.values()))
         for edit, weights_of_all in zip(self.edits, variants, strict=True):
-            edited = ensemble.with_weights(weights_of_all)
-            for member in range(ensemble.size):
-                if member in resting:
-                    continue
-                weights = edited.member_weights(member)
+            for member in (member for member in range(ensemble.size) if member not in resting):
+                weights = {name: value[member] for name, value in weights_of_all.items()}
                 for split, batches in self._batches.items():
-                    for group, metric, value in self._means(ensemble, weights, batches[member]):
-                        rows.append(Row(member, self.members.seeds[member], step, split, group, edit, metric, value))
-        return rows
+                    measured = self._measured(ensemble, weights, batches[member])
+                    for group, shares in self._shares[split][member].items():
+                        for metric, each in measured.items():
+                            places.append((member, split, group, edit, metric))
+                            values.append((each * shares).where(shares > 0, 0).sum())
+        # All numbers leave the device at once: asking for them one by one would wait for it each time.
+        numbers = torch.stack(values).tolist() if values else []
+        return [
+            Row(member, self.members.seeds[member], step, split, group, edit, metric, number)
+            for (member, split, group, edit, metric), number in zip(places, numbers, strict=True)
+        ]
 
-    def _means(self, ensemble: Ensemble, weights: Mapping[str, Tensor], batch: Batch) -> Iterator[tuple[str, str, float]]:
+    def _measured(self, ensemble: Ensemble, weights: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Each metric at each scored position, `[batch scored]`."""
         outputs = []
         for start in range(0, len(batch), _ROWS):
             rows = slice(start, start + _ROWS)
@@ -87,17 +107,15 @@ class Evaluator:
                 outputs.append(predict(ensemble.template, batch.inputs[rows], positions, weights))
         output = torch.cat(outputs)
         output = output.float() if self.mixed else output
-        measured = {"loss": loss_per_position(self.task.loss, output, batch.targets),
-                    **self.task.metrics(output, batch)}
-        scored = batch.weights if batch.weights is not None else torch.ones_like(measured["loss"])
-        for number, group in enumerate(batch.groups):
-            counted = scored if batch.group is None else scored * (batch.group == number).unsqueeze(1)
-            total = counted.sum()
-            if total == 0:
-                continue
-            for metric, values in measured.items():
-                yield group, metric, float((values * counted).sum() / total)
+        return {"loss": loss_per_position(self.task.loss, output, batch.targets), **self.task.metrics(output, batch)}
 
 
-def _first(batch: Batch, size: int) -> Batch:
-    return map_batch(batch, lambda value: value if value is batch.positions and value.ndim == 1 else value[:size])
+def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Tensor]:
+    """How much each scored position counts in the mean of each group that occurs: `[batch scored]`, summing to 1."""
+    everywhere = torch.ones(batch.targets.shape[:2], dtype=dtype, device=batch.inputs.device)
+    scored = everywhere if batch.weights is None else batch.weights.to(dtype)
+    counted = {
+        group: scored if batch.group is None else scored * (batch.group == number).unsqueeze(1)
+        for number, group in enumerate(batch.groups)
+    }
+    return {group: weights / weights.sum() for group, weights in counted.items() if weights.any()}

@@ -13,6 +13,7 @@ from anchorlab.models.edits import check_edits
 from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
+from anchorlab.training.ensemble import build
 from anchorlab.training.recipe import PER_MEMBER, Members, Recipe
 
 FORMAT = 1
@@ -46,16 +47,23 @@ class Experiment:
             if recipe.data.kind == "stream":
                 raise SpecError("members.data_size", "a stream has no size", "leave it out")
             if recipe.unit == "epochs" and len(set(sizes)) > 1:
-                raise SpecError("members.data_size", "members of different sizes have epochs of different lengths",
-                                "count in steps, or train one experiment per size")
+                raise SpecError(
+                    "members.data_size",
+                    "members of different sizes have epochs of different lengths",
+                    "count in steps, or train one experiment per size",
+                )
             if recipe.unit == "epochs" and sizes[0] != recipe.data.size:
                 raise SpecError("members.data_size", "differs from recipe.data.size", "set recipe.data.size instead")
             for size in sizes:
                 if size % recipe.batch:
-                    raise SpecError("members.data_size", f"{size} is not a multiple of the batch, {recipe.batch}",
-                                    "use whole batches")
+                    raise SpecError(
+                        "members.data_size",
+                        f"{size} is not a multiple of the batch, {recipe.batch}",
+                        "use whole batches",
+                    )
         self._check_stop()
         template = self._build()
+        _check_module(template)
         for name, edits in recipe.evaluation.edits.items():
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
 
@@ -73,7 +81,7 @@ class Experiment:
 
     def _build(self) -> nn.Module:
         try:
-            return self.model.build(self.task.shape)
+            return build(self.model, self.task.shape)
         except SpecError as error:
             raise SpecError(f"model.{error.field}", error.problem, error.remedy) from None
         except (RuntimeError, TypeError, MemoryError) as error:
@@ -126,6 +134,20 @@ class Experiment:
     def take(self, members: range) -> "Experiment":
         """The same experiment with some of its members."""
         return replace(self, members=self.members.take(members))
+
+
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+def _check_module(module: nn.Module) -> None:
+    """Refuses what would make a result depend on anything but the weights, the sequences and the seeds."""
+    for name, part in module.named_modules():
+        where = f"{name or 'the module'} ({type(part).__name__})"
+        rate = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)
+        if isinstance(rate, float | int) and rate > 0:
+            raise SpecError("model", f"{where} drops out at random, outside the members' seeds", "set its rate to 0")
+        if getattr(part, "track_running_stats", False):
+            raise SpecError("model", f"{where} keeps running statistics", "set track_running_stats=False")
 
 
 __all__ = ["FORMAT", "PER_MEMBER", "Experiment"]

@@ -1,17 +1,17 @@
 """Feeds: the training sequences of all members, in memory, batch by batch without any loader."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from anchorlab.errors import SpecError
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training.recipe import FixedSample, Members, Recipe
 
-_STREAM_BLOCK = 8192  # sequences drawn at once for a stream; part of the meaning of a seed, so it never changes
+STREAM_BLOCK = 8192
+"""Sequences drawn at once for a stream; part of the meaning of a seed, so it never changes."""
 
 
 @dataclass(frozen=True)
@@ -31,39 +31,49 @@ class MemberBatches:
         """Whether all members and sequences are scored at the same positions."""
         return self.positions.ndim == 1
 
+    def take(self, *index: Tensor | slice) -> "MemberBatches":
+        """Some members and rows, by an index into the first two axes."""
+        return MemberBatches(
+            inputs=self.inputs[index],
+            targets=self.targets[index],
+            positions=self.positions if self.shared_positions else self.positions[index],
+            weights=None if self.weights is None else self.weights[index],
+        )
+
 
 class FixedSampleFeed:
-    """A fixed sample per member; the order of an epoch depends on the member's order seed and the epoch alone."""
+    """A fixed sample per member; the order of an epoch depends on the member's order seed and the epoch alone.
+
+    Members with the same data are fed from one copy. `first` holds each member's first sequences, which evaluation
+    measures.
+    """
 
     def __init__(self, task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> None:
         assert isinstance(recipe.data, FixedSample)
         self.sizes = members.data_size or (recipe.data.size,) * len(members)
         self.batch = recipe.batch
-        if len(set(self.sizes)) > 1 and any(size % self.batch for size in self.sizes):
-            raise SpecError("members.data_size", "members of different sizes need whole batches",
-                            f"use multiples of the batch, {self.batch}")
-        drawn = [
-            task.sample("train", size, child_seed(members.stream("data", index), "train"))
-            for index, size in enumerate(self.sizes)
-        ]
-        self.samples = drawn
-        longest = max(self.sizes)
-        self._data = _stack([_pad(batch, longest) for batch in drawn], device, dtype)
+        seeds = [members.stream("data", index) for index in range(len(members))]
+        wanted = list(zip(seeds, self.sizes, strict=True))
+        samples = {one: index for index, one in enumerate(dict.fromkeys(wanted))}
+        first: list[Batch] = []
+
+        def draw() -> Iterable[Batch]:
+            for seed, size in samples:
+                batch = task.sample("train", size, child_seed(seed, "train"))
+                first.append(first_rows(batch, recipe.evaluation.size))
+                yield batch
+
+        self._data = stack(draw(), len(samples), max(self.sizes), device, dtype)
+        self.first = [first[samples[one]] for one in wanted]
         self._order_seeds = [members.stream("order", index) for index in range(len(members))]
         self._epochs: list[tuple[int, Tensor]] = [(-1, torch.empty(0))] * len(members)
-        self._rows = torch.arange(len(members), device=device).unsqueeze(1)
+        self._rows = torch.tensor([samples[one] for one in wanted], device=device).unsqueeze(1)
         self._device = device
 
     def at(self, step: int) -> MemberBatches:
         """The batches of optimiser step `step`."""
         index = torch.stack([self._indices(member, step) for member in range(len(self.sizes))]).to(self._device)
-        data, rows = self._data, self._rows
-        return MemberBatches(
-            inputs=data.inputs[rows, index],
-            targets=data.targets[rows, index],
-            positions=data.positions if data.shared_positions else data.positions[rows, index],
-            weights=None if data.weights is None else data.weights[rows, index],
-        )
+        return self._data.take(self._rows, index)
 
     def _indices(self, member: int, step: int) -> Tensor:
         size = self.sizes[member]
@@ -75,12 +85,17 @@ class FixedSampleFeed:
 
 
 class StreamFeed:
-    """Fresh sequences for every step, drawn in blocks; a block depends on the member's data seed and its number alone."""
+    """Fresh sequences for every step, drawn in blocks; a block depends on the member's data seed and its number alone.
+
+    Members with the same data seed are fed from one copy.
+    """
 
     def __init__(self, task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> None:
         self.task, self.batch = task, recipe.batch
-        self._seeds = [members.stream("data", index) for index in range(len(members))]
-        self._steps = max(1, _STREAM_BLOCK // recipe.batch)
+        seeds = [members.stream("data", index) for index in range(len(members))]
+        self._seeds = {seed: index for index, seed in enumerate(dict.fromkeys(seeds))}
+        self._rows = torch.tensor([self._seeds[seed] for seed in seeds], device=device)
+        self._steps = max(1, STREAM_BLOCK // recipe.batch)
         self._block = -1
         self._data: MemberBatches | None = None
         self._device, self._dtype = device, dtype
@@ -88,18 +103,13 @@ class StreamFeed:
     def at(self, step: int) -> MemberBatches:
         """The batches of optimiser step `step`."""
         block, place = divmod(step, self._steps)
-        if block != self._block:
+        if self._data is None or block != self._block:
+            self._data = None  # before the next is drawn, so that two blocks never stand side by side
             size = self._steps * self.batch
-            drawn = [self.task.sample("train", size, child_seed(seed, "stream", block)) for seed in self._seeds]
-            self._data, self._block = _stack(drawn, self._device, self._dtype), block
-        assert self._data is not None
-        data, rows = self._data, slice(place * self.batch, (place + 1) * self.batch)
-        return MemberBatches(
-            inputs=data.inputs[:, rows],
-            targets=data.targets[:, rows],
-            positions=data.positions if data.shared_positions else data.positions[:, rows],
-            weights=None if data.weights is None else data.weights[:, rows],
-        )
+            drawn = (self.task.sample("train", size, child_seed(seed, "stream", block)) for seed in self._seeds)
+            self._data, self._block = stack(drawn, len(self._seeds), size, self._device, self._dtype), block
+        batches = self._data.take(slice(None), slice(place * self.batch, (place + 1) * self.batch))
+        return batches if len(self._seeds) == len(self._rows) else batches.take(self._rows)
 
 
 Feed = FixedSampleFeed | StreamFeed
@@ -125,24 +135,30 @@ def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
     )
 
 
-def _pad(batch: Batch, size: int) -> Batch:
-    """Repeats the first rows up to `size`; the order of an epoch never reaches them."""
-    missing = size - len(batch)
-    if not missing:
-        return batch
-    rows = torch.arange(size) % len(batch)
-    return map_batch(batch, lambda value: value if value is batch.positions and value.ndim == 1 else value[rows])
-
-
-def _stack(batches: list[Batch], device: torch.device, dtype: torch.dtype) -> MemberBatches:
-    def together(values: list[Tensor]) -> Tensor:
-        stacked = torch.stack(values)
-        return stacked.to(device, dtype if stacked.is_floating_point() else stacked.dtype)
-
-    first = batches[0]
-    return MemberBatches(
-        inputs=together([batch.inputs for batch in batches]),
-        targets=together([batch.targets for batch in batches]),
-        positions=first.positions.to(device) if first.positions.ndim == 1 else together([b.positions for b in batches]),
-        weights=None if first.weights is None else together([b.weights for b in batches if b.weights is not None]),
+def first_rows(batch: Batch, size: int) -> Batch:
+    """A copy of a batch's first sequences, which keeps nothing of the rest alive."""
+    return map_batch(
+        batch, lambda value: value if value is batch.positions and value.ndim == 1 else value[:size].clone()
     )
+
+
+def stack(batches: Iterable[Batch], count: int, size: int, device: torch.device, dtype: torch.dtype) -> MemberBatches:
+    """Copies `count` batches of at most `size` sequences, as they come, into one stack on a device.
+
+    Rows that a shorter batch leaves free hold nothing of meaning.
+    """
+    stacked: dict[str, Tensor] = {}
+    for index, batch in enumerate(batches):
+        values = {"inputs": batch.inputs, "targets": batch.targets, "weights": batch.weights}
+        if batch.positions.ndim == 1:
+            stacked["positions"] = batch.positions.to(device)
+        else:
+            values["positions"] = batch.positions
+        for name, value in values.items():
+            if value is None:
+                continue
+            if name not in stacked:
+                kind = dtype if value.is_floating_point() else value.dtype
+                stacked[name] = torch.zeros(count, size, *value.shape[1:], device=device, dtype=kind)
+            stacked[name][index, : len(value)] = value
+    return MemberBatches(stacked["inputs"], stacked["targets"], stacked["positions"], stacked.get("weights"))

@@ -52,7 +52,7 @@ class StackedOptimiser:
 
     @torch.no_grad()
     def update_member(self, member: int, gradients: Sequence[Tensor], factor: float, step: int) -> None:
-        """One member's step number `step` (from 0), its learning rate multiplied by `factor`; gradients are clipped."""
+        """One member's step number `step` (from 0), its rate multiplied by `factor`; it may clip the gradients in place."""
         spec, views = self.spec, self._views[member]
         # on a CPU the fused kernels read gradients in the order of memory, whatever their strides
         grads = [gradient.contiguous() for gradient in gradients]
@@ -66,14 +66,43 @@ class StackedOptimiser:
                 grads = [gradient / excess for gradient in grads]
         if isinstance(spec, SGD):
             buffers: list[Tensor | None] = [*views["momentum"]] if spec.momentum else [None] * len(grads)
-            sgd(views["weights"], grads, buffers, fused=True, foreach=False, grad_scale=scale, found_inf=found,
-                weight_decay=decay, momentum=spec.momentum, lr=rate, dampening=0.0, nesterov=False, maximize=False)
+            sgd(
+                views["weights"],
+                grads,
+                buffers,
+                fused=True,
+                foreach=False,
+                grad_scale=scale,
+                found_inf=found,
+                weight_decay=decay,
+                momentum=spec.momentum,
+                lr=rate,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
             return
         self._steps.fill_(step)
         rule = adamw if spec.kind == "adamw" else adam
-        rule(views["weights"], grads, views["first"], views["second"], [], self._step_views, fused=True, foreach=False,
-             grad_scale=scale, found_inf=found, amsgrad=False, beta1=spec.betas[0], beta2=spec.betas[1], lr=rate,
-             weight_decay=decay, eps=spec.epsilon, maximize=False)
+        rule(
+            views["weights"],
+            grads,
+            views["first"],
+            views["second"],
+            [],
+            self._step_views,
+            fused=True,
+            foreach=False,
+            grad_scale=scale,
+            found_inf=found,
+            amsgrad=False,
+            beta1=spec.betas[0],
+            beta2=spec.betas[1],
+            lr=rate,
+            weight_decay=decay,
+            eps=spec.epsilon,
+            maximize=False,
+        )
 
     @torch.no_grad()
     def update_all(self, gradients: Mapping[str, Tensor], factors: Tensor, step: Tensor) -> None:
@@ -85,7 +114,8 @@ class StackedOptimiser:
         rates = self._rates * factors
         coefficients = None
         if self._limits is not None:
-            norms = sum((g.square().flatten(1).sum(1) for g in gradients.values()), torch.zeros_like(rates)).sqrt()
+            squares = (g.reshape(len(g), -1).square().sum(1) for g in gradients.values())
+            norms = sum(squares, torch.zeros_like(rates)).sqrt()
             coefficients = (self._limits / (norms + _TINY)).clamp(max=1.0)
         for name, weight in self.weights.items():
             gradient = gradients[name]

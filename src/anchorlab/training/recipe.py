@@ -174,8 +174,11 @@ class Members(Spec):
 
     def take(self, members: range) -> "Members":
         """Some of the members, as members of their own."""
-        cut = {name: getattr(self, name)[members.start : members.stop] for name in ("seeds", *PER_MEMBER)
-               if getattr(self, name) is not None}
+        cut = {
+            name: getattr(self, name)[members.start : members.stop]
+            for name in ("seeds", *PER_MEMBER)
+            if getattr(self, name) is not None
+        }
         return self.replace(**cut)
 
 

@@ -14,13 +14,13 @@ class Constant(Spec):
 
     kind: Literal["constant"] = "constant"
 
-    def factor(self, time: float) -> float:
+    def factor(self, time: int | float) -> float:
         """1 at any time."""
         return 1.0
 
 
 class WarmupCosine(Spec):
-    """Linear warm-up from `start` to 1 over `warmup`, then half a cosine down to `end` at `horizon`, flat from there on.
+    """Linear warm-up from `start` to 1 over `warmup`, then half a cosine down to `end` at `horizon`, then flat.
 
     Times are in the recipe's unit, and `start` and `end` are fractions of the learning rate. The horizon is the
     schedule's own, so that a run that is stopped early follows the same curve. The anchor-function paper (appendix A)
@@ -40,7 +40,7 @@ class WarmupCosine(Spec):
             raise SpecError("horizon", f"{self.horizon} is not after the warm-up of {self.warmup}", "make it longer")
         return self
 
-    def factor(self, time: float) -> float:
+    def factor(self, time: int | float) -> float:
         """The fraction of the learning rate that holds at `time`."""
         if time < self.warmup:
             return self.start + (1 - self.start) * time / self.warmup

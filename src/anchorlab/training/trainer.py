@@ -1,21 +1,26 @@
 """The training loop: members of one experiment, from their last kept state to the end."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32
-from anchorlab.training.ensemble import Ensemble, initialise
+from anchorlab.models.model import Model
+from anchorlab.tasks import Task
+from anchorlab.training.ensemble import Ensemble, build, initialise
 from anchorlab.training.evaluation import PLAIN, Evaluator, Row
 from anchorlab.training.executions import Execution, MappedExecution, MemberExecution
 from anchorlab.training.experiment import Experiment
-from anchorlab.training.feed import FixedSampleFeed, make_feed
+from anchorlab.training.feed import STREAM_BLOCK, FixedSampleFeed, make_feed
 from anchorlab.training.optimisers import StackedOptimiser
+
+logger = logging.getLogger(__name__)
 
 ExecutionName = Literal["auto", "member", "mapped"]
 
@@ -33,6 +38,7 @@ class Progress:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Keeper(Protocol):
     """Where a training keeps what it must not lose: a chunk of a run directory, or nothing."""
 
@@ -50,7 +56,7 @@ class Keeper(Protocol):
 class State:
     """All that is needed to go on as if nothing had happened.
 
-    `tensors` holds `weights.<name>` and `optimiser.<slot>.<name>`, each `[member ...]`; `rows` what was measured so far;
+    `tensors` holds `weights.<name>` and `optimiser.<slot>.<name>`, each `[member ...]`; `rows` what was measured;
     `resting` the members that have reached their stop rule; `execution` the one that ran, so that the same goes on.
     """
 
@@ -79,9 +85,10 @@ def fit(
 ) -> Trained:
     """Trains all members of an experiment in this process, from `keeper`'s last state if it has one.
 
-    `keep_every` is in seconds, stretched where keeping is slow. A run that was stopped anywhere and goes on gives the same bytes as one that never was.
+    `keep_every` is in seconds, stretched where keeping is slow. A run that was stopped anywhere and goes on gives the
+    same bytes as one that never was, on the same machine with as many threads (`torch.get_num_threads`).
 
-    Errors: `SpecError` where the device does not exist.
+    Errors: `SpecError` where the device does not exist, or for `mapped` with a module that torch cannot map.
     """
     device = check_device(device)
     session = _Session(experiment, device, execution, keeper)
@@ -118,11 +125,19 @@ class _Session:
         self.execution = self._make_execution(name, device)
 
     def _make_execution(self, name: ExecutionName, device: torch.device) -> Execution:
-        if name == "auto":
-            small = self.ensemble.parameter_count < _MAPPED_BELOW and self.ensemble.size > 1
-            name = "mapped" if device.type == "cuda" or small else "member"
-        kind = MappedExecution if name == "mapped" else MemberExecution
-        return kind(self.ensemble, self.optimiser, self.experiment.task.loss, self.mixed)
+        small = self.ensemble.parameter_count < _MAPPED_BELOW and self.ensemble.size > 1
+        arguments = self.ensemble, self.optimiser, self.experiment.task.loss, self.mixed
+        if name == "member" or (name == "auto" and device.type == "cpu" and not small):
+            return MemberExecution(*arguments)
+        mapped = MappedExecution(*arguments)
+        own = isinstance(self.ensemble.template, Model)
+        reason = None if own else mapped.refusal(self.feed.at(self.step))
+        if reason is None:
+            return mapped
+        if name == "mapped":
+            raise SpecError("execution", f"the model cannot be mapped over members ({reason})", "use member")
+        logger.info("members are trained one by one, the model cannot be mapped over them: %s", reason)
+        return MemberExecution(*arguments)
 
     def run(self, report: Callable[[Progress], None] | None, keep_every: float) -> None:
         """From the current step to the end."""
@@ -167,8 +182,11 @@ class _Session:
         asked = [row for row in rows if row.metric == stop.metric and row.split == stop.split and row.edit == PLAIN]
         if not asked:
             known = sorted({row.metric for row in rows if row.split == stop.split})
-            raise SpecError("recipe.stop.metric", f"{stop.metric!r} is not measured on {stop.split!r}",
-                            f"measured there: {', '.join(known) or 'nothing'}")
+            raise SpecError(
+                "recipe.stop.metric",
+                f"{stop.metric!r} is not measured on {stop.split!r}",
+                f"measured there: {', '.join(known) or 'nothing'}",
+            )
         missed = {row.member for row in asked if not stop.reached(row.value)}
         self.resting |= {row.member for row in asked} - missed
 
@@ -211,10 +229,30 @@ def check_device(device: str | torch.device) -> torch.device:
 
 
 def memory_per_member(experiment: Experiment) -> int:
-    """Bytes that one member needs: weights, gradients, optimiser state and an upper guess of activations."""
-    ensemble = initialise(experiment.model, experiment.task.shape, [0])
-    slots = 3 + (1 if experiment.recipe.optimiser.kind == "sgd" else 2)
-    shape = experiment.task.shape
-    widest = max((value.shape[-1] for value in ensemble.weights.values()), default=1)
-    activations = experiment.recipe.batch * shape.length * widest * 4 * len(ensemble.weights)
-    return 4 * slots * sum(int(value.numel()) for value in ensemble.weights.values()) + activations
+    """Bytes that one member needs: weights, gradients, optimiser state, sequences, an upper guess of activations."""
+    task, recipe = experiment.task, experiment.recipe
+    template = build(experiment.model, task.shape)
+    weights = [*template.parameters(), *template.buffers()]
+    number = 8 if recipe.precision == "float64" else 4
+    slots = 2 if recipe.optimiser.kind != "sgd" else int(recipe.optimiser.momentum > 0)
+    trainable = sum(value.numel() for value in template.parameters() if value.requires_grad)
+    widest = max((value.shape[-1] for value in weights if value.ndim), default=1)
+    activations = recipe.batch * task.shape.length * widest * len(weights)
+    sequences = len(task.splits) * recipe.evaluation.size
+    if recipe.data.kind == "sample":
+        sequences += max(experiment.members.data_size or (recipe.data.size,))
+    else:
+        sequences += max(STREAM_BLOCK, recipe.batch)
+    numbers = sum(value.numel() for value in weights) + (1 + slots) * trainable + activations
+    return number * numbers + sequences * _bytes_per_sequence(task, number)
+
+
+def _bytes_per_sequence(task: Task, number: int) -> int:
+    batch = task.sample("train", 1, seed=0)
+    values = [batch.inputs, batch.targets, *([batch.weights] if batch.weights is not None else [])]
+    if batch.positions.ndim > 1:
+        values.append(batch.positions)
+    place_in_the_order = 8
+    return place_in_the_order + sum(
+        value[0].numel() * (number if value.is_floating_point() else value.element_size()) for value in values
+    )

@@ -1,0 +1,1 @@
+"""Studies of the paper on stacked attention heads."""

@@ -15,7 +15,7 @@ from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Proven
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import member_values, spread
 from anchorlab.tasks import task
-from anchorlab.training import SGD, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun
+from anchorlab.training import SGD, Constant, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
 
 ALPHA = 0.5
 FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.0)
@@ -81,8 +81,20 @@ CLAIMS = (
 
 
 def _profile(
-    note: str, *, width: int, length: int, batch: int, steps: int, every: int, seeds: int, scored: str, noise: str,
-    size: int, learning_rate: float = 0.03, weight_decay: float = 0.0,
+    note: str,
+    *,
+    width: int,
+    length: int,
+    batch: int,
+    steps: int,
+    every: int,
+    seeds: int,
+    scored: str,
+    noise: str,
+    size: int,
+    learning_rate: float = 0.03,
+    weight_decay: float = 0.0,
+    decay: bool = False,
 ) -> Profile:
     def experiments() -> list[Experiment]:
         return [
@@ -92,6 +104,7 @@ def _profile(
                 Recipe(
                     data=Stream(),
                     optimiser=SGD(learning_rate=learning_rate, momentum=0.9, weight_decay=weight_decay),
+                    schedule=WarmupCosine(horizon=steps, end=0.02) if decay else Constant(),
                     batch=batch,
                     duration=steps,
                     evaluation=Evaluation(every=every, at=_EARLY, size=size, splits=("clean",), edits=_EDITS),
@@ -106,9 +119,7 @@ def _profile(
 
 def _series(run: TrainedRun, metric: str, edit: str, split: str = "clean") -> tuple[list[int], Tensor]:
     """A metric along training: steps, and values `[member step]`."""
-    kept = run.metrics.filter(
-        (pl.col("split") == split) & (pl.col("metric") == metric) & (pl.col("edit") == edit)
-    )
+    kept = run.metrics.filter((pl.col("split") == split) & (pl.col("metric") == metric) & (pl.col("edit") == edit))
     table = kept.pivot(on="member", index="step", values="value").sort("step")
     return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
 
@@ -190,7 +201,7 @@ def _against_rho(losses: Tensor) -> LineFigure:
 
 
 def _table(run: TrainedRun) -> Table:
-    rows = [
+    rows: list[tuple[str | float, ...]] = [
         (_label(edit), *(float(_end(run, metric, edit).mean()) for metric in ("right", "noise", "loss", "accuracy")))
         for edit in _CURVES
     ]
@@ -208,21 +219,47 @@ STUDY = Study(
     claims=CLAIMS,
     profiles={
         "quick": _profile(
-            "Quick profile: width 128, T = 128, batch 64, 600 steps, the loss taken after every second and later "
-            "trigger as in the authors' public code. The paper's text has width 256, T = 256, batch 512, 2000 steps, "
+            "Quick profile: width 128, T = 128, batch 64, 1000 steps, learning rate 0.05 with a cosine down to 0.001, "
+            "the loss taken after every second and later trigger and '!' for noise, as in the authors' public code. The "
+            "paper's text has width 256, T = 256, batch 512, 2000 steps at 0.001 to 0.03, a noise token of its own, "
             "and takes the loss at the last position alone.",
-            width=128, length=128, batch=64, steps=600, every=50, seeds=2, scored="after_trigger", noise="existing",
-            size=256,
+            width=128,
+            length=128,
+            batch=64,
+            steps=1000,
+            every=100,
+            seeds=2,
+            scored="after_trigger",
+            noise="existing",
+            size=128,
+            learning_rate=0.05,
+            decay=True,
         ),
         "paper": _profile(
-            "Paper profile: appendix A.5 with the upper learning rate of its range (0.03), momentum 0.9 and weight decay "
-            "1e-4 from the authors' public code, the loss at the last position, the noise token appended.",
-            width=256, length=256, batch=512, steps=2000, every=50, seeds=5, scored="last", noise="appended",
-            size=1024, weight_decay=1e-4,
+            "Paper profile: appendix A.5 with the upper learning rate of its range (0.03), momentum 0.9 and weight "
+            "decay 1e-4 from the authors' public code, the loss at the last position, the noise token appended.",
+            width=256,
+            length=256,
+            batch=512,
+            steps=2000,
+            every=50,
+            seeds=5,
+            scored="last",
+            noise="appended",
+            size=1024,
+            weight_decay=1e-4,
         ),
         "smoke": _profile(
             "Smoke profile: far too short to show anything; it only exercises the code.",
-            width=32, length=64, batch=16, steps=12, every=6, seeds=2, scored="after_trigger", noise="existing", size=32,
+            width=32,
+            length=64,
+            batch=16,
+            steps=12,
+            every=6,
+            seeds=2,
+            scored="after_trigger",
+            noise="existing",
+            size=32,
         ),
     },
     analyse=analyse,

@@ -37,7 +37,11 @@ class MappedExecution:
         template = ensemble.template
 
         def member_loss(
-            trainable: dict[str, Tensor], fixed: dict[str, Tensor], inputs: Tensor, targets: Tensor, positions: Tensor,
+            trainable: dict[str, Tensor],
+            fixed: dict[str, Tensor],
+            inputs: Tensor,
+            targets: Tensor,
+            positions: Tensor,
             scored: Tensor | None,
         ) -> Tensor:
             return forward_loss(template, inputs, targets, positions, scored, loss, mixed, {**trainable, **fixed})
@@ -64,11 +68,20 @@ class MappedExecution:
                 logger.warning("the step could not be captured as a CUDA graph and runs uncaptured: %s", self.fallback)
         self._take(batches, factors, time)
 
+    def refusal(self, batches: MemberBatches) -> str | None:
+        """Why torch cannot map this model over members, or None: some operations of a user's module have no rule."""
+        try:
+            self._gradients(batches)
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return None
+
     def _gradients(self, batches: MemberBatches) -> dict[str, Tensor]:
         axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
         gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(self._gradient, in_dims=axes)
-        return gradient(self._trainable, self._fixed, batches.inputs, batches.targets, batches.positions,
-                        batches.weights)
+        return gradient(
+            self._trainable, self._fixed, batches.inputs, batches.targets, batches.positions, batches.weights
+        )
 
     def _take(self, batches: MemberBatches, factors: Tensor, time: Tensor) -> None:
         self.optimiser.update_all(self._gradients(batches), factors, time)
@@ -83,12 +96,16 @@ class MappedExecution:
         graph.graph.replay()
 
     def _capture(self, batches: MemberBatches, factors: Tensor, time: Tensor) -> "_Graph":
-        static = MemberBatches(batches.inputs.clone(), batches.targets.clone(), batches.positions.clone(),
-                               None if batches.weights is None else batches.weights.clone())
+        static = MemberBatches(
+            batches.inputs.clone(),
+            batches.targets.clone(),
+            batches.positions.clone(),
+            None if batches.weights is None else batches.weights.clone(),
+        )
         static_factors, static_time = factors.clone(), time.clone()
         changing = [*self._trainable.values(), *self.optimiser.state.values()]
         before = [value.clone() for value in changing]
-        stream = torch.cuda.Stream(self.device)
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         graph = torch.cuda.CUDAGraph()
         try:

@@ -29,8 +29,15 @@ class MemberExecution:
             parameters = self.parameters[index]
             positions = batches.positions if batches.shared_positions else batches.positions[index]
             scored = None if batches.weights is None else batches.weights[index]
-            loss = forward_loss(self.modules[index], batches.inputs[index], batches.targets[index], positions, scored,
-                                self.loss, self.mixed)
+            loss = forward_loss(
+                self.modules[index],
+                batches.inputs[index],
+                batches.targets[index],
+                positions,
+                scored,
+                self.loss,
+                self.mixed,
+            )
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
             self.optimiser.update_member(index, gradients, factor, step)
 

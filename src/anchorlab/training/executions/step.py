@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,13 @@ from anchorlab.tasks.task import LossKind, loss_per_position
 from anchorlab.training.feed import MemberBatches
 
 
+@runtime_checkable
 class Execution(Protocol):
-    """A way to take one optimiser step with all members; which one ran never changes a member's result."""
+    """A way to take one optimiser step with all members; which one ran never changes a member's result.
+
+    In float64 weights agree to 1e-10. In float32 they agree within rounding, which grows along training as any
+    difference does: after 30 steps of Adam at a learning rate of 1e-3, losses to a relative 1e-4 and weights to 3e-4.
+    """
 
     name: str
 
@@ -26,7 +31,8 @@ def mean_loss(outputs: Tensor, targets: Tensor, weights: Tensor | None, kind: Lo
     losses = loss_per_position(kind, outputs, targets)
     if weights is None:
         return losses.mean()
-    return (losses * weights).sum() / weights.sum()
+    # a batch in which nothing is scored teaches nothing, rather than dividing by zero
+    return (losses * weights).sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 def forward_loss(

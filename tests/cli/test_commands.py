@@ -1,0 +1,167 @@
+import json
+
+import pytest
+
+COLUMNS = 80
+
+
+def test_tasks_and_studies(anchorlab):
+    names = [entry["name"] for entry in json.loads(anchorlab("tasks", "--json").out)]
+    assert {"anchor/identity", "recall/noisy", "retrieval/minimal"} <= set(names)
+    shown = anchorlab("tasks").out
+    assert all(name in shown for name in names)
+    studies = [entry["name"] for entry in json.loads(anchorlab("studies", "--json").out)]
+    assert studies == ["anchor/identity", "truncation/feedforward-noise", "retrieval/depth"]
+    assert max(map(len, anchorlab("studies").out.splitlines())) <= COLUMNS
+
+
+def test_show_takes_arguments_of_the_task(anchorlab):
+    found = json.loads(anchorlab("show", "anchor/identity", "--task.length", "12", "--task.offset=-1", "--json").out)
+    assert [example["split"] for example in found] == ["train"] * 3 + ["test"] * 3
+    for example in found:
+        roles = [token["role"] for token in example["tokens"]]
+        assert len(roles) == 12
+        assert roles.index("key") == roles.index("anchor") - 1
+        assert example["tokens"][roles.index("key")]["text"] == example["answer"]
+
+
+def test_show_prints_answer_and_trace(anchorlab):
+    said = anchorlab("show", "retrieval/minimal", "-n", "1", "--split", "test")
+    assert said.out.startswith("test\n")
+    assert "→ " in said.out and "query A" in said.out
+    assert (said.code, said.err, said.new_files) == (0, "", set())
+
+
+def test_show_colours_the_parts_of_a_sequence(anchorlab, monkeypatch):
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = anchorlab("show", "anchor/identity", "-n", "1", "--split", "train").out
+    assert "\x1b[1;37;48;5;166m3\x1b[0m" in coloured  # the anchor
+
+
+def test_train_and_what_follows(anchorlab, small):
+    """Train with nested options, list, show, check, inspect and remove the run."""
+    said = anchorlab("train", "anchor/identity", *small, "--members.learning-rate", "1e-3,1e-4", "--json")
+    assert (said.code, said.err) == (0, "")
+    trained = json.loads(said.out)
+    assert {(row["split"], row["metric"]) for row in trained["last"]} >= {("train", "accuracy"), ("test", "loss")}
+    address = trained["run"]
+
+    shown = json.loads(anchorlab("runs", "show", address[:6], "--json").out)
+    spec = shown["spec"]
+    assert (spec["model"]["layers"], spec["model"]["width"], spec["recipe"]["data"]["size"]) == (1, 8, 20)
+    assert (spec["members"]["learning_rate"], spec["members"]["seeds"]) == ([1e-3, 1e-4], [0, 1])
+    assert (spec["recipe"]["duration"], spec["recipe"]["schedule"]["horizon"]) == (4, 4)
+    assert shown["last"] == trained["last"]
+    words = anchorlab("runs", "show", address[:6]).out
+    assert "recipe.data.size" in words and "last metrics" in words
+
+    listed = json.loads(anchorlab("runs", "--json").out)
+    assert [(row["run"], row["label"], row["members"], row["state"]) for row in listed] == [
+        (address, "anchor/identity", 2, "finished")
+    ]
+    assert address in anchorlab("runs").out
+    assert anchorlab("runs", "check").out == "1 run, all files as they were written\n"
+
+    heads = json.loads(anchorlab("inspect", address[:6], "-n", "20", "--json").out)
+    assert {(row["member"], row["layer"], row["head"]) for row in heads} == {(0, 0, 0), (1, 0, 0)}
+    assert all(0 <= row["value"] <= 1 for row in heads)
+    table = anchorlab("inspect", address[:6], "-n", "20").out
+    assert "0.0" in table and max(map(len, table.splitlines())) <= COLUMNS
+
+    assert anchorlab("runs", "remove", address[:6]).out == f"removed {address}\n"
+    assert json.loads(anchorlab("runs", "--json").out) == []
+
+
+def test_training_again_reads_the_store(anchorlab, small):
+    first = anchorlab("train", "anchor/identity", *small)
+    again = anchorlab("train", "anchor/identity", *small)
+    assert (again.out, again.err, again.new_files) == (first.out, "", set())
+
+
+def test_train_from_a_file(anchorlab, workplace, small):
+    (workplace / "plus.toml").write_text('[operations]\n3 = "+5"\n')
+    run = json.loads(anchorlab("train", "plus.toml", *small, "--json").out)["run"]
+    shown = json.loads(anchorlab("runs", "show", run, "--json").out)
+    assert (shown["label"], shown["spec"]["task"]["operations"]) == ("plus", {"3": "+5"})
+
+
+def test_train_on_vectors(anchorlab):
+    options = [
+        "--model.layers=1",
+        "--model.heads=2",
+        "--model.width=8",
+        "--recipe.batch=4",
+        "--recipe.evaluation.size=4",
+    ]
+    said = anchorlab("train", "retrieval/minimal", *options, "--recipe.duration=2", "--seeds=3", "--workers=1")
+    assert said.code == 0
+    assert "1 member after 2 steps" in said.out and "partial_3" in said.out
+    run = said.out.split("run ")[1].split()[0]
+    assert "induction" not in anchorlab("inspect", run).out  # vectors do not recur
+
+
+def test_members_of_the_recipe(anchorlab, small):
+    said = anchorlab(
+        *("train", "anchor/identity", *small, "--recipe.optimiser.kind", "sgd", "--recipe.optimiser.momentum", "0.9"),
+        *("--recipe.schedule.kind", "constant", "--recipe.learning-rate", "0.1", "--recipe.evaluation.at", "1"),
+        *("--recipe.evaluation.edits", '{"no mlp": [{"kind": "remove", "weight": "blocks.0.mlp"}]}'),
+        *("--recipe.clip", "none", "--json"),
+    )
+    recipe = json.loads(anchorlab("runs", "show", json.loads(said.out)["run"], "--json").out)["spec"]["recipe"]
+    assert recipe["optimiser"] == {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.0}
+    assert (recipe["schedule"], recipe["clip"], recipe["evaluation"]["at"]) == ({"kind": "constant"}, None, [1])
+    assert {row["edit"] for row in json.loads(said.out)["last"]} == {"none", "no mlp"}
+
+
+def test_study_claims_and_report(anchorlab):
+    said = anchorlab("study", "truncation/feedforward-noise", "--profile", "smoke", "--workers", "1")
+    assert said.code == 0
+    assert max(map(len, said.out.splitlines()[:-1])) <= COLUMNS
+    assert any(path.endswith("smoke/report.html") for path in said.new_files)
+
+    claims = json.loads(anchorlab("claims", "--json").out)
+    assert {claim["profile"] for claim in claims} == {"smoke"}
+    ledger = anchorlab("claims").out
+    assert ledger.startswith("truncation/feedforward-noise  profile smoke, ")
+    symbols = {"reproduced": "✓", "not reproduced": "✗", "not measured": "—"}
+    for claim in claims:
+        assert f"{symbols[claim['verdict']]} {claim['statement'][:20]}" in ledger
+
+    again = json.loads(anchorlab("study", "truncation/feedforward-noise", "--profile", "smoke", "--json").out)
+    assert again["claims"] == claims and again["profile"] == "smoke"
+
+    page = anchorlab("report", "--out", "pages/all.html")
+    assert page.code == 0
+    assert {path.rpartition("/")[2] for path in page.new_files} == {"pages", "all.html"}
+
+
+@pytest.mark.parametrize("empty", [["claims"], ["runs"], ["runs", "check"]])
+def test_an_empty_store(anchorlab, empty):
+    said = anchorlab(*empty)
+    assert (said.code, said.err, said.new_files) == (0, "", set())
+    assert said.out.count("\n") == 1
+
+
+def test_a_narrow_character_set(workplace):
+    """A terminal that knows ASCII alone gets a question mark instead of a traceback."""
+    import os
+    import subprocess
+    import sys
+
+    said = subprocess.run(
+        [sys.executable, "-m", "anchorlab", "show", "anchor/identity", "-n", "1"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"? " in said.stdout
+
+
+def test_completion_can_be_made_for_every_shell():
+    from anchorlab.cli.main import app
+
+    for shell in ("bash", "zsh", "fish"):
+        script = app.generate_completion(shell=shell)
+        assert "--recipe.FIELD" in script and "inspect" in script

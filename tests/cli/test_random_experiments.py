@@ -1,0 +1,144 @@
+"""Thousands of random options and files: a one-line error with the path of a field, or an experiment that works."""
+
+import json
+import string
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from anchorlab.cli.experiment import read_experiment, read_task
+from anchorlab.errors import SpecError
+from anchorlab.models.model import predict
+
+TASK_FIELDS = "length anchors items size offset modulus alpha source noise triggers drawn scored chains steps features"
+MODEL_FIELDS = (
+    "kind layers heads width head-width hidden residual output-linear layer-norm feed_forward projection mask "
+    "shift-values feed_forward_1 factored_values initial_scale"
+)
+RECIPE_FIELDS = (
+    "data data.kind data.size optimiser.kind optimiser.learning-rate learning-rate weight-decay optimiser.betas "
+    "optimiser schedule schedule.kind schedule.warmup schedule.horizon schedule.end batch unit duration clip precision "
+    "evaluation.every evaluation.at evaluation.size evaluation.splits evaluation.edits checkpoints.at stop stop.metric "
+    "stop.value stop.split stop.direction"
+)
+MEMBER_FIELDS = "seeds hold.data hold.initialisation hold.dat learning-rate weight-decay clip data-size hold"
+
+numbers = st.sampled_from(["0", "1", "2", "3", "4", "8", "10", "20", "100", "-1", "0.5", "1e-3", "1e400", "9" * 30])
+WORDS = (
+    "none true false nan inf x decoder recall vectors sample stream adamw sgd warmup_cosine steps epochs float64 "
+    "accuracy loss test train clean above last after_trigger uniform existing mlp linear pair"
+)
+words = st.sampled_from(WORDS.split())
+odd = st.text(string.printable, max_size=6) | st.sampled_from(["", " ", "[", "{}", "[[]]", '{"a": 1}', "{" * 20, "٣"])
+edits = st.builds(
+    lambda kind, weight, more: json.dumps({"some": [{"kind": kind, "weight": weight, **more}]}),
+    st.sampled_from(["truncate", "remove", "truncat"]),
+    st.sampled_from(["blocks.0.mlp.W_in", "blocks.0.mlp", "blocks.0.attn.W_Q", "blocks.9", "", "blocks.0.ln1.w"]),
+    st.sampled_from([{}, {"rank": 1}, {"rank": 10**6}, {"rank": -1}, {"fraction": 0.5}, {"fraction": 2, "rank": 1}]),
+)
+values = st.one_of(numbers, numbers, numbers, words, words, st.lists(numbers, max_size=4).map(",".join), odd, edits)
+
+
+def options(names: str) -> st.SearchStrategy:
+    """Mostly known names, at times mistyped or nested too deep."""
+    name = st.sampled_from(names.split())
+    name = st.one_of(name, name, name, name, name.map(lambda one: one[:-1]), name.map(lambda one: one + ".x"), odd)
+    return st.lists(st.tuples(name, values).map("=".join), max_size=4)
+
+
+MODEL = ["layers=1", "heads=1", "width=4", "head-width=4"]
+tasks = st.sampled_from(["anchor/identity", "anchor/identity", "recall/noisy", "retrieval/minimal", "anchor/x"])
+seeds = st.sampled_from(["0", "0:2", "0,1", "0,0", "x", "", "3:1", "0:9999999999"])
+
+
+def works(experiment) -> None:
+    """A working experiment has an address, draws sequences, and its model predicts."""
+    assert len(experiment.cell.address) == 20
+    batch = experiment.task.sample(experiment.task.splits[-1], 2, seed=0)
+    module = experiment.model.build(experiment.task.shape)
+    with torch.no_grad():
+        for value in module.parameters():
+            value.zero_()
+        assert predict(module, batch.inputs, batch.positions).shape[-1] == experiment.task.shape.output_size
+
+
+def one_line_with_a_field(error: SpecError) -> None:
+    assert error.field and error.problem
+    assert len(" ".join(str(error).split())) < 1000
+
+
+@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    tasks, seeds, options(TASK_FIELDS), options(MODEL_FIELDS), options(RECIPE_FIELDS), options(MEMBER_FIELDS),
+    st.integers(0, 4),
+)  # fmt: skip
+def test_options(task, seeds, task_fields, model, recipe, members, kept):
+    """Some of the parts are left at their defaults, for with four random parts hardly anything fits."""
+    given_parts = [task_fields, model, recipe, members]
+    parts = [part if index == kept or kept == 4 else [] for index, part in enumerate(given_parts)]
+    parts[1] = parts[1] or MODEL
+    try:
+        experiment = read_experiment(task, seeds if kept == 4 else "0:2", *parts)
+    except SpecError as error:
+        one_line_with_a_field(error)
+    else:
+        works(experiment)
+
+
+operations = st.sampled_from(["x", "+5", "-2", "*2", "+5 then -2", "/2", ""])
+junk = st.one_of(
+    st.integers(-2, 120), st.booleans(), st.floats(), st.text(max_size=4), operations,
+    st.lists(st.integers(0, 99), max_size=3), st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+def table(**fields: st.SearchStrategy) -> st.SearchStrategy:
+    """A table with some of its fields, at times one of them junk or one more."""
+    sound = st.fixed_dictionaries({}, optional=fields)
+    names = st.sampled_from([*fields, "sizee", ""])
+    spoilt = st.builds(lambda data, name, value: {**data, name: value}, sound, names, junk)
+    return st.one_of(sound, sound, sound, sound, spoilt)
+
+
+few = st.integers(-1, 12)
+documents = table(
+    vocabulary=table(
+        size=st.integers(101, 300),
+        items=st.sampled_from([[20, 100], [20, 40], [40, 20], [0, 9]]),
+        anchors=st.sampled_from([[3], [3], [3], [3, 4], [30], [], [3, 3]]),
+    ),
+    operations=st.one_of(st.builds(lambda one: {"3": one}, operations), st.dictionaries(st.just("4"), operations)),
+    placement=table(length=st.integers(1, 12), anchors=st.sampled_from([1, 1, 1, 2, 0]), offset=few),
+    separation=table(
+        rule=st.sampled_from(["modular_residue", "modular_residue", "anchor_based", "modular"]),
+        modulus=few,
+        residues=st.lists(few, min_size=1, max_size=2),
+        covering=st.booleans(),
+    ),
+    scoring=table(positions=st.lists(few, max_size=2)),
+    family=st.sampled_from(["anchor", "anchor", "recall", "x"]),
+)
+
+
+def toml(value) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+
+
+@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@given(document=documents, tail=st.sampled_from([*[""] * 9, "[", "\x00", "a = 1\na = 2"]))
+def test_files(document, tail, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "random.toml"
+    path.write_text("".join(f"{json.dumps(key)} = {toml(value)}\n" for key, value in document.items()) + tail)
+    try:
+        task = read_task(str(path), None)
+    except SpecError as error:
+        one_line_with_a_field(error)
+        assert "random.toml" in str(error)
+    else:
+        assert len(task.sample(task.splits[0], 2, seed=0)) == 2
+        assert task.model_validate(task.model_dump(mode="json")) == task

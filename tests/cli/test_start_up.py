@@ -1,0 +1,37 @@
+"""What is told without computing is told at once: nothing heavy is imported for it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "polars", "pyarrow", "matplotlib", "jinja2", "sklearn", "scipy", "pydantic", "rich.markdown")
+
+ASK = """
+import json, sys
+from anchorlab.cli import main
+code = main({arguments})
+print(json.dumps([code, [name for name in {heavy} if name in sys.modules]]))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["study", "--help"], ["runs", "-h"]]
+)
+def test_help_imports_nothing_heavy(arguments):
+    text = ASK.format(arguments=arguments, heavy=HEAVY)
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert json.loads(said.stdout.splitlines()[-1]) == [0, []]
+    assert said.stderr == ""
+
+
+def test_every_command_says_what_it_does(anchorlab):
+    from anchorlab.cli.main import commands
+
+    shown = anchorlab("--help").out
+    for name in [*commands, "runs"]:
+        assert f"│ {name} " in shown
+        said = anchorlab(name, "--help")
+        assert said.code == 0
+        assert max(map(len, said.out.splitlines())) <= 80

@@ -1,0 +1,174 @@
+"""Small experiments with every kind of model, and a training loop as a user would write it with plain PyTorch."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec, register_module
+from anchorlab.rng import child_seed, torch_generator
+from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyRecall
+from anchorlab.tasks import task as make_task
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Stream, WarmupCosine
+
+
+class TiedModule(nn.Module):
+    """A user's own: the output map is the embedding, and a buffer scales the mean over the past."""
+
+    def __init__(self, tokens, width, outputs):
+        super().__init__()
+        self.embed = nn.Embedding(tokens, width)
+        self.mix = nn.Linear(width, width)
+        self.out = nn.Linear(width, outputs, bias=False)
+        self.out.weight = self.embed.weight
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, inputs):
+        x = self.embed(inputs)
+        places = torch.arange(1, x.shape[1] + 1, dtype=x.dtype).view(1, -1, 1)
+        return self.out(torch.tanh(self.mix(self.scale * x.cumsum(dim=1) / places)) + x)
+
+
+@register_module("test-tied")
+def tied(shape, width: int = 12):
+    return TiedModule(shape.input_size, width, shape.output_size)
+
+
+class RecurrentModule(nn.Module):
+    """A user's own: torch's LSTM, which keeps a list of its weights beside their names."""
+
+    def __init__(self, tokens, width, outputs):
+        super().__init__()
+        self.embed = nn.Embedding(tokens, width)
+        self.recur = nn.LSTM(width, width, batch_first=True)
+        self.out = nn.Linear(width, outputs)
+
+    def forward(self, inputs):
+        return self.out(self.recur(self.embed(inputs))[0])
+
+
+@register_module("test-lstm")
+def recurrent(shape, width: int = 8):
+    return RecurrentModule(shape.input_size, width, shape.output_size)
+
+
+IDENTITY = make_task("anchor/identity")
+assert isinstance(IDENTITY, AnchorFunction)
+DECODER = DecoderSpec(layers=2, heads=2, width=16, head_width=8, hidden=24)
+TRIGGERS = NoisyRecall(length=48, source="uniform", triggers=(0, 1, 2, 3), scored="after_trigger", max_scored=3)
+
+KINDS = {
+    "decoder": (IDENTITY, DECODER),
+    "recall": (NoisyRecall(length=16), RecallSpec(width=12, hidden=16)),
+    "recall after triggers": (TRIGGERS, RecallSpec(width=12, hidden=16, factored_values=True)),
+    "vectors": (MinimalRetrieval(chains=2, steps=2), VectorSpec(layers=2, heads=2, width=8)),
+    "own module with tied weights": (IDENTITY, tied()),
+    "own recurrent module": (IDENTITY, recurrent()),
+}
+"""A task and a small model of every registered kind, and of a user's own."""
+
+SAMPLE = Recipe(
+    data=FixedSample(size=40),
+    optimiser=AdamW(learning_rate=5e-3, weight_decay=0.1),
+    schedule=WarmupCosine(warmup=5, horizon=25, start=0.1, end=0.1),
+    batch=16,  # the third batch of an epoch is smaller
+    duration=30,
+    clip=0.5,
+    precision="float64",
+    evaluation=Evaluation(every=10, size=24),
+)
+STREAM = SAMPLE.replace(data=Stream())
+
+
+def experiment(kind="decoder", recipe=SAMPLE, members=None, **changes):
+    task, model = KINDS[kind]
+    return Experiment(task, model, recipe.replace(**changes), members or Members(seeds=(0, 1, 2)))
+
+
+def initial_module(one, member):
+    """The member's module as it starts, in float64; drawn by the documented child streams."""
+    seed = one.members.hold.get("initialisation", one.members.seeds[member])
+    if hasattr(module := one.model.build(one.task.shape), "initialise"):
+        module.initialise(torch_generator(seed, "initialisation"))
+    else:
+        torch.manual_seed(child_seed(seed, "initialisation"))
+        module = one.model.build(one.task.shape)
+    module = module.to(torch.float64 if one.recipe.precision == "float64" else torch.float32)
+    if one.members.initialisation_scale is not None:
+        with torch.no_grad():
+            for weight in module.parameters():
+                if weight.ndim > 1 and weight.requires_grad:
+                    weight.mul_(one.members.initialisation_scale[member])
+    return module
+
+
+def of_member(one, name, default, member):
+    values = getattr(one.members, name)
+    return default if values is None else values[member]
+
+
+def train_plainly(one, member, rates=None):
+    """One member, trained by torch.optim on the full output. Returns its weights by name.
+
+    `rates` gives the learning rate of every step; without it, the schedule's, counted in steps.
+    """
+    recipe, seeds = one.recipe, one.members
+    seed = seeds.seeds[member]
+    data, order = seeds.hold.get("data", seed), seeds.hold.get("order", seed)
+    module = initial_module(one, member)
+    spec = recipe.optimiser
+    rate = of_member(one, "learning_rate", spec.learning_rate, member)
+    decay = of_member(one, "weight_decay", spec.weight_decay, member)
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    if spec.kind == "sgd":
+        optimiser = torch.optim.SGD(weights, lr=rate, momentum=spec.momentum, weight_decay=decay)
+    else:
+        kind = torch.optim.AdamW if spec.kind == "adamw" else torch.optim.Adam
+        optimiser = kind(weights, lr=rate, betas=spec.betas, eps=spec.epsilon, weight_decay=decay)
+    clip = of_member(one, "clip", recipe.clip, member)
+    rates = rates or [rate * recipe.schedule.factor(step) for step in range(recipe.duration)]
+    for now, batch in zip(rates, plain_batches(one, member, data, order), strict=False):
+        for group in optimiser.param_groups:
+            group["lr"] = now
+        optimiser.zero_grad()
+        plain_loss(one, module, *batch).backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(weights, clip)
+        optimiser.step()
+    return {name: value.detach() for name, value in module.named_parameters()}
+
+
+def plain_batches(one, member, data, order):
+    recipe, task = one.recipe, one.task
+    if recipe.data.kind == "stream":
+        for block in range(10**6):
+            size = 8192 // recipe.batch * recipe.batch
+            batch = task.sample("train", size, child_seed(data, "stream", block))
+            for start in range(0, size, recipe.batch):
+                yield rows_of(batch, slice(start, start + recipe.batch))
+    size = of_member(one, "data_size", recipe.data.size, member)
+    batch = task.sample("train", size, child_seed(data, "train"))
+    for epoch in range(10**6):
+        places = torch.randperm(size, generator=torch_generator(order, "order", epoch))
+        for some in places.split(recipe.batch):
+            yield rows_of(batch, some)
+
+
+def rows_of(batch, rows):
+    positions = batch.positions.expand(len(batch.inputs), -1)[rows]
+    return batch.inputs[rows], batch.targets[rows], positions, None if batch.weights is None else batch.weights[rows]
+
+
+def plain_loss(one, module, inputs, targets, positions, weights):
+    """The loss at the scored positions, from predictions at all of them."""
+    dtype = next(module.parameters()).dtype
+    outputs = module(inputs.to(dtype) if inputs.is_floating_point() else inputs)
+    scored = outputs[torch.arange(len(inputs)).unsqueeze(1), positions]
+    if one.task.loss == "mean_squared_error":
+        return functional.mse_loss(scored, targets.to(dtype))
+    losses = functional.cross_entropy(scored.flatten(0, 1), targets.flatten(), reduction="none")
+    return losses.mean() if weights is None else (losses * weights.flatten()).sum() / weights.sum()
+
+
+def worst(left, right):
+    """The largest difference between the weights of two ensembles or members; not a number where one has none."""
+    return torch.stack([(left[name].double() - right[name].double()).abs().max() for name in right]).max().item()

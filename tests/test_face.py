@@ -1,0 +1,67 @@
+"""The curated face of the package: every name is importable, says what it is, and costs nothing before it is used."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import anchorlab as al
+
+NAMES = [name for name in al.__all__ if name != "__version__"]
+
+
+def test_the_face_is_curated():
+    assert 20 <= len(NAMES) <= 35
+    assert len(set(al.__all__)) == len(al.__all__)
+    assert dir(al) == sorted(al.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_there_and_documented(name):
+    found = getattr(al, name)
+    assert found.__doc__ and len(found.__doc__.splitlines()[0]) > 20
+    assert found is getattr(al, name)
+    assert found.__module__.startswith("anchorlab.")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_its_floor_s_own(name):
+    floor = al._FACE[name]
+    package = import_module(f"anchorlab.{floor}")
+    assert getattr(package, name) is getattr(al, name)
+    assert name in getattr(package, "__all__", dir(package))
+
+
+def test_type_checkers_see_the_same_names():
+    import ast
+    from pathlib import Path
+
+    tree = ast.parse(Path(al.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    assert {alias.name for node in block.body for alias in node.names} == set(NAMES)
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="has no attribute 'tsak'"):
+        al.tsak  # noqa: B018
+
+
+HEAVY = ("torch", "numpy", "polars", "pyarrow", "scipy", "pydantic")
+LATE = ("matplotlib", "jinja2", "sklearn", "cyclopts", "rich")
+
+
+@pytest.mark.parametrize(
+    ("line", "late"),
+    [
+        ("import anchorlab", (*HEAVY, *LATE)),
+        ("import anchorlab; anchorlab.task", ("polars", "pyarrow", *LATE)),
+        ("import anchorlab; anchorlab.train", LATE),
+        ("import anchorlab; anchorlab.run_study", LATE),
+    ],
+)
+def test_heavy_imports_come_late(line, late):
+    text = f"{line}\nimport json, sys\nprint(json.dumps([name for name in {late} if name in sys.modules]))"
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert json.loads(said.stdout) == []

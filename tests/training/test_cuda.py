@@ -1,0 +1,101 @@
+"""The step as a captured CUDA graph, against members trained one by one."""
+
+import logging
+
+import pytest
+import torch
+
+from anchorlab.training import SGD, Adam, Members, Stop, fit
+from anchorlab.training.ensemble import initialise
+from anchorlab.training.executions import MappedExecution
+from anchorlab.training.feed import make_feed
+from anchorlab.training.optimisers import StackedOptimiser
+from small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+
+MEMBERS = Members(seeds=(4, 5, 6), learning_rate=(1e-2, 3e-3, 1e-3), weight_decay=(0.0, 0.3, 0.1), clip=(0.1, 0.5, 9.0))
+OWN_KINDS = [kind for kind in KINDS if not kind.startswith("own")]
+
+
+@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
+@pytest.mark.parametrize("kind", OWN_KINDS)
+def test_replayed_steps_are_those_of_single_members_on_a_cpu(kind, recipe):
+    one = experiment(kind, recipe, MEMBERS)
+    assert worst(fit(one, "cuda").ensemble.to("cpu").weights, fit(one, execution="member").ensemble.weights) < 1e-10
+
+
+@pytest.mark.parametrize("kind", OWN_KINDS)
+def test_members_one_by_one_on_the_device(kind):
+    one = experiment(kind, members=MEMBERS)
+    found = fit(one, "cuda", execution="member").ensemble.to("cpu")
+    assert worst(found.weights, fit(one, execution="member").ensemble.weights) < 1e-10
+
+
+@pytest.mark.parametrize("optimiser", [Adam(weight_decay=0.1), SGD(momentum=0.9, weight_decay=0.1), SGD()])
+def test_other_optimisers(optimiser):
+    one = experiment("decoder", optimiser=optimiser)
+    assert worst(fit(one, "cuda").ensemble.to("cpu").weights, fit(one).ensemble.weights) < 1e-10
+
+
+def test_members_that_rest():
+    stop = Stop(metric="loss", split="train", value=5.4, direction="below")
+    one = experiment("decoder", stop=stop, duration=60, schedule={"kind": "constant"})
+    left, right = fit(one, "cuda"), fit(one)
+    assert [row[:-1] for row in left.rows] == [row[:-1] for row in right.rows]
+    assert worst(left.ensemble.to("cpu").weights, right.ensemble.weights) < 1e-9
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_lower_precision_follows(precision):
+    one = experiment("decoder", precision=precision)
+    device, host = ([row.value for row in fit(one, name).rows if row.metric == "loss"] for name in ("cuda", "cpu"))
+    assert device == pytest.approx(host, rel=1e-4 if precision == "float32" else 0.02)
+
+
+def execution_of(one):
+    ensemble = initialise(one.model, one.task.shape, one.members.seeds, torch.float64).to("cuda")
+    optimiser = StackedOptimiser(one.recipe, one.members, {n: ensemble.weights[n] for n in ensemble.trainable})
+    feed = make_feed(one.task, one.recipe, one.members, torch.device("cuda"), torch.float64)
+    return ensemble, optimiser, feed, MappedExecution(ensemble, optimiser, one.task.loss, mixed=False)
+
+
+def test_every_batch_shape_is_captured_once():
+    one = experiment("decoder")
+    _, _, feed, execution = execution_of(one)
+    for step in range(7):  # two batches of 16 sequences and one of 8 an epoch
+        execution.step(feed.at(step), 1.0, [True] * 3, step)
+    assert execution.fallback is None
+    assert len(execution._graphs) == 2
+
+
+def test_a_step_that_cannot_be_captured_runs_anyway_and_says_why(monkeypatch, caplog):
+    one = experiment("decoder")
+    expected, _, feed, plain = execution_of(one)
+    plain.fallback = "not asked"
+    for step in range(3):
+        plain.step(feed.at(step), 1.0, [True] * 3, step)
+    ensemble, optimiser, feed, execution = execution_of(one)
+    update = optimiser.update_all
+
+    def asks_the_host(*arguments):
+        update(*arguments)
+        if torch.cuda.is_current_stream_capturing():
+            float(ensemble.weights["unembed.b_U"].sum())
+
+    monkeypatch.setattr(optimiser, "update_all", asks_the_host)
+    with caplog.at_level(logging.WARNING):
+        for step in range(3):
+            execution.step(feed.at(step), 1.0, [True] * 3, step)
+    assert execution.fallback is not None
+    assert "could not be captured" in caplog.text
+    assert worst(ensemble.weights, expected.weights) < 1e-12
+
+
+def test_two_runs_give_the_same_bytes():
+    one = experiment("decoder", precision="float32")
+    left, right = fit(one, "cuda").ensemble.weights, fit(one, "cuda").ensemble.weights
+    assert all(torch.equal(value, right[name]) for name, value in left.items())

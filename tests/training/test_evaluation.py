@@ -1,0 +1,200 @@
+"""Metrics against direct computation, and evaluation that never touches training."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from anchorlab.models import DecoderSpec, VectorSpec
+from anchorlab.models.edits import Remove, Truncate
+from anchorlab.rng import child_seed
+from anchorlab.tasks import AnchorFunction, MinimalRetrieval, Placement, Vocabulary
+from anchorlab.training import Evaluation, Experiment, Members, fit
+from anchorlab.training.ensemble import initialise
+from anchorlab.training.evaluation import Evaluator
+from anchorlab.training.executions import member_module
+from anchorlab.training.feed import make_feed
+from small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, worst
+
+CPU = torch.device("cpu")
+
+
+def values(rows):
+    return {(row.member, row.split, row.group, row.edit, row.metric): row.value for row in rows}
+
+
+def measured(task, spec, evaluation, members, **arguments):
+    ensemble = initialise(spec, task.shape, members.seeds, torch.float64)
+    evaluator = Evaluator(task, evaluation, members, CPU, torch.float64, **arguments)
+    return ensemble, values(evaluator.measure(ensemble, 7))
+
+
+def test_metrics_of_an_anchor_function_by_hand():
+    task, spec = KINDS["decoder"]
+    members = Members(seeds=(3, 8))
+    ensemble, found = measured(task, spec, Evaluation(size=20), members)
+    for index, seed in enumerate(members.seeds):
+        for split in ("train", "test"):
+            batch = task.sample(split, 20, child_seed(seed, "eval", split))
+            logits = member_module(ensemble, index)(batch.inputs).detach()[:, -1]
+            right = sum(int(row.argmax()) == int(y) for row, y in zip(logits, batch.targets[:, 0], strict=True))
+            assert found[index, split, "all", "none", "accuracy"] == pytest.approx(right / 20, abs=1e-12)
+            loss = functional.cross_entropy(logits, batch.targets[:, 0]).item()
+            assert found[index, split, "all", "none", "loss"] == pytest.approx(loss, abs=1e-12)
+
+
+def test_only_scored_positions_count():
+    """The weights of `recall after triggers` leave out the columns that fill a row."""
+    task, spec = KINDS["recall after triggers"]
+    ensemble, found = measured(task, spec, Evaluation(size=30), Members(seeds=(3,)))
+    batch = task.sample("train", 30, child_seed(3, "eval", "train"))
+    logits = member_module(ensemble, 0)(batch.inputs).detach().log_softmax(-1)
+    losses, noise = [], []
+    for row in range(30):
+        for column in range(batch.positions.shape[1]):
+            if batch.weights[row, column] == 1:
+                at = logits[row, batch.positions[row, column]]
+                losses.append(-at[batch.targets[row, column]].item())
+                noise.append(at[task.noise_token].exp().item())
+    assert 0 < len(losses) < batch.positions.numel()
+    assert found[0, "train", "all", "none", "loss"] == pytest.approx(sum(losses) / len(losses), abs=1e-12)
+    assert found[0, "train", "all", "none", "noise"] == pytest.approx(sum(noise) / len(noise), abs=1e-12)
+
+
+def test_mean_squared_errors_of_vectors():
+    task, spec = MinimalRetrieval(chains=2, steps=2), VectorSpec(layers=1, heads=2, width=8)
+    ensemble, found = measured(task, spec, Evaluation(size=10, splits=("test",)), Members())
+    batch = task.sample("test", 10, child_seed(0, "eval", "test"))
+    outputs = member_module(ensemble, 0)(batch.inputs.double()).detach()[:, -2:]
+    errors = (outputs - batch.targets) ** 2
+    assert found[0, "test", "all", "none", "loss"] == pytest.approx(errors.mean().item(), abs=1e-12)
+    assert found[0, "test", "all", "none", "partial_1"] == pytest.approx(errors[..., :4].mean().item(), abs=1e-12)
+    assert found[0, "test", "all", "none", "partial_2"] == pytest.approx(errors[..., 4:].mean().item(), abs=1e-12)
+    assert {split for _, split, *_ in found} == {"test"}
+
+
+def test_groups_are_measured_apart():
+    task = AnchorFunction(
+        vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "x"}, placement=Placement(offset={3: 1, 4: 2})
+    )
+    ensemble, found = measured(task, DecoderSpec(layers=1, heads=1, width=8), Evaluation(size=25), Members())
+    batch = task.sample("test", 25, child_seed(0, "eval", "test"))
+    logits = member_module(ensemble, 0)(batch.inputs).detach()[:, -1]
+    losses = functional.cross_entropy(logits, batch.targets[:, 0], reduction="none")
+    for anchor in (3, 4):
+        own = (batch.inputs == anchor).any(dim=1)
+        assert 0 < own.sum() < 25
+        loss = losses[own].mean().item()
+        assert found[0, "test", str(anchor), "none", "loss"] == pytest.approx(loss, abs=1e-12)
+
+
+def test_a_group_without_sequences_has_no_numbers():
+    task = AnchorFunction(
+        vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "x"}, placement=Placement(offset={3: 1, 4: 2})
+    )
+    _, found = measured(task, DecoderSpec(layers=1, heads=1, width=8), Evaluation(size=1, splits=("test",)), Members())
+    assert len({group for _, _, group, *_ in found}) == 1
+    assert all(value == value for value in found.values())
+
+
+def test_sequences_in_several_pieces_give_the_same_means(monkeypatch):
+    task, spec = KINDS["recall after triggers"]
+    _, whole = measured(task, spec, Evaluation(size=30), Members())
+    monkeypatch.setattr("anchorlab.training.evaluation._ROWS", 7)
+    _, pieces = measured(task, spec, Evaluation(size=30), Members())
+    assert pieces == pytest.approx(whole, abs=1e-12)
+
+
+def test_a_fixed_sample_is_measured_on_its_own_sequences_and_a_stream_on_fresh_ones():
+    task, spec = KINDS["decoder"]
+    members = Members(seeds=(5,))
+    evaluation = SAMPLE.evaluation.replace(size=8, splits=("train",))
+    feed = make_feed(task, SAMPLE.replace(evaluation=evaluation), members, CPU, torch.float64)
+    ensemble, found = measured(task, spec, evaluation, members, fixed=feed)
+    batch = task.sample("train", 40, child_seed(5, "train"))
+    logits = member_module(ensemble, 0)(batch.inputs[:8]).detach()[:, -1]
+    loss = functional.cross_entropy(logits, batch.targets[:8, 0]).item()
+    assert found[0, "train", "all", "none", "loss"] == pytest.approx(loss, abs=1e-12)
+    _, fresh = measured(task, spec, evaluation, members)
+    assert fresh[0, "train", "all", "none", "loss"] != pytest.approx(loss, abs=1e-6)
+
+
+def test_diverged_members_are_measured_as_such_and_alone():
+    task, spec = KINDS["decoder"]
+    ensemble = initialise(spec, task.shape, (0, 1))
+    ensemble.weights["unembed.b_U"][0] = torch.nan
+    rows = Evaluator(task, Evaluation(size=4), Members(seeds=(0, 1)), CPU, torch.float32).measure(ensemble, 0)
+    for row in rows:
+        if row.metric == "loss":
+            assert (row.value != row.value) == (row.member == 0)
+
+
+EDITS = {
+    "no second feed-forward": (Remove(weight="blocks.1.mlp"),),
+    "half the rank, no norm": (
+        Truncate(weight="blocks.0.mlp.W_in", fraction=0.5),
+        Truncate(weight="blocks.1.attn.W_O", rank=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("execution", ["member", "mapped"])
+@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
+def test_evaluation_never_touches_training(recipe, execution):
+    often = recipe.evaluation.replace(every=3, edits=EDITS)
+    never = recipe.evaluation.replace(every=None)
+    measured = fit(experiment(evaluation=often, recipe=recipe), execution=execution)
+    unmeasured = fit(experiment(evaluation=never, recipe=recipe), execution=execution)
+    assert all(torch.equal(v, unmeasured.ensemble.weights[n]) for n, v in measured.ensemble.weights.items())
+    assert {row.edit for row in measured.rows} == {"none", *EDITS}
+    assert {row.step for row in unmeasured.rows} == {30}
+    last = [row for row in measured.rows if row.step == 30 and row.edit == "none"]
+    assert last == list(unmeasured.rows)
+
+
+def test_metrics_under_edits_are_those_of_edited_weights():
+    one = experiment(evaluation=Evaluation(size=16, edits=EDITS))
+    trained = fit(one)
+    found = values(row for row in trained.rows if row.step == 30)
+    for index, seed in enumerate(one.members.seeds):
+        module = member_module(trained.ensemble, index)
+        edited = {name: {k: v.clone() for k, v in module.state_dict().items()} for name in EDITS}
+        for matrix in ("W_in", "W_out"):
+            edited["no second feed-forward"][f"blocks.1.mlp.{matrix}"].zero_()
+        for name, rank in (("blocks.0.mlp.W_in", 8), ("blocks.1.attn.W_O", 1)):
+            left, singular, right = torch.linalg.svd(module.state_dict()[name], full_matrices=False)
+            kept = left[:, :rank] @ singular[:rank].diag() @ right[:rank]
+            edited["half the rank, no norm"][name] = kept
+        batch = one.task.sample("test", 16, child_seed(seed, "eval", "test"))
+        for edit, weights in edited.items():
+            logits = torch.func.functional_call(module, weights, (batch.inputs,)).detach()[:, -1]
+            loss = functional.cross_entropy(logits, batch.targets[:, 0]).item()
+            assert found[index, "test", "all", edit, "loss"] == pytest.approx(loss, abs=1e-9)
+
+
+def test_members_that_share_data_are_measured_on_the_same_sequences():
+    task, spec = KINDS["decoder"]
+    members = Members(seeds=(1, 2), hold={"data": 9})
+    ensemble = initialise(spec, task.shape, (1, 1), torch.float64)
+    rows = Evaluator(task, Evaluation(size=8), members, CPU, torch.float64).measure(ensemble, 0)
+    by_member = [[row.value for row in rows if row.member == index] for index in (0, 1)]
+    assert by_member[0] == by_member[1]
+    assert [row.seed for row in rows] == [1] * (len(rows) // 2) + [2] * (len(rows) // 2)
+
+
+def test_a_plain_module_is_measured_too():
+    task, spec = KINDS["own module with tied weights"]
+    ensemble, found = measured(task, spec, Evaluation(size=8), Members(seeds=(3,)))
+    module = member_module(ensemble, 0)
+    assert isinstance(module, nn.Module)
+    batch = IDENTITY.sample("test", 8, child_seed(3, "eval", "test"))
+    loss = functional.cross_entropy(module(batch.inputs)[:, -1].detach(), batch.targets[:, 0]).item()
+    assert found[0, "test", "all", "none", "loss"] == pytest.approx(loss, abs=1e-12)
+
+
+def test_evaluation_happens_when_due_and_at_the_end():
+    rows = fit(experiment(evaluation=Evaluation(every=12, at=(5,), size=4))).rows
+    assert sorted({row.step for row in rows}) == [0, 5, 12, 24, 30]
+    one = Experiment(*KINDS["vectors"], SAMPLE.replace(evaluation=Evaluation(at=(30,), size=4)), Members())
+    assert sorted({row.step for row in fit(one).rows}) == [30]
+    assert worst(fit(one).ensemble.weights, fit(one).ensemble.weights) == 0

@@ -1,0 +1,187 @@
+"""A member's result is what a plain loop gives, whichever execution ran it and whoever its neighbours were."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from anchorlab.errors import SpecError
+from anchorlab.models import ModelSpec, register_module
+from anchorlab.training import SGD, Adam, AdamW, Experiment, Members, fit
+from anchorlab.training.ensemble import initialise
+from anchorlab.training.executions import member_module
+from small_experiments import (
+    DECODER,
+    IDENTITY,
+    KINDS,
+    SAMPLE,
+    STREAM,
+    TRIGGERS,
+    experiment,
+    initial_module,
+    plain_loss,
+    train_plainly,
+    worst,
+)
+
+PER_MEMBER = Members(
+    seeds=(4, 5, 6),
+    learning_rate=(1e-2, 3e-3, 1e-3),
+    weight_decay=(0.0, 0.3, 0.1),
+    clip=(0.1, 0.5, 100.0),
+    initialisation_scale=(1.0, 0.5, 2.0),
+)
+
+
+def test_every_registered_kind_of_model_is_tried():
+    tried = {model.kind for _, model in KINDS.values()}
+    assert {kind for kind in ModelSpec.registry if not kind.startswith("test-")} <= tried
+
+
+@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_executions_give_what_a_plain_loop_gives(kind, recipe):
+    one = experiment(kind, recipe, PER_MEMBER)
+    by_member = fit(one, execution="member").ensemble
+    mapped = fit(one, execution="mapped").ensemble
+    for index in range(3):
+        plain = train_plainly(one, index)
+        assert worst(by_member.member_weights(index), plain) < 1e-10
+        assert worst(mapped.member_weights(index), plain) < 1e-10
+        assert worst(plain, dict(initial_module(one, index).named_parameters())) > 1e-3
+
+
+@pytest.mark.parametrize("optimiser", [Adam(weight_decay=0.1), SGD(momentum=0.9, weight_decay=0.1), SGD()])
+def test_other_optimisers_too(optimiser):
+    one = experiment("recall", optimiser=optimiser)
+    for execution in ("member", "mapped"):
+        found = fit(one, execution=execution).ensemble
+        for index in range(3):
+            assert worst(found.member_weights(index), train_plainly(one, index)) < 1e-10
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("kind", KINDS)
+def test_executions_agree_within_rounding_in_float32(kind):
+    """Adam divides by the size of a gradient: where that is rounding noise, a step of 1e-3 may go either way."""
+    one = experiment(kind, precision="float32", optimiser=AdamW(learning_rate=1e-3))
+    by_member, mapped = (fit(one, execution=execution) for execution in ("member", "mapped"))
+    assert worst(by_member.ensemble.weights, mapped.ensemble.weights) < 3e-4
+    for left, right in zip(by_member.rows, mapped.rows, strict=True):
+        assert left[:-1] == right[:-1]
+        if left.metric != "accuracy":
+            assert left.value == pytest.approx(right.value, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("execution", ["member", "mapped"])
+def test_a_member_does_not_depend_on_its_neighbours(execution):
+    together = fit(experiment(members=PER_MEMBER), execution=execution)
+    alone = fit(experiment(members=PER_MEMBER.take(range(1, 2))), execution=execution)
+    assert worst(together.ensemble.member_weights(1), alone.ensemble.member_weights(0)) < 1e-12
+    of_one = [row for row in together.rows if row.member == 1]
+    assert [row[1:-1] for row in of_one] == [row[1:-1] for row in alone.rows]
+    assert [row.value for row in of_one] == pytest.approx([row.value for row in alone.rows], abs=1e-10)
+
+
+def test_a_batch_in_which_nothing_is_scored_teaches_nothing():
+    task = TRIGGERS.replace(length=4, max_scored=1, triggers=(0,))
+    one = Experiment(task, KINDS["recall"][1], STREAM.replace(batch=1, clip=None), Members())
+    ensemble = fit(one).ensemble
+    assert all(value.isfinite().all() for value in ensemble.weights.values())
+
+
+def test_mixed_precision_learns_and_keeps_weights_in_float32():
+    for execution in ("member", "mapped"):
+        trained = fit(
+            experiment(precision="bfloat16", duration=60, clip=None, schedule={"kind": "constant"}), execution=execution
+        )
+        losses = [
+            sum(row.value for row in trained.rows if row[2:4] == (step, "train") and row.metric == "loss")
+            for step in (0, 60)
+        ]
+        assert losses[1] < 0.8 * losses[0]
+        assert all(value.dtype == torch.float32 for value in trained.ensemble.weights.values())
+        rounded = [value.bfloat16().float() for value in trained.ensemble.weights.values()]
+        assert not all(torch.equal(*pair) for pair in zip(rounded, trained.ensemble.weights.values(), strict=True))
+
+
+def test_mixed_precision_follows_full_precision():
+    """bfloat16 keeps 8 bits, so products are off by half a percent."""
+    full, mixed = (
+        [row.value for row in fit(experiment(precision=precision)).rows if row.metric == "loss"]
+        for precision in ("float64", "bfloat16")
+    )
+    assert mixed == pytest.approx(full, rel=0.02)
+    assert mixed != pytest.approx(full, rel=1e-5)
+
+
+def test_auto_maps_small_members_and_takes_one_by_one_what_torch_cannot_map(caplog):
+    @register_module("test-asks-for-values")
+    def asks(shape):
+        class Asks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(shape.input_size, shape.output_size)
+
+            def forward(self, inputs):
+                x = self.embed(inputs)
+                return x if x.sum() > 0 else 2 * x
+
+        return Asks()
+
+    one = Experiment(IDENTITY, asks(), SAMPLE, Members(seeds=(0, 1)))
+    with caplog.at_level(logging.INFO, "anchorlab.training.trainer"):
+        found = fit(one).ensemble
+    assert "members are trained one by one" in caplog.text
+    assert worst(found.member_weights(1), train_plainly(one, 1)) < 1e-10
+    with pytest.raises(SpecError, match=r"^execution: the model cannot be mapped over members") as caught:
+        fit(one, execution="mapped")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_members_module_shares_its_memory_with_the_stack():
+    for task, spec in KINDS.values():
+        ensemble = initialise(spec, task.shape, [0, 1])
+        module = member_module(ensemble, 1)
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.fill_(7.0)
+        for name in dict(module.named_parameters()):
+            assert (ensemble.weights[name][1] == 7).all()
+            assert not (ensemble.weights[name][0] == 7).all()
+
+
+def test_a_dropped_out_module_is_refused():
+    @register_module("test-drops-out")
+    def drops(shape, rate: float = 0.1):
+        return nn.Sequential(nn.Embedding(shape.input_size, shape.output_size), nn.Dropout(rate))
+
+    with pytest.raises(SpecError, match=r"^model: 1 \(Dropout\) drops out at random"):
+        Experiment(IDENTITY, drops(), SAMPLE, Members())
+    Experiment(IDENTITY, drops(rate=0.0), SAMPLE, Members())
+
+
+def test_the_plain_loop_counts_only_scored_positions():
+    """The reference itself: weights 0 leave a position out."""
+    one = experiment("recall after triggers")
+    batch = one.task.sample("train", 8, 0)
+    module = initial_module(one, 0)
+    loss = plain_loss(one, module, batch.inputs, batch.targets, batch.positions, batch.weights)
+    by_hand, count = 0.0, 0.0
+    outputs = module(batch.inputs).log_softmax(-1).detach()
+    for row in range(8):
+        for place in range(3):
+            if batch.weights[row, place] > 0:
+                by_hand -= float(outputs[row, batch.positions[row, place], batch.targets[row, place]])
+                count += 1
+    assert 0 < count < 24
+    assert loss.item() == pytest.approx(by_hand / count)
+
+
+def test_experiments_leave_torchs_generator_alone():
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    fit(experiment("own module with tied weights"))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert DECODER.build(IDENTITY.shape) is not None

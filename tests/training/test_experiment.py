@@ -1,0 +1,187 @@
+"""What an experiment refuses, with the path of the field, and what it says of itself."""
+
+import pytest
+import torch
+from torch import nn
+
+from anchorlab.errors import SpecError
+from anchorlab.models import VectorSpec, register_module
+from anchorlab.tasks import MinimalRetrieval
+from anchorlab.training import (
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Stop,
+    fit,
+    memory_per_member,
+)
+from anchorlab.training.defaults import default_recipe
+from small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, STREAM, TRIGGERS, experiment
+
+RECIPES = {
+    "recipe.optimiser.adamw.learning_rate": {"optimiser": {"kind": "adamw", "learning_rate": 0}},
+    "recipe.optimiser.adamw.betas.1": {"optimiser": {"kind": "adamw", "betas": (0.9, 1.0)}},
+    "recipe.optimiser.sgd.momentum": {"optimiser": {"kind": "sgd", "momentum": 1}},
+    "recipe.optimiser": {"optimiser": {"kind": "adamm"}},
+    "recipe.schedule": {"schedule": {"kind": "cosine"}},
+    "recipe.clip": {"clip": 0},
+    "recipe.durations": {"durations": 5},
+    "recipe.duration": {"duration": 0},
+    "recipe.precision": {"precision": "float16"},
+    "recipe.unit": {"unit": "epochs", "data": {"kind": "stream"}},
+    "recipe.batch": {"batch": 50, "data": {"kind": "sample", "size": 49}},
+    "recipe.evaluation.edits.none": {"evaluation": {"edits": {"none": []}}},
+    "recipe.evaluation.every": {"evaluation": {"every": 0}},
+    "recipe.checkpoints.at.0": {"checkpoints": {"at": [-1]}},
+}
+
+
+@pytest.mark.parametrize("field", RECIPES)
+def test_a_wrong_recipe_names_its_field(field):
+    with pytest.raises(SpecError) as caught:
+        Recipe.parse(RECIPES[field], "recipe")
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+MEMBERS = {
+    "members.seeds": {"seeds": ()},
+    "members.seeds.0": {"seeds": (-1,)},
+    "members.learning_rate": {"seeds": (0, 1), "learning_rate": (0.1,)},
+    "members.hold.dat.[key]": {"hold": {"dat": 0}},
+    "members.clip.1": {"seeds": (0, 1), "clip": (1.0, 0.0)},
+    "members.seedz": {"seedz": (1,)},
+}
+
+
+@pytest.mark.parametrize("field", MEMBERS)
+def test_wrong_members_name_their_field(field):
+    with pytest.raises(SpecError) as caught:
+        Members.parse(MEMBERS[field], "members")
+    assert caught.value.field == field
+
+
+def test_a_repeated_seed_is_refused_unless_something_else_differs():
+    with pytest.raises(SpecError, match=r"^members\.seeds: 4 stands there twice"):
+        Members.parse({"seeds": (4, 5, 4)}, "members")
+    assert len(Members(seeds=(4, 4), learning_rate=(0.1, 0.2))) == 2
+
+
+TOGETHER = {
+    "recipe.evaluation.splits": (SAMPLE.replace(evaluation=Evaluation(splits=("tests",))), Members()),
+    "recipe.stop.split": (SAMPLE.replace(stop=Stop(metric="loss", value=1, split="clean")), Members()),
+    "recipe.stop.metric": (SAMPLE.replace(stop=Stop(metric="acuracy", value=1)), Members()),
+    "members.data_size": (SAMPLE, Members(data_size=(40,))),
+    "recipe.evaluation.edits.x.0.weight": (
+        SAMPLE.replace(evaluation={"edits": {"x": [{"kind": "remove", "weight": "blocks.7.mlp"}]}}),
+        Members(),
+    ),
+    "recipe.evaluation.edits.x.0.rank": (
+        SAMPLE.replace(evaluation={"edits": {"x": [{"kind": "truncate", "weight": "unembed.W_U", "rank": 17}]}}),
+        Members(),
+    ),
+}
+
+
+@pytest.mark.parametrize("field", TOGETHER)
+def test_parts_that_do_not_fit_together_name_the_field(field):
+    with pytest.raises(SpecError) as caught:
+        Experiment(IDENTITY, DECODER, *TOGETHER[field])
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_of_members_fit_the_data():
+    with pytest.raises(SpecError, match=r"^members\.data_size: a stream has no size"):
+        experiment(recipe=STREAM, members=Members(data_size=(16,)))
+    with pytest.raises(SpecError, match=r"^members\.data_size: .* epochs of different lengths"):
+        experiment(unit="epochs", members=Members(seeds=(0, 1), data_size=(16, 32)))
+    with pytest.raises(SpecError, match=r"^members\.data_size: differs from recipe\.data\.size"):
+        experiment(unit="epochs", members=Members(data_size=(48,)))
+
+
+def test_a_model_for_other_inputs_is_refused():
+    with pytest.raises(SpecError, match=r"^model\.kind: a 'vectors' model reads vectors, the task gives tokens"):
+        Experiment(IDENTITY, VectorSpec(), SAMPLE, Members())
+
+
+def test_running_statistics_are_refused():
+    @register_module("test-batch-norm")
+    def normed(shape, width: int = 4):
+        return nn.Sequential(nn.Linear(shape.input_size, width), nn.BatchNorm1d(width))
+
+    with pytest.raises(SpecError, match=r"^model: 1 \(BatchNorm1d\) keeps running statistics"):
+        Experiment(MinimalRetrieval(), normed(), SAMPLE, Members())
+
+
+@pytest.mark.parametrize("device", ["cudaa", "tpu", "meta", "cuda:99"])
+def test_a_device_that_is_not_there(device):
+    with pytest.raises(SpecError, match=f"^device: '{device}'"):
+        fit(experiment(), device=device)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_experiment_reads_back(kind):
+    one = experiment(kind, members=Members(seeds=(1, 2), learning_rate=(0.1, 0.2)))
+    again = Experiment.from_json(one.to_json())
+    assert again == one
+    assert again.cell.address == one.cell.address
+
+
+def test_an_experiment_of_another_format_is_refused():
+    data = experiment().to_json()
+    with pytest.raises(SpecError, match=r"^format: is 0"):
+        Experiment.from_json({**data, "format": 0})
+
+
+def test_its_address_tells_every_part():
+    one = experiment()
+    others = [
+        experiment("recall"),
+        experiment(duration=31),
+        experiment(members=Members(seeds=(0, 1))),
+        experiment(members=Members(seeds=(0, 1, 2), hold={"data": 0})),
+        Experiment(IDENTITY, DECODER.replace(mask=False), SAMPLE, one.members),
+    ]
+    assert len({each.cell.address for each in (one, *others)}) == 6
+    assert Experiment(one.task, one.model, one.recipe, one.members, label="x").cell.address == one.cell.address
+
+
+def test_every_task_has_a_recipe_that_fits_it():
+    for task, spec in KINDS.values():
+        Experiment(task, spec, default_recipe(task), Members())
+    assert default_recipe(TRIGGERS).data.kind == "stream"
+
+
+def test_memory_of_a_member_counts_what_it_holds():
+    """Weights, gradients, two slots of Adam, and sequences of 7 float32 positions x features and targets."""
+    task = MinimalRetrieval(chains=1, steps=1, features=2)
+    spec = VectorSpec(layers=1, heads=1, width=4)
+    weights = sum(value.numel() for value in spec.build(task.shape).parameters())
+    recipe = Recipe(batch=1, evaluation=Evaluation(size=1))
+    small, large = (
+        memory_per_member(Experiment(task, spec, recipe.replace(data=FixedSample(size=size)), Members()))
+        for size in (1, 2**20)
+    )
+    sequence = 4 * (3 * 4 + 2) + 8  # positions x features, targets, and the place in the order
+    assert large - small == (2**20 - 1) * sequence
+    assert 4 * 4 * weights < small < 4 * 4 * weights + 3 * sequence + 4 * 20 * 3 * 16
+    doubled = Experiment(task, spec, recipe.replace(data=FixedSample(size=1), precision="float64"), Members())
+    assert memory_per_member(doubled) > 1.8 * small
+
+
+def test_a_fixed_sample_is_held_once():
+    """Its sequences lie in one stack; beside it, only the copy of the first ones that evaluation measures."""
+    from anchorlab.training.feed import FixedSampleFeed
+
+    recipe = SAMPLE.replace(data=FixedSample(size=4000), evaluation=Evaluation(size=10))
+    feed = FixedSampleFeed(IDENTITY, recipe, Members(seeds=(0, 1)), torch.device("cpu"), torch.float32)
+    assert [len(batch) for batch in feed.first] == [10, 10]
+    assert all(batch.inputs.untyped_storage().nbytes() == 10 * 9 * 8 for batch in feed.first)
+    assert feed._data.inputs.untyped_storage().nbytes() == 2 * 4000 * 9 * 8
+    shared = FixedSampleFeed(
+        IDENTITY, recipe, Members(seeds=(0, 1), hold={"data": 0}), torch.device("cpu"), torch.float32
+    )
+    assert shared._data.inputs.untyped_storage().nbytes() == 4000 * 9 * 8

@@ -1,0 +1,145 @@
+"""What differs between members, and what is held fixed: initial weights, data and order of each."""
+
+import pytest
+import torch
+
+from anchorlab.training import FixedSample, Members, fit, initialise
+from anchorlab.training.feed import STREAM_BLOCK, make_feed
+from small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, initial_module, train_plainly, worst
+
+CPU = torch.device("cpu")
+
+
+def batches_of(recipe, members, steps, task=IDENTITY):
+    feed = make_feed(task, recipe, members, CPU, torch.float32)
+    return [feed.at(step) for step in steps]
+
+
+def same(left, right):
+    return torch.equal(left.inputs, right.inputs) and torch.equal(left.targets, right.targets)
+
+
+def test_every_stream_of_a_seed_differs_between_members():
+    one = experiment()
+    ensemble = initialise(one.model, one.task.shape, one.members.seeds)
+    assert worst(ensemble.member_weights(0), ensemble.member_weights(1)) > 0.1
+    for recipe in (SAMPLE, STREAM):
+        (batches,) = batches_of(recipe, one.members, [0])
+        assert not torch.equal(batches.inputs[0], batches.inputs[1])
+
+
+@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
+def test_held_data_are_the_same_for_all(recipe):
+    free = Members(seeds=(1, 2, 3))
+    held = Members(seeds=(1, 2, 3), hold={"data": 2, "order": 7})
+    for own, batches in zip(batches_of(recipe, free, [0, 5]), batches_of(recipe, held, [0, 5]), strict=True):
+        assert torch.equal(batches.inputs[0], batches.inputs[1])
+        assert torch.equal(batches.inputs[0], batches.inputs[2])
+        if recipe is STREAM:
+            assert torch.equal(batches.inputs[0], own.inputs[1])
+        else:
+            assert not torch.equal(batches.inputs[0], own.inputs[1])  # the same sample in another order
+
+
+def test_held_order_deals_different_samples_alike():
+    held, free = Members(seeds=(1, 2), hold={"order": 0}), Members(seeds=(1, 2))
+    sample = SAMPLE.replace(batch=40)
+    sorted_rows = [
+        [batches_of(sample, members, [0])[0].inputs[index].sort(dim=0).values for index in (0, 1)]
+        for members in (held, free)
+    ]
+    assert torch.equal(sorted_rows[0][0], sorted_rows[1][0])
+    assert torch.equal(sorted_rows[0][1], sorted_rows[1][1])
+    assert not torch.equal(*sorted_rows[0])
+    twice = Members(seeds=(1, 2), hold={"data": 0, "order": 0})
+    (batches,) = batches_of(sample, twice, [0])
+    assert torch.equal(batches.inputs[0], batches.inputs[1])
+
+
+def test_held_initialisation_is_the_same_for_all():
+    one = experiment(members=Members(seeds=(1, 2), hold={"initialisation": 5}), duration=1, optimiser={"kind": "sgd"})
+    trained = fit(one)
+    start = [row.value for row in trained.rows if row.step == 0 and row.metric == "loss" and row.split == "test"]
+    assert start[0] != start[1]  # other data
+    for index in (0, 1):
+        expected = dict(initial_module(one, 0).named_parameters())
+        assert worst(trained.ensemble.member_weights(index), expected) < 0.1
+
+
+def test_a_fixed_sample_is_seen_once_an_epoch_in_a_new_order():
+    members = Members(seeds=(3,))
+    epochs = [torch.cat([b.inputs[0] for b in batches_of(SAMPLE, members, range(e, e + 3))]) for e in (0, 3)]
+    assert not torch.equal(*epochs)
+    drawn = [sorted(map(tuple, epoch.tolist())) for epoch in epochs]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) == 40
+    assert [len(b.inputs[0]) for b in batches_of(SAMPLE, members, range(3))] == [16, 16, 8]
+
+
+def test_a_step_has_the_same_batch_whichever_came_before():
+    members = Members(seeds=(3, 4))
+    block = STREAM_BLOCK // STREAM.batch
+    for recipe, steps in ((SAMPLE, (0, 7, 2)), (STREAM, (block, 0, block - 1))):
+        together = batches_of(recipe, members, steps)
+        for step, batches in zip(steps, together, strict=True):
+            assert same(batches, batches_of(recipe, members, [step])[0])
+
+
+def test_a_stream_goes_on_with_fresh_sequences():
+    block = STREAM_BLOCK // STREAM.batch
+    seen = [b.inputs for b in batches_of(STREAM, Members(), (0, 1, block - 1, block, 2 * block))]
+    assert not any(torch.equal(seen[i], seen[j]) for i in range(5) for j in range(i))
+
+
+def test_each_member_has_a_sample_of_its_own_size():
+    members = Members(seeds=(1, 1, 2), data_size=(16, 32, 64))
+    recipe = SAMPLE.replace(data=FixedSample(size=1000), batch=16, duration=9)
+    one = experiment(recipe=recipe, members=members)
+    found = {execution: fit(one, execution=execution).ensemble for execution in ("member", "mapped")}
+    for index in range(3):
+        plain = train_plainly(one, index)
+        for ensemble in found.values():
+            assert worst(ensemble.member_weights(index), plain) < 1e-10
+    steps = batches_of(recipe, members, range(4))
+    assert len({tuple(row) for batches in steps for row in batches.inputs[0].tolist()}) <= 16
+    assert len({tuple(row) for batches in steps for row in batches.inputs[2].tolist()}) > 50
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_scale_multiplies_every_trained_matrix(kind):
+    task, spec = KINDS[kind]
+    plain = initialise(spec, task.shape, [3, 3])
+    scaled = initialise(spec, task.shape, [3, 3], scales=[1.0, 0.25])
+    fixed = set(plain.weights) - set(plain.trainable)
+    for name, value in plain.weights.items():
+        factor = 0.25 if value.ndim > 2 and name not in fixed else 1.0
+        assert torch.equal(scaled.weights[name][0], value[0])
+        assert torch.equal(scaled.weights[name][1], value[1] * factor)
+
+
+def test_members_keep_their_scalars_when_some_are_taken():
+    members = Members(seeds=(1, 2, 3), learning_rate=(0.1, 0.2, 0.3), hold={"data": 4})
+    assert members.take(range(1, 3)) == Members(seeds=(2, 3), learning_rate=(0.2, 0.3), hold={"data": 4})
+
+
+def test_an_ensemble_selects_members():
+    one = experiment()
+    ensemble = initialise(one.model, one.task.shape, (0, 1, 2))
+    chosen = ensemble.select([2, 0])
+    assert chosen.size == 2
+    assert worst(chosen.member_weights(0), ensemble.member_weights(2)) == 0
+    # embeddings, two blocks of attention, feed-forward and norms, and the output map
+    block = 4 * 16 * 16 + 2 * 16 * 24 + 4 * 16
+    assert ensemble.parameter_count == 201 * 16 + 9 * 16 + 2 * block + 16 * 201 + 201
+
+
+def test_epochs_change_the_rate_once_an_epoch():
+    """Three batches of 16, 16 and 8 sequences an epoch, at the rate of the epoch."""
+    schedule = {"kind": "warmup_cosine", "warmup": 2, "horizon": 4, "start": 0.5}
+    one = experiment(unit="epochs", duration=3, schedule=schedule, optimiser={"kind": "sgd", "learning_rate": 0.1})
+    assert one.steps == 9
+    rates = [0.05, 0.075, 0.1]
+    plain = train_plainly(one, 0, [rate for rate in rates for _ in range(3)])
+    trained = fit(one)
+    assert worst(trained.ensemble.member_weights(0), plain) < 1e-12
+    assert sorted({row.step for row in trained.rows}) == [0, 9]

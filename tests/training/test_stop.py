@@ -1,0 +1,73 @@
+"""Members that stop learning once they are good enough, each on its own."""
+
+import pytest
+import torch
+
+from anchorlab.models import DecoderSpec
+from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
+from small_experiments import IDENTITY, SAMPLE, experiment, worst
+
+RECIPE = SAMPLE.replace(
+    duration=60, schedule={"kind": "constant"}, evaluation=Evaluation(every=5, size=24), precision="float64"
+)
+
+
+@pytest.fixture(scope="module")
+def losses():
+    """The training loss of every member at every evaluation, without a stop rule."""
+    rows = fit(experiment(recipe=RECIPE)).rows
+    return {(row.member, row.step): row.value for row in rows if (row.split, row.metric) == ("train", "loss")}
+
+
+@pytest.fixture(scope="module")
+def bound(losses):
+    """A loss that the members fall below at different times, one of them never."""
+    return sorted(losses[member, 45] for member in range(3))[1] - 1e-9
+
+
+@pytest.mark.parametrize("execution", ["member", "mapped"])
+def test_each_member_rests_at_its_own_time(losses, bound, execution):
+    stop = Stop(metric="loss", split="train", value=bound, direction="below")
+    stopped = fit(experiment(recipe=RECIPE.replace(stop=stop)), execution=execution)
+    ends = []
+    for member in range(3):
+        end = next((step for step in range(0, 61, 5) if losses[member, step] <= bound), 60)
+        ends.append(end)
+        assert [row.step for row in stopped.rows if row[0] == member and row[3:5] == ("train", "all")][-1] == end
+        alone = fit(experiment(recipe=RECIPE.replace(duration=max(1, end)), members=Members(seeds=(member,))))
+        assert worst(stopped.ensemble.member_weights(member), alone.ensemble.member_weights(0)) < 1e-12
+    assert len(set(ends)) > 1
+
+
+def test_when_all_rest_training_ends():
+    stop = Stop(metric="loss", split="train", value=100.0, direction="below")
+    trained = fit(experiment(recipe=RECIPE.replace(stop=stop)))
+    assert {row.step for row in trained.rows} == {0}
+
+
+def test_above_and_below():
+    assert Stop(metric="accuracy", value=0.9).reached(0.9)
+    assert not Stop(metric="accuracy", value=0.9).reached(0.89)
+    assert Stop(metric="loss", value=0.1, direction="below").reached(0.1)
+    assert not Stop(metric="loss", value=0.1, direction="below").reached(0.11)
+    assert not Stop(metric="loss", value=0.1, direction="below").reached(float("nan"))
+
+
+def test_a_run_stopped_early_follows_the_same_curve():
+    """The schedule has its own horizon: 20 steps of a short run are the first 20 of a long one."""
+    schedule = {"kind": "warmup_cosine", "warmup": 4, "horizon": 60, "end": 0.1}
+    long, short = (
+        fit(experiment(recipe=RECIPE.replace(schedule=schedule, duration=duration))) for duration in (40, 20)
+    )
+    of_long = [row for row in long.rows if row.step <= 20]
+    assert of_long == list(short.rows)
+    assert worst(long.ensemble.weights, short.ensemble.weights) > 0
+
+
+def test_warm_up_from_nothing_changes_nothing_at_first():
+    schedule = {"kind": "warmup_cosine", "warmup": 4, "horizon": 60}
+    recipe = RECIPE.replace(schedule=schedule, duration=1, optimiser={"kind": "sgd"})
+    one = Experiment(IDENTITY, DecoderSpec(layers=1, heads=1, width=8), recipe, Members())
+    first, last = ([row.value for row in fit(one).rows if row.step == step] for step in (0, 1))
+    assert first == last
+    assert torch.tensor(first).isfinite().all()
