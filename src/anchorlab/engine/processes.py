@@ -2,71 +2,116 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import islice
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from anchorlab.engine.piece import Piece
 from anchorlab.errors import AnchorlabError
 from anchorlab.training import Progress
 
+_LEAVES_WITHIN = 10.0  # seconds that a worker has to end before it is killed
+
 
 def train_in_processes(
     pieces: Iterator[Piece], workers: int, hear: Callable[[Piece, Progress], None], done: Callable[[Piece], None]
 ) -> None:
-    """Trains all pieces in `workers` processes at once, and tells of progress and of each piece that is done.
+    """Trains all pieces in up to `workers` processes at once, and tells of progress and of each piece that is done.
 
     Pieces are taken as they are needed. When anything goes wrong, and when this process is interrupted, the workers
     end, and what they trained since their last kept state is lost.
 
     Errors: whatever a piece raises; `AnchorlabError` where a worker died.
     """
-    context = multiprocessing.get_context("spawn")
-    heard: Any = context.Queue()
-    running: dict[Future[None], int] = {}
-    taken: list[Piece] = []
+    # Not concurrent.futures: it overlooks the death of a process that was started while it looked, and then waits on.
+    team: list[_Worker] = []
+    left = True
+    try:
+        while True:
+            while left and (any(worker.piece is None for worker in team) or len(team) < workers):
+                piece = next(pieces, None)
+                if piece is None:
+                    left = False
+                    break
+                idle = next((worker for worker in team if worker.piece is None), None)
+                if idle is None:
+                    idle = _Worker()
+                    team.append(idle)
+                idle.start(piece)
+            busy = {worker.connection: worker for worker in team if worker.piece is not None}
+            if not busy:
+                return
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                assert worker.piece is not None
+                said = worker.receive()
+                if isinstance(said, Progress):
+                    hear(worker.piece, said)
+                    continue
+                if said is not None:
+                    raise said
+                finished, worker.piece = worker.piece, None
+                done(finished)
+    finally:
+        for worker in team:
+            worker.end()
+        for worker in team:
+            worker.join()
 
-    def listen() -> None:
-        while not heard.empty():
-            index, progress = heard.get()
-            hear(taken[index], progress)
 
-    with ProcessPoolExecutor(workers, context, _start, (heard, os.getpid())) as pool:
+class _Worker:
+    """One process, the pipe to it, and the piece it trains."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
+        with _without_interrupts():  # the process inherits it
+            self.process.start()
+        theirs.close()
+        self.piece: Piece | None = None
+
+    def start(self, piece: Piece) -> None:
+        """Hands it a piece to train."""
+        self.piece = piece
         try:
-            while True:
-                for piece in islice(pieces, workers + 1 - len(running)):  # one waits, so that no worker ever does
-                    taken.append(piece)
-                    with _without_interrupts():  # the workers that are started here inherit it
-                        running[pool.submit(_train, len(taken) - 1, piece)] = len(taken) - 1
-                if not running:
-                    return
-                finished, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-                listen()
-                for future in finished:
-                    index = running.pop(future)
-                    future.result()
-                    done(taken[index])
-        except BrokenProcessPool:
-            raise AnchorlabError(
-                "a training process died: for want of memory (use fewer workers), or because the script that trains "
-                "lacks `if __name__ == '__main__':`; what was kept is safe, run again to go on"
-            ) from None
-        except BaseException:
-            _end(pool)
-            raise
+            self.connection.send(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            raise _death() from None
+
+    def receive(self) -> Progress | BaseException | None:
+        """What it says next: how far it is, what went wrong, or None when it is done."""
+        try:
+            said: Progress | BaseException | None = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            raise _death() from None
+        return said
+
+    def end(self) -> None:
+        """Lets it go when it is idle, else stops it."""
+        self.connection.close()
+        if self.piece is not None:
+            self.process.terminate()
+
+    def join(self) -> None:
+        """Waits until it has ended."""
+        self.process.join(_LEAVES_WITHIN)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
-    processes = list((pool._processes or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
+def _death() -> AnchorlabError:
+    return AnchorlabError(
+        "a training process died: for want of memory (use fewer workers), or because the script that trains lacks "
+        "`if __name__ == '__main__':`; what was kept is safe, run again to go on"
+    )
 
 
 @contextmanager
@@ -82,14 +127,32 @@ def _without_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-_heard: Any = None
-
-
-def _start(heard: Any, parent: int) -> None:
-    global _heard
-    _heard = heard
+def _work(connection: "Connection[Any, Any]", parent: int) -> None:
+    """What a worker does: trains the pieces it is handed until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    while True:
+        try:
+            piece: Piece = connection.recv()
+        except EOFError:
+            return
+        try:
+            piece.train(connection.send)
+            said = None
+        except Exception as error:  # noqa: BLE001 - the parent raises it
+            said = _sendable(error)
+        connection.send(said)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error with where it came from, in a form that reaches another process."""
+    where = "".join(traceback.format_exception(error))
+    error.add_note(where)
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - whatever an error of somebody else's does when it is pickled
+        return RuntimeError(where)
+    return error
 
 
 def _leave_with(parent: int) -> None:
@@ -97,7 +160,3 @@ def _leave_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
-
-
-def _train(index: int, piece: Piece) -> None:
-    piece.train(lambda progress: _heard.put((index, progress)))

@@ -18,6 +18,7 @@ from anchorlab.training import Experiment, Progress, TrainedRun, memory_per_memb
 from anchorlab.training.trainer import ExecutionName, check_device
 
 _MEMORY_SHARE = 0.5  # of the machine's memory that one run's members may take together
+_ORPHANS_LEAVE = 10.0  # seconds within which the workers of a killed process have noticed and let go of their chunks
 
 
 @dataclass
@@ -177,6 +178,8 @@ class _Work:
                 )
                 for index, members in enumerate(plan["chunks"])
             ]
+            for piece in pieces:
+                piece.chunk.wait = _ORPHANS_LEAVE
             self.opened[address] = _OpenRun(experiment, directory, plan["chunks"], len(pieces))
             for piece in pieces:
                 if piece.chunk.finished:

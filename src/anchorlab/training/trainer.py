@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 ExecutionName = Literal["auto", "member", "mapped"]
 
-_MAPPED_BELOW = 300_000  # parameters below which a CPU gains from mapping: overhead weighs more than arithmetic there
 _REPORT_EVERY = 0.25  # seconds between two reports of progress
 _KEEPING_COSTS_AT_MOST = 20  # training lasts this many times as long as the keeping of states
 
@@ -125,9 +124,8 @@ class _Session:
         self.execution = self._make_execution(name, device)
 
     def _make_execution(self, name: ExecutionName, device: torch.device) -> Execution:
-        small = self.ensemble.parameter_count < _MAPPED_BELOW and self.ensemble.size > 1
         arguments = self.ensemble, self.optimiser, self.experiment.task.loss, self.mixed
-        if name == "member" or (name == "auto" and device.type == "cpu" and not small):
+        if name == "member" or (name == "auto" and device.type == "cpu"):  # there mapping gained nothing at any size
             return MemberExecution(*arguments)
         mapped = MappedExecution(*arguments)
         own = isinstance(self.ensemble.template, Model)

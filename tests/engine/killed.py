@@ -1,0 +1,62 @@
+"""What processes that are to be killed run, and what they leave."""
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+from anchorlab.engine import run
+from anchorlab.runs import Store
+from anchorlab.runs.environment import environment
+from anchorlab.training import Evaluation, Times
+from small_experiments import SAMPLE, STREAM, experiment
+
+# Asked once, before any process is forked: somebody may commit while the tests run.
+environment()
+
+_OFTEN = {"evaluation": Evaluation(every=25, size=8), "checkpoints": Times(every=40), "precision": "float32"}
+LONGER = SAMPLE.replace(duration=600, **_OFTEN)
+RECIPES = {"sample": SAMPLE.replace(duration=120, **_OFTEN), "stream": STREAM.replace(duration=120, batch=64, **_OFTEN)}
+LONG = experiment(recipe=SAMPLE.replace(duration=10**7, evaluation=Evaluation(every=10**6, size=4)))
+
+
+def train(root, recipe, execution, workers, begun):
+    """Trains to the end, keeping states as often as it can."""
+    os.fsync = lambda descriptor: None  # a killed process loses nothing that it has written
+    begun.set()
+    run([experiment(recipe=recipe)], Store(root), workers, execution=execution, keep_every=0.0)
+
+
+def train_for_ever(root, workers, progress):
+    """Tells the processes that train, once they have begun."""
+    os.setsid()
+    os.fsync = lambda descriptor: None
+
+    def report(status):
+        if status.done:
+            progress.put([process.pid for process in multiprocessing.active_children()])
+
+    run([LONG], Store(root), workers, report=report, keep_every=0.0)
+
+
+def contents(path):
+    """Every file below a directory, by its relative name."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def runs_still(process):
+    """Whether a process is there and no zombie."""
+    try:
+        os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:  # gone meanwhile, or a system without /proc, where it was there
+        return not Path("/proc/self").exists()
+
+
+def wait_until(holds, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)

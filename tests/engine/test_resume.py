@@ -1,0 +1,291 @@
+"""A run that was killed, again and again, ends with the bytes of one that never was."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from killed import LONG, LONGER, RECIPES, contents, runs_still, train, train_for_ever, wait_until
+
+from anchorlab.engine import run
+from anchorlab.errors import AnchorlabError, StoreError
+from anchorlab.runs import Store
+from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
+from small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+
+# Children of a server that has imported torch once start in milliseconds.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["torch", "killed"])
+
+
+def trained(root, *arguments):
+    """The bytes of a run trained in a process of its own without interruption, and the seconds it took."""
+    begun = processes.Event()
+    child = processes.Process(target=train, args=(root, *arguments, begun))
+    child.start()
+    assert begun.wait(60)
+    began = time.monotonic()
+    child.join(120)
+    assert child.exitcode == 0
+    return contents(root), time.monotonic() - began
+
+
+def check_kills(directory, kills, pause, chance, arguments, expected):
+    """Kills a run after random times and starts it again, run after run; each ends with the bytes expected.
+
+    Returns how often one was killed that had a state to go on from.
+    """
+    done = with_state = runs = 0
+    while done < kills:
+        root, finished = directory / f"killed-{runs}", False
+        while not finished and done < kills:
+            begun = processes.Event()
+            child = processes.Process(target=train, args=(root, *arguments, begun))
+            child.start()
+            assert begun.wait(60)
+            child.join(chance.uniform(*pause))
+            child.kill()
+            child.join()
+            finished = child.exitcode == 0
+            done += not finished
+            with_state += not finished and any(root.rglob("state/chunk-*/step-*.safetensors"))
+        assert trained(root, *arguments)[0] == expected
+        runs += 1
+    return with_state
+
+
+@pytest.mark.parametrize("data", RECIPES)
+@pytest.mark.parametrize("execution", ["member", "mapped"])
+def test_killed_at_any_moment_in_this_process(tmp_path, execution, data):
+    arguments = (RECIPES[data], execution, 1)
+    expected, duration = trained(tmp_path / "whole", *arguments)
+    chance = random.Random(f"{execution} {data}")
+    assert check_kills(tmp_path, 8, (0.0, 0.8 * duration), chance, arguments, expected) >= 3
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_in_two_processes(tmp_path):
+    arguments = (LONGER, "auto", 2)
+    expected, duration = trained(tmp_path / "whole", *arguments)
+    # most of the time goes into starting two processes: hardly a kill before
+    assert check_kills(tmp_path, 6, (duration / 2, 0.9 * duration), random.Random(0), arguments, expected) >= 3
+
+
+class _Enough(Exception):
+    """What a test stops a training with."""
+
+
+def interrupted(one, store, workers=1, **arguments):
+    """Trains until a state is kept, then is stopped from within."""
+
+    def report(status):
+        if any(store.root.rglob("state/chunk-*/step-*.safetensors")):
+            raise _Enough
+
+    with pytest.raises(_Enough):
+        run([one], store, workers, report=report, keep_every=0.0, **arguments)
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Reports after every step, so that a test can stop a training anywhere; and no waiting for the disk."""
+    monkeypatch.setattr("anchorlab.training.trainer._REPORT_EVERY", 0.0)
+    monkeypatch.setattr("anchorlab.training.trainer._KEEPING_COSTS_AT_MOST", 0)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+EVERY = {"evaluation": Evaluation(every=5, size=8), "checkpoints": Times(every=10)}
+VARIED = {
+    "bfloat16": experiment(precision="bfloat16", **EVERY),
+    "float64": experiment(**EVERY),
+    "momentum": experiment("recall", STREAM, optimiser=SGD(momentum=0.9), **EVERY),
+    "plain descent": experiment("vectors", STREAM, optimiser=SGD(), **EVERY),
+    "epochs": experiment(unit="epochs", duration=10, evaluation=Evaluation(every=2, size=8)),
+    "own module": experiment("own module with tied weights", **EVERY),
+    "stop rule": experiment(stop=Stop(metric="loss", split="train", value=5.4, direction="below"), **EVERY),
+    "sizes": experiment(batch=8, members=Members(seeds=(0, 1), data_size=(16, 40)), **EVERY),
+    "held": experiment(members=Members(seeds=(0, 1), hold={"data": 3, "order": 1}), **EVERY),
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_every_recipe_goes_on_with_the_same_bytes(name, tmp_path):
+    one = VARIED[name]
+    whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
+    run([one], whole, workers=1)
+    interrupted(one, again)
+    run([one], again, workers=1)
+    assert contents(again.root) == contents(whole.root)
+
+
+def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
+    one = experiment(**EVERY, precision="float32")
+    whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
+    run([one], whole, workers=1, execution="member")
+    interrupted(one, again, execution="member")
+    run([one], again, workers=1, execution="mapped")
+    assert contents(again.root) == contents(whole.root)
+
+
+def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path):
+    """Three members in two processes are two chunks, also when one process goes on alone."""
+    one = experiment(**EVERY, precision="float32")
+    whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
+    with whole.open(one.cell) as directory:
+        plan = directory.plan({"chunks": [[0], [1, 2]], "threads": 1})
+    run([one], whole, workers=1, execution="mapped")
+    with again.open(one.cell) as directory:
+        directory.plan(plan)
+    run([one], again, workers=2, execution="mapped")
+    assert contents(again.root) == contents(whole.root)
+    alone = Store(tmp_path / "alone")
+    run([one], alone, workers=1, execution="mapped")
+    assert contents(alone.root) != contents(whole.root)  # other products, other last bits
+
+
+def test_one_by_one_the_division_changes_no_bit(tmp_path):
+    one = experiment(**EVERY, precision="float32")
+    stores = [Store(tmp_path / name) for name in ("together", "apart")]
+    for store, chunks in zip(stores, ([[0, 1, 2]], [[0], [1, 2]]), strict=True):
+        with store.open(one.cell) as directory:
+            directory.plan({"chunks": chunks, "threads": 1})
+        run([one], store, workers=1, execution="member")
+    assert contents(stores[0].root) == contents(stores[1].root)
+
+
+def test_a_truncated_state_is_named(tmp_path):
+    one, store = experiment(**EVERY), Store(tmp_path)
+    interrupted(one, store)
+    (state,) = store.root.rglob("state/chunk-*/step-*.safetensors")
+    state.write_bytes(state.read_bytes()[:-5])
+    with pytest.raises(StoreError) as caught:
+        run([one], store, workers=1)
+    assert str(state) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(StoreError, match="damaged"):  # and the locks were let go of
+        run([one], store, workers=1)
+    store.remove(one.cell.address)
+    run([one], store, workers=1)
+
+
+def test_an_interrupted_run_lets_go_of_its_locks(tmp_path):
+    one, store = experiment(**EVERY), Store(tmp_path)
+    interrupted(one, store)
+    with store.open(one.cell) as directory, directory.chunk(0):
+        assert not directory.finished
+    assert not list(store.root.rglob("lock"))
+
+
+def train_at_once(root, outcome):
+    try:
+        run([experiment(recipe=RECIPES["sample"])], Store(root), 1)
+    except StoreError as error:
+        outcome.put(str(error))
+    else:
+        outcome.put("finished")
+
+
+def test_two_processes_that_train_the_same(tmp_path):
+    expected, _ = trained(tmp_path / "alone", RECIPES["sample"], "auto", 1)
+    outcome = processes.Queue()
+    children = [processes.Process(target=train_at_once, args=(tmp_path / "both", outcome)) for _ in range(2)]
+    for child in children:
+        child.start()
+    said = [outcome.get(timeout=60) for _ in children]
+    for child in children:
+        child.join(60)
+    assert "finished" in said
+    assert all(text == "finished" or "in use by process" in text for text in said)
+    assert contents(tmp_path / "both") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "interrupted", "a worker killed"])
+def test_workers_end_with_the_run(tmp_path, how):
+    progress = processes.Queue()
+    child = processes.Process(target=train_for_ever, args=(tmp_path, 2, progress))
+    child.start()
+    try:
+        workers = progress.get(timeout=60)
+        assert len(workers) == 2
+        assert all(runs_still(worker) for worker in workers)
+        if how == "killed":
+            child.kill()
+        elif how == "interrupted":
+            os.killpg(child.pid, signal.SIGINT)
+        else:
+            os.kill(workers[0], signal.SIGKILL)
+        wait_until(lambda: not any(runs_still(worker) for worker in workers))
+        child.join(30)
+        assert child.exitcode not in (None, 0)
+    finally:
+        child.kill()
+    with Store(tmp_path).open(LONG.cell, wait=5.0) as directory:
+        assert not directory.finished
+
+
+def test_a_dead_worker_is_an_error_of_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("anchorlab.engine.processes._work", _die)
+    with pytest.raises(AnchorlabError, match="a training process died") as caught:
+        run([experiment(members=Members(seeds=(0, 1)))], Store(tmp_path), workers=2)
+    assert "\n" not in str(caught.value)
+
+
+def _die(connection, parent):
+    os._exit(1)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from killed import contents, experiment, RECIPES, run, Store
+if __name__ == "__main__":
+    for data in RECIPES:
+        for execution in ("member", "mapped"):
+            run([experiment("vectors", RECIPES[data], duration=40)], Store(Path(sys.argv[1]) / data / execution), 1,
+                execution=execution)
+"""
+
+
+def test_two_processes_compute_the_same_bytes(tmp_path):
+    """Products, sums and exponentials give the same last bits in any process, wherever its memory lies."""
+    here = Path(__file__).parent
+    script = SCRIPT.format(paths=[str(here), str(here.parent)])
+    results = []
+    for seed in ("1", "2"):
+        root = tmp_path / seed
+        padding = "x" * int(seed) * 4099  # moves what lies behind it in memory
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PADDING": padding}
+        subprocess.run([sys.executable, "-c", script, str(root)], check=True, env=environment, timeout=120)
+        results.append({name: data for name, data in contents(root).items() if not name.endswith("spec.json")})
+    names = set(results[0])
+    assert {name.rpartition("/")[2] for name in names} >= {"metrics.parquet", "manifest.json"}
+    differing = {name for name in names if results[0][name] != results[1][name]}
+    assert {name for name in differing if not name.endswith("manifest.json")} == set()
+
+
+def test_a_stop_rule_gives_the_same_checkpoints_however_members_are_divided(tmp_path):
+    """Members that rest early stand in later checkpoints with their last weights, also in a chunk of their own."""
+    bound = 5.35
+    stop = Stop(metric="loss", split="train", value=bound, direction="below")
+    recipe = SAMPLE.replace(
+        duration=60, schedule={"kind": "constant"}, stop=stop,
+        evaluation=Evaluation(every=5, size=24), checkpoints=Times(every=20),
+    )
+    one = Experiment(*KINDS["decoder"], recipe, Members(seeds=(0, 1, 2)))
+    stores = [Store(tmp_path / name) for name in ("together", "apart")]
+    with stores[1].open(one.cell) as directory:
+        directory.plan({"chunks": [[0], [1], [2]], "threads": 1})
+    together, apart = (run([one], store, workers=1)[0] for store in stores)
+    ends = dict(together.metrics.group_by("member").agg(pl.col("step").max()).rows())
+    assert len(set(ends.values())) > 1
+    assert apart.checkpoints == together.checkpoints
+    for step in together.checkpoints:
+        assert worst(apart.ensemble(step).weights, together.ensemble(step).weights) < 1e-12
