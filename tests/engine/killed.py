@@ -15,16 +15,23 @@ from small_experiments import SAMPLE, STREAM, experiment
 environment()
 
 _OFTEN = {"evaluation": Evaluation(every=25, size=8), "checkpoints": Times(every=40), "precision": "float32"}
-LONGER = SAMPLE.replace(duration=600, **_OFTEN)
+LONGER = SAMPLE.replace(duration=400, **_OFTEN)
 RECIPES = {"sample": SAMPLE.replace(duration=120, **_OFTEN), "stream": STREAM.replace(duration=120, batch=64, **_OFTEN)}
 LONG = experiment(recipe=SAMPLE.replace(duration=10**7, evaluation=Evaluation(every=10**6, size=4)))
 
 
 def train(root, recipe, execution, workers, begun):
-    """Trains to the end, keeping states as often as it can."""
+    """Trains to the end, keeping states as often as it can; tells when it begins, or when its processes have."""
     os.fsync = lambda descriptor: None  # a killed process loses nothing that it has written
-    begun.set()
-    run([experiment(recipe=recipe)], Store(root), workers, execution=execution, keep_every=0.0)
+    if workers == 1:
+        begun.set()
+
+    def report(status):
+        if status.done:
+            begun.set()
+
+    run([experiment(recipe=recipe)], Store(root), workers, execution=execution, report=report, keep_every=0.0)
+    begun.set()  # there may have been nothing left to do
 
 
 def train_for_ever(root, workers, progress):

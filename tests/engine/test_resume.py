@@ -73,8 +73,7 @@ def test_killed_at_any_moment_in_this_process(tmp_path, execution, data):
 def test_killed_at_any_moment_in_two_processes(tmp_path):
     arguments = (LONGER, "auto", 2)
     expected, duration = trained(tmp_path / "whole", *arguments)
-    # most of the time goes into starting two processes: hardly a kill before
-    assert check_kills(tmp_path, 6, (duration / 2, 0.9 * duration), random.Random(0), arguments, expected) >= 3
+    assert check_kills(tmp_path, 6, (0.0, 0.8 * duration), random.Random(0), arguments, expected) >= 3
 
 
 class _Enough(Exception):
@@ -276,8 +275,11 @@ def test_a_stop_rule_gives_the_same_checkpoints_however_members_are_divided(tmp_
     bound = 5.35
     stop = Stop(metric="loss", split="train", value=bound, direction="below")
     recipe = SAMPLE.replace(
-        duration=60, schedule={"kind": "constant"}, stop=stop,
-        evaluation=Evaluation(every=5, size=24), checkpoints=Times(every=20),
+        duration=60,
+        schedule={"kind": "constant"},
+        stop=stop,
+        evaluation=Evaluation(every=5, size=24),
+        checkpoints=Times(every=20),
     )
     one = Experiment(*KINDS["decoder"], recipe, Members(seeds=(0, 1, 2)))
     stores = [Store(tmp_path / name) for name in ("together", "apart")]

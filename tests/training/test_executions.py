@@ -65,9 +65,7 @@ def test_other_optimisers_too(optimiser):
 def test_the_step_that_a_graph_captures(kind):
     """On CUDA the whole step is captured; the same operations run here uncaptured."""
     one = experiment(kind, members=PER_MEMBER)
-    ensemble = initialise(
-        one.model, one.task.shape, one.members.seeds, torch.float64, one.members.initialisation_scale
-    )
+    ensemble = initialise(one.model, one.task.shape, one.members.seeds, torch.float64, one.members.initialisation_scale)
     optimiser = StackedOptimiser(one.recipe, one.members, {name: ensemble.weights[name] for name in ensemble.trainable})
     execution = MappedExecution(ensemble, optimiser, one.task.loss, mixed=False)
     feed = make_feed(one.task, one.recipe, one.members, torch.device("cpu"), torch.float64)

@@ -2,13 +2,12 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -131,28 +130,23 @@ def _work(connection: "Connection[Any, Any]", parent: int) -> None:
     """What a worker does: trains the pieces it is handed until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    while True:
-        try:
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent needs no more, or is gone
+        while True:
             piece: Piece = connection.recv()
-        except EOFError:
-            return
-        try:
-            piece.train(connection.send)
-            said = None
-        except Exception as error:  # noqa: BLE001 - the parent raises it
-            said = _sendable(error)
-        connection.send(said)
+            connection.send(_outcome(piece, connection.send))
+
+
+def _outcome(piece: Piece, report: Callable[[Progress], None]) -> Exception | None:
+    try:
+        piece.train(report)
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        return _sendable(error)
+    return None
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error with where it came from, in a form that reaches another process."""
-    where = "".join(traceback.format_exception(error))
-    error.add_note(where)
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - whatever an error of somebody else's does when it is pickled
-        return RuntimeError(where)
-    return error
+    """The error in a form that reaches another process: our own as they are, others in words with where they arose."""
+    return error if isinstance(error, AnchorlabError) else RuntimeError("".join(traceback.format_exception(error)))
 
 
 def _leave_with(parent: int) -> None:

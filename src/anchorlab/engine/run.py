@@ -1,7 +1,6 @@
 """Running experiments: in this process, or in several at once; what is already in the store is not run again."""
 
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -102,7 +101,8 @@ def _plan(division: list[list[int]], workers: int, pieces: int, device: str) -> 
 
 def _importable(experiment: Experiment) -> bool:
     """Whether another process can import what is trained: not what was defined in a notebook or at a prompt."""
-    return hasattr(sys.modules["__main__"], "__file__") or b"__main__" not in pickle.dumps(experiment)
+    parts = (experiment.task, experiment.model)
+    return hasattr(sys.modules["__main__"], "__file__") or all(type(one).__module__ != "__main__" for one in parts)
 
 
 class _Progress:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class Experiment:
     model: ModelSpec
     recipe: Recipe
     members: Members
-    label: str = ""
+    label: str = dataclass_field(default="", compare=False)
 
     def __post_init__(self) -> None:
         recipe, members = self.recipe, self.members

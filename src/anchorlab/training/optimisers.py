@@ -52,7 +52,7 @@ class StackedOptimiser:
 
     @torch.no_grad()
     def update_member(self, member: int, gradients: Sequence[Tensor], factor: float, step: int) -> None:
-        """One member's step number `step` (from 0), its rate multiplied by `factor`; it may clip the gradients in place."""
+        """One member's step number `step` (from 0), its rate times `factor`; it may clip the gradients in place."""
         spec, views = self.spec, self._views[member]
         # on a CPU the fused kernels read gradients in the order of memory, whatever their strides
         grads = [gradient.contiguous() for gradient in gradients]

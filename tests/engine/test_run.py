@@ -1,0 +1,181 @@
+"""Runs of several experiments: shared over processes, kept, found again."""
+
+import sys
+
+import polars as pl
+import pytest
+import torch
+from killed import contents
+
+from anchorlab.engine import run, train
+from anchorlab.engine.run import _divide, _importable, _plan
+from anchorlab.errors import SpecError, StoreError
+from anchorlab.models import VectorSpec
+from anchorlab.runs import Store
+from anchorlab.tasks import MinimalRetrieval
+from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, Times, fit, memory_per_member
+from small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
+
+ALL = [experiment(kind) for kind in KINDS]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Every kind of model, its members shared over two processes; and all that was reported."""
+    reports = []
+
+    def report(status):
+        reports.append((status.done, status.total, status.cells_done, status.cells, dict(status.metrics)))
+
+    return run(ALL, Store(tmp_path_factory.mktemp("shared")), workers=2, report=report), reports
+
+
+@pytest.mark.parametrize("index", range(len(ALL)), ids=list(KINDS))
+def test_members_shared_over_processes_are_those_trained_together(shared, index):
+    found, together = shared[0][index], fit(ALL[index], execution="mapped")
+    assert worst(found.ensemble().weights, together.ensemble.weights) < 1e-10
+    keys = ["member", "step", "split", "group", "edit", "metric"]
+    ours = found.metrics.sort(keys)
+    theirs = pl.DataFrame(together.rows, schema=found.metrics.schema, orient="row").sort(keys)
+    assert ours.drop("value").equals(theirs.drop("value"))
+    assert (ours["value"] - theirs["value"]).abs().max() < 1e-9
+
+
+def test_progress_reaches_the_end(shared):
+    reports = shared[1]
+    done = [each[0] for each in reports]
+    assert done == sorted(done)
+    total = sum(30 * 3 for _ in ALL)
+    assert reports[-1][:2] == (total, total)
+    assert reports[-1][3] == len(ALL)
+    assert any("test loss" in each[4] for each in reports)
+
+
+def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
+    one, store = experiment(), Store(tmp_path)
+    first = run([one], store, workers=1)[0]
+    before = contents(tmp_path)
+    monkeypatch.setattr("anchorlab.engine.piece.fit", None)
+    again = run([one, one], store, workers=2)
+    assert [each.run.address for each in again] == [first.run.address] * 2
+    assert contents(tmp_path) == before
+    assert again[0].experiment == one
+
+
+def test_the_same_experiment_twice_is_trained_once(tmp_path):
+    one = experiment()
+    found = run([one, experiment("recall"), one], Store(tmp_path), workers=1)
+    assert [each.experiment for each in found] == [one, experiment("recall"), one]
+    assert len(Store(tmp_path).runs()) == 2
+
+
+def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path, monkeypatch):
+    """The longer one goes first; what it left does not wait for the other."""
+    long, short = experiment(duration=40), experiment(duration=20)
+
+    def report(status):
+        if status.cells_done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run([short, long], Store(tmp_path), workers=1, report=report)
+    assert long.cell in Store(tmp_path)
+    assert short.cell not in Store(tmp_path)
+    assert not list(tmp_path.rglob("lock"))
+
+
+def test_checkpoints_are_kept_when_due_and_at_the_end(tmp_path):
+    one = experiment(checkpoints=Times(every=12, at=(5,)))
+    found = run([one], Store(tmp_path), workers=1)[0]
+    assert found.checkpoints == [0, 5, 12, 24, 30]
+    twelve = fit(experiment(duration=12))
+    assert worst(found.ensemble(12).weights, twelve.ensemble.weights) == 0
+    assert worst(found.ensemble().weights, found.ensemble(30).weights) == 0
+    with pytest.raises(StoreError, match="no checkpoint of step 13"):
+        found.ensemble(13)
+
+
+def test_checkpoints_of_epochs_are_named_by_steps(tmp_path):
+    one = experiment(unit="epochs", duration=4, checkpoints=Times(every=2), evaluation=Evaluation(size=4))
+    assert run([one], Store(tmp_path), workers=1)[0].checkpoints == [0, 6, 12]
+
+
+def test_wrong_arguments_write_nothing(tmp_path):
+    store = Store(tmp_path / "store")
+    for arguments in ({"workers": 0}, {"device": "cudaa"}, {"device": "meta"}):
+        with pytest.raises(SpecError) as caught:
+            run([experiment()], store, **arguments)
+        assert caught.value.field in arguments
+    assert not store.root.exists()
+
+
+def test_torchs_threads_are_put_back(tmp_path):
+    torch.set_num_threads(2)
+    try:
+        run([experiment(duration=1)], Store(tmp_path), workers=1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_one_thread_each_and_more_only_where_cores_would_idle():
+    assert _plan([[0], [1]], workers=2, pieces=2, device="cpu")["threads"] == 1
+    assert _plan([[0]], workers=4, pieces=1, device="cpu")["threads"] == 4
+    assert _plan([[0]], workers=4, pieces=3, device="cpu")["threads"] == 1
+    assert _plan([[0]], workers=1, pieces=8, device="cpu")["threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "workers", "expected"),
+    [(1, 2, [[0]]), (3, 1, [[0, 1, 2]]), (5, 2, [[0, 1], [2, 3, 4]]), (3, 8, [[0], [1], [2]])],
+)
+def test_members_are_divided_evenly(count, workers, expected):
+    assert _divide(experiment(members=Members(seeds=tuple(range(count)))), workers, "cpu") == expected
+
+
+def test_an_ensemble_too_large_for_memory_is_trained_in_chunks(monkeypatch):
+    """A million sequences of the retrieval problem for each of ten members, on a machine with 8 GiB."""
+    recipe = Recipe(data=FixedSample(size=2**20), batch=64)
+    one = Experiment(MinimalRetrieval(), VectorSpec(layers=2), recipe, Members(seeds=tuple(range(10))))
+    of_one = memory_per_member(one)
+    sequence = 4 * (28 * 8 + 4 * 12)
+    assert of_one > 2**20 * sequence
+    page = 4096
+    monkeypatch.setattr("os.sysconf", lambda name: page if name == "SC_PAGE_SIZE" else 2**33 // page)
+    chunks = _divide(one, 1, "cpu")
+    assert [member for chunk in chunks for member in chunk] == list(range(10))
+    assert max(map(len, chunks)) * of_one <= 2**32 < (max(map(len, chunks)) + 1) * of_one
+    assert [len(chunk) for chunk in _divide(one, 8, "cpu")] == [1] * 10
+
+
+def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
+    assert _importable(experiment())
+
+    class Prompt:
+        __name__ = "__main__"
+
+    monkeypatch.setitem(sys.modules, "__main__", Prompt())
+    assert _importable(experiment())
+    spec = type(DECODER)
+    monkeypatch.setattr(spec, "__module__", "__main__")
+    monkeypatch.setattr(Prompt, spec.__qualname__, spec, raising=False)
+    assert not _importable(experiment())
+
+
+def test_one_call_from_a_task_to_a_trained_ensemble(tmp_path):
+    recipe = SAMPLE.replace(duration=5)
+    found = train("anchor/identity", DECODER, recipe, seeds=range(2), store=Store(tmp_path), workers=1)
+    assert found.experiment == Experiment(IDENTITY, DECODER, recipe, Members(seeds=(0, 1)))
+    assert found.metrics.filter(step=5, split="test", metric="accuracy").height == 2
+    assert found.ensemble().size == 2
+
+
+def test_seeds_that_are_no_seeds(tmp_path):
+    with pytest.raises(SpecError, match=r"^members\.seeds"):
+        train(IDENTITY, seeds=[3, 3], store=Store(tmp_path / "store"))
+    assert not (tmp_path / "store").exists()
