@@ -7,24 +7,19 @@ from pathlib import Path
 
 from anchorlab.engine import run
 from anchorlab.runs import Store
-from anchorlab.runs.environment import environment
-from anchorlab.training import Evaluation, Times
+from anchorlab.training import Evaluation, Times, trainer
 from small_experiments import SAMPLE, STREAM, experiment
 
-# Asked once, before any process is forked: somebody may commit while the tests run.
-environment()
-
-_OFTEN = {"evaluation": Evaluation(every=25, size=8), "checkpoints": Times(every=40), "precision": "float32"}
+_OFTEN = {"evaluation": Evaluation(every=20, size=8), "checkpoints": Times(every=30), "precision": "float32"}
 LONGER = SAMPLE.replace(duration=400, **_OFTEN)
-RECIPES = {"sample": SAMPLE.replace(duration=120, **_OFTEN), "stream": STREAM.replace(duration=120, batch=64, **_OFTEN)}
+RECIPES = {"sample": SAMPLE.replace(duration=90, **_OFTEN), "stream": STREAM.replace(duration=90, batch=64, **_OFTEN)}
 LONG = experiment(recipe=SAMPLE.replace(duration=10**7, evaluation=Evaluation(every=10**6, size=4)))
 
 
 def train(root, recipe, execution, workers, begun):
-    """Trains to the end, keeping states as often as it can; tells when it begins, or when its processes have."""
+    """Trains to the end, keeping states as often as it can; tells when the first steps are done."""
     os.fsync = lambda descriptor: None  # a killed process loses nothing that it has written
-    if workers == 1:
-        begun.set()
+    trainer._REPORT_EVERY = 0.0
 
     def report(status):
         if status.done:
@@ -49,6 +44,11 @@ def train_for_ever(root, workers, progress):
 def contents(path):
     """Every file below a directory, by its relative name."""
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def results(path):
+    """The files that a run's numbers are in; beside them stands the commit, which may change while the tests run."""
+    return {name: data for name, data in contents(path).items() if not name.endswith(("spec.json", "manifest.json"))}
 
 
 def runs_still(process):

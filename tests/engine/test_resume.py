@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from killed import LONG, LONGER, RECIPES, contents, runs_still, train, train_for_ever, wait_until
+from killed import LONG, LONGER, RECIPES, results, runs_still, train, train_for_ever, wait_until
 
 from anchorlab.engine import run
 from anchorlab.errors import AnchorlabError, StoreError
@@ -19,9 +19,9 @@ from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
 from small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 
-# Children of a server that has imported torch once start in milliseconds.
+# Children of a server that has imported torch once, with what mapping needs, start in milliseconds.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["torch", "killed"])
+processes.set_forkserver_preload(["anchorlab.engine", "torch._dynamo"])
 
 
 def trained(root, *arguments):
@@ -33,11 +33,11 @@ def trained(root, *arguments):
     began = time.monotonic()
     child.join(120)
     assert child.exitcode == 0
-    return contents(root), time.monotonic() - began
+    return results(root), time.monotonic() - began
 
 
-def check_kills(directory, kills, pause, chance, arguments, expected):
-    """Kills a run after random times and starts it again, run after run; each ends with the bytes expected.
+def check_kills(directory, kills, longest, chance, arguments, expected):
+    """Kills runs after random times up to `longest` and starts them again; each ends with the bytes expected.
 
     Returns how often one was killed that had a state to go on from.
     """
@@ -48,8 +48,9 @@ def check_kills(directory, kills, pause, chance, arguments, expected):
             begun = processes.Event()
             child = processes.Process(target=train, args=(root, *arguments, begun))
             child.start()
-            assert begun.wait(60)
-            child.join(chance.uniform(*pause))
+            if chance.random() < 0.8:  # else it may not have begun
+                assert begun.wait(60)
+            child.join(chance.random() * longest)
             child.kill()
             child.join()
             finished = child.exitcode == 0
@@ -66,14 +67,14 @@ def test_killed_at_any_moment_in_this_process(tmp_path, execution, data):
     arguments = (RECIPES[data], execution, 1)
     expected, duration = trained(tmp_path / "whole", *arguments)
     chance = random.Random(f"{execution} {data}")
-    assert check_kills(tmp_path, 8, (0.0, 0.8 * duration), chance, arguments, expected) >= 3
+    assert check_kills(tmp_path, 8, 0.7 * duration, chance, arguments, expected) >= 3
 
 
 @pytest.mark.slow
 def test_killed_at_any_moment_in_two_processes(tmp_path):
     arguments = (LONGER, "auto", 2)
     expected, duration = trained(tmp_path / "whole", *arguments)
-    assert check_kills(tmp_path, 6, (0.0, 0.8 * duration), random.Random(0), arguments, expected) >= 3
+    assert check_kills(tmp_path, 5, 0.5 * duration, random.Random(0), arguments, expected) >= 3
 
 
 class _Enough(Exception):
@@ -120,7 +121,7 @@ def test_every_recipe_goes_on_with_the_same_bytes(name, tmp_path):
     run([one], whole, workers=1)
     interrupted(one, again)
     run([one], again, workers=1)
-    assert contents(again.root) == contents(whole.root)
+    assert results(again.root) == results(whole.root)
 
 
 def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
@@ -129,7 +130,7 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
     run([one], whole, workers=1, execution="member")
     interrupted(one, again, execution="member")
     run([one], again, workers=1, execution="mapped")
-    assert contents(again.root) == contents(whole.root)
+    assert results(again.root) == results(whole.root)
 
 
 def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path):
@@ -142,10 +143,10 @@ def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path):
     with again.open(one.cell) as directory:
         directory.plan(plan)
     run([one], again, workers=2, execution="mapped")
-    assert contents(again.root) == contents(whole.root)
+    assert results(again.root) == results(whole.root)
     alone = Store(tmp_path / "alone")
     run([one], alone, workers=1, execution="mapped")
-    assert contents(alone.root) != contents(whole.root)  # other products, other last bits
+    assert results(alone.root) != results(whole.root)  # other products, other last bits
 
 
 def test_one_by_one_the_division_changes_no_bit(tmp_path):
@@ -155,7 +156,7 @@ def test_one_by_one_the_division_changes_no_bit(tmp_path):
         with store.open(one.cell) as directory:
             directory.plan({"chunks": chunks, "threads": 1})
         run([one], store, workers=1, execution="member")
-    assert contents(stores[0].root) == contents(stores[1].root)
+    assert results(stores[0].root) == results(stores[1].root)
 
 
 def test_a_truncated_state_is_named(tmp_path):
@@ -201,7 +202,7 @@ def test_two_processes_that_train_the_same(tmp_path):
         child.join(60)
     assert "finished" in said
     assert all(text == "finished" or "in use by process" in text for text in said)
-    assert contents(tmp_path / "both") == expected
+    assert results(tmp_path / "both") == expected
 
 
 @pytest.mark.slow
@@ -244,7 +245,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from killed import contents, experiment, RECIPES, run, Store
+from killed import results, experiment, RECIPES, run, Store
 if __name__ == "__main__":
     for data in RECIPES:
         for execution in ("member", "mapped"):
@@ -257,17 +258,15 @@ def test_two_processes_compute_the_same_bytes(tmp_path):
     """Products, sums and exponentials give the same last bits in any process, wherever its memory lies."""
     here = Path(__file__).parent
     script = SCRIPT.format(paths=[str(here), str(here.parent)])
-    results = []
+    found = []
     for seed in ("1", "2"):
         root = tmp_path / seed
         padding = "x" * int(seed) * 4099  # moves what lies behind it in memory
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PADDING": padding}
         subprocess.run([sys.executable, "-c", script, str(root)], check=True, env=environment, timeout=120)
-        results.append({name: data for name, data in contents(root).items() if not name.endswith("spec.json")})
-    names = set(results[0])
-    assert {name.rpartition("/")[2] for name in names} >= {"metrics.parquet", "manifest.json"}
-    differing = {name for name in names if results[0][name] != results[1][name]}
-    assert {name for name in differing if not name.endswith("manifest.json")} == set()
+        found.append(results(root))
+    assert len(found[0]) >= 4 * 2
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == set()
 
 
 def test_a_stop_rule_gives_the_same_checkpoints_however_members_are_divided(tmp_path):

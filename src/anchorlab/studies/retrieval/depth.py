@@ -303,9 +303,9 @@ STUDY = Study(
                 positions="pair",
                 frequencies=ORTHOGONAL,
                 model=VectorSpec(heads=2, width=64, initial_scale=0.18, keys_like_queries=True),
-                recipe=_recipe(1000, 64, 20, 256, WarmupCosine(warmup=100, horizon=1000, end=0.3), 1.5e-3, 0.0),
+                recipe=_recipe(900, 64, 20, 128, WarmupCosine(warmup=100, horizon=900, end=0.3), 1.5e-3, 0.0),
             ).experiments,
-            "Quick profile: D = 2, N = 4, K = 8, width 64 with two heads, 1000 steps of batch 64 at 1.5e-3, no "
+            "Quick profile: D = 2, N = 4, K = 8, width 64 with two heads, 900 steps of batch 64 at 1.5e-3, no "
             "weight decay. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with eight heads and "
             "10,000 steps of batch 512. Three departures make it learn in seconds, and none is the paper's: both "
             "members of a pair have one position, position vectors of different pairs are orthogonal, and key "
