@@ -61,7 +61,7 @@ CLAIMS = (
         "Later positions of the chain are harder",
         "stacked attention heads, Fig 4 right",
         "higher partial loss for later positions",
-        "share of the curriculum runs whose final partial losses rise along the chain, up to 0.02",
+        "share of the curriculum runs that retrieve anything whose final partial losses rise along the chain",
         (1.0, 1.0),
     ),
     Claim(
@@ -143,7 +143,9 @@ def _judge(
     gain = _loss(having[0]).mean() - torch.stack([_loss(run) for run in having])[-1].mean()
     orders = [order for run in having for order in _orders(run)]
     ordered = torch.tensor([float(order) for order in orders if order is not None])
-    rising = torch.cat([(values.diff(dim=1) >= -0.02).all(dim=1).float() for values in partials])
+    finals = torch.cat(list(partials))
+    finals = finals[(finals < RETRIEVED).any(dim=1)]
+    rising = (finals.diff(dim=1) >= 0).all(dim=1).float()
     second = torch.stack([values[:, 1].mean() for values in partials])
     best = partials[int(second.argmin())][:, 1]
     yield CLAIMS[0].judge(float(without.min()), profile, spread(without))
@@ -153,7 +155,7 @@ def _judge(
         profile,
         f"{len(ordered)} of {len(orders)} runs retrieve anything",
     )
-    yield CLAIMS[3].judge(float(rising.mean()), profile, f"{len(rising)} runs")
+    yield CLAIMS[3].judge(float(rising.mean()) if len(rising) else None, profile, f"{len(rising)} runs")
     yield CLAIMS[4].judge(float(second.min()), profile, spread(best))
 
 
@@ -303,7 +305,7 @@ STUDY = Study(
                 positions="pair",
                 frequencies=ORTHOGONAL,
                 model=VectorSpec(heads=2, width=64, initial_scale=0.18, keys_like_queries=True),
-                recipe=_recipe(900, 64, 20, 128, WarmupCosine(warmup=100, horizon=900, end=0.3), 1.5e-3, 0.0),
+                recipe=_recipe(900, 64, 20, 256, WarmupCosine(warmup=100, horizon=900, end=0.3), 1.5e-3, 0.0),
             ).experiments,
             "Quick profile: D = 2, N = 4, K = 8, width 64 with two heads, 900 steps of batch 64 at 1.5e-3, no "
             "weight decay. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with eight heads and "
