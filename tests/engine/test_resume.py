@@ -201,7 +201,7 @@ def test_two_processes_that_train_the_same(tmp_path):
     for child in children:
         child.join(60)
     assert "finished" in said
-    assert all(text == "finished" or "in use by process" in text for text in said)
+    assert all(text == "finished" or "in use by process" in text for text in said), said
     assert results(tmp_path / "both") == expected
 
 

@@ -86,6 +86,9 @@ class Lock:
         return False
 
     def _read_owner(self) -> str:
-        with suppress(OSError):
-            return self.path.read_text() or "another process"
+        for _ in range(10):  # a holder locks first and writes its name right after
+            with suppress(OSError):
+                if name := self.path.read_text():
+                    return name
+            time.sleep(0.01)
         return "another process"
