@@ -148,3 +148,8 @@ def test_bad_draws_are_refused(one: Task) -> None:
         one.sample("nowhere", 1, 0)
     with pytest.raises(SpecError, match="n: cannot draw -1"):
         one.sample(one.splits[0], -1, 0)
+
+
+@every_task
+def test_a_notebook_shows_examples_of_every_split(one):
+    assert one._repr_html_().count("<tr>") == 2 * len(one.splits)

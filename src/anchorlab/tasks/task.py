@@ -4,6 +4,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -108,6 +109,11 @@ class Task(Spec):
     def __hash__(self) -> int:
         return hash(json.dumps(self.model_dump(mode="json"), sort_keys=True))
 
+    def _repr_html_(self) -> str:
+        """In a notebook: two examples of each split, noise in grey, the oracle's trace under a sequence."""
+        examples = [one for split in self.splits for one in self.render(self.sample(split, 2, seed=0).inputs)]
+        return f"<p><b>{escape(self.name or self.family)}</b></p><table>{''.join(map(_html_row, examples))}</table>"
+
     @property
     @abstractmethod
     def shape(self) -> TaskShape:
@@ -173,6 +179,15 @@ def loss_per_position(kind: LossKind, outputs: Tensor, targets: Tensor) -> Tenso
     if targets.is_floating_point():
         return -(targets * log_probabilities).sum(dim=-1)
     return -log_probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+def _html_row(example: Example) -> str:
+    def shown(token: Token) -> str:
+        text = escape(token.text)
+        return f'<span style="color:grey">{text}</span>' if token.role == "noise" else f"<b>{text}</b>"
+
+    tokens, trace = " ".join(map(shown, example.tokens)), escape("; ".join(example.trace))
+    return f"<tr><td>{example.split}</td><td>{tokens}<br>{trace}</td><td><b>{escape(example.answer)}</b></td></tr>"
 
 
 def example_data(example: Example) -> dict[str, Any]:

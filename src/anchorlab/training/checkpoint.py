@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING
 
 import torch
@@ -87,6 +88,14 @@ class TrainedRun:
 
     def __repr__(self) -> str:
         return f"TrainedRun({self.run.address}, {self.run.label!r})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what it is, and its metrics at the end, averaged over members."""
+        import polars as pl
+
+        last = self.metrics.filter(pl.col("step") == pl.col("step").max())
+        means = last.group_by("split", "group", "edit", "metric", maintain_order=True).agg(pl.col("value").mean())
+        return f"<p><b>{escape(self.run.label)}</b> {self.run.address}</p>{means._repr_html_()}"
 
     @cached_property
     def experiment(self) -> Experiment:
