@@ -6,8 +6,9 @@ import torch
 
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Run
-from anchorlab.studies.provenance import commit, hardware, seeds_text
-from anchorlab.studies.tables import member_values, spread
+from anchorlab.studies.findings import Claim
+from anchorlab.studies.provenance import hardware, seeds_text, versions
+from anchorlab.studies.tables import along, judge_means, member_values, spread
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 
@@ -36,8 +37,8 @@ class Kept(Run):
 
 
 def test_commits_of_all_runs():
-    assert commit([Kept("b"), Kept("a", "b")]) == "a, b"
-    assert commit([Kept(None)]) == "unknown"
+    assert versions([Kept("b"), Kept("a", "b")], "commit") == "a, b"
+    assert versions([Kept(None)], "commit") == "unknown"
 
 
 @pytest.mark.parametrize(("values", "words"), [([0.5], "one value"), ([0.25, 0.5, 0.125], "0.125 to 0.5 over 3 seeds")])
@@ -50,10 +51,12 @@ class Measured(TrainedRun):
 
     def __init__(self):
         rows = [(0, 0, 0.1), (1, 0, 0.2), (1, 5, 0.6), (0, 10, 0.9)]
+        more = [("7", 0, 0.3), ("7", 1, 0.3)]  # a group of the sequences, which is not asked for
         self.run = Kept()
         self.metrics = pl.DataFrame(
-            [(member, step, "test", "none", "accuracy", value) for member, step, value in rows],
-            schema=["member", "step", "split", "edit", "metric", "value"], orient="row",
+            [(member, step, "test", "all", "none", "accuracy", value) for member, step, value in rows]
+            + [(member, 20, "test", group, "none", "accuracy", value) for group, member, value in more],
+            schema=["member", "step", "split", "group", "edit", "metric", "value"], orient="row",
         )  # fmt: skip
         self.experiment = Experiment(
             task("anchor/identity"), DecoderSpec(layers=1, width=4), Recipe(), Members(seeds=(0, 1))
@@ -66,6 +69,20 @@ class Measured(TrainedRun):
 def test_member_values():
     run = Measured()
     assert member_values(run, "test", "accuracy").tolist() == pytest.approx([0.9, 0.6])
-    assert member_values(run, "test", "accuracy", step=0).tolist() == pytest.approx([0.1, 0.2])
-    with pytest.raises(ValueError, match="has no accuracy on test under none for every member"):
-        member_values(run, "test", "accuracy", step=5)
+    with pytest.raises(ValueError, match="has no loss on test under none for every member"):
+        member_values(run, "test", "loss")
+
+
+def test_along():
+    steps, values = along(Measured(), "test", "accuracy")
+    assert steps == [0, 5, 10]
+    assert values[:, 0].tolist() == pytest.approx([0.1, 0.2])
+    assert values[1, 1] == pytest.approx(0.6)
+    assert values[0, 1].isnan()
+
+
+def test_claims_are_judged_by_means():
+    claim = Claim("a/b/c", "it is", "here", "1", "so", (0.5, None))
+    (result,) = judge_means([claim], {"c": torch.tensor([0.25, 1.0])}, "quick")
+    assert (result.value, result.verdict, result.spread) == (0.625, "reproduced", "0.25 to 1 over 2 seeds")
+    assert judge_means([claim], {"c": None}, "quick")[0].verdict == "not measured"

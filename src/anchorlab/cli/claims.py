@@ -47,6 +47,7 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
         "paper": result.claim.paper,
         "value": result.value,
         "spread": result.spread,
+        "detail": result.detail,
         "band": result.claim.band,
         "profile": result.profile,
         "verdict": result.verdict,
@@ -73,4 +74,6 @@ def _values(result: "ClaimResult", colour: str) -> Text:
         told.append(" · ours ", "default").append(number(result.value), "bold default")
     if result.spread:
         told.append(f" ({result.spread})", "default")
+    if result.detail:
+        told.append(f" ({result.detail})", "default")
     return told.append(f" · paper {result.claim.paper} · accepted {result.claim.band_text}", "dim default")

@@ -45,8 +45,9 @@ def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None
     json
         As JSON, for scripts.
     """
-    from anchorlab.cli.summary import last_metrics, print_metrics
+    from anchorlab.cli.summary import print_metrics
     from anchorlab.runs import Store
+    from anchorlab.training.summary import last_metrics
 
     found = Store(store).find(run)
     last = last_metrics(found.metrics()) if found.finished else None

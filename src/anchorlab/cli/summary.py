@@ -8,18 +8,6 @@ if TYPE_CHECKING:
     import polars
 
 
-def last_metrics(metrics: "polars.DataFrame") -> "polars.DataFrame":
-    """Every metric at each member's own last step: mean, lowest and highest over members."""
-    import polars as pl
-
-    measured = ("split", "group", "edit", "metric")
-    ends = metrics.sort("step").group_by("member", *measured, maintain_order=True).last()
-    value = pl.col("value")
-    return ends.group_by(*measured, maintain_order=True).agg(
-        value.mean().alias("mean"), value.min().alias("lowest"), value.max().alias("highest")
-    )
-
-
 def print_metrics(last: "polars.DataFrame", title: str) -> None:
     """The table of `last_metrics`, without columns that say nothing."""
     silent = {"group": "all", "edit": "none"}

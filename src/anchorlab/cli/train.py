@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Json, print_json, print_text, progress
-from anchorlab.cli.summary import last_metrics, members_text, print_metrics
+from anchorlab.cli.summary import members_text, print_metrics
 
 
 def train(
@@ -53,6 +53,7 @@ def train(
     """
     from anchorlab.engine import run
     from anchorlab.runs import Store
+    from anchorlab.training.summary import last_metrics
 
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     with progress(quiet=json) as report:

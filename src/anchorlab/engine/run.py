@@ -53,11 +53,11 @@ def run(
     is writing; `AnchorlabError` where a process died.
     """
     store = store or Store()
+    device = "cpu" if check_device(device).type == "cpu" else device
     if workers is None:
         workers = 1 if device != "cpu" else cores()
     if workers < 1:
         raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
-    check_device(device)
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
     divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
     count = sum(map(len, divisions.values()))

@@ -1,7 +1,6 @@
 """One call from a task to a trained ensemble."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from anchorlab.engine.run import Status, run
 from anchorlab.models import ModelSpec, default_model
@@ -37,5 +36,4 @@ def train(
     chosen: Task = make_task(task) if isinstance(task, str) else task
     members = seeds if isinstance(seeds, Members) else Members.parse({"seeds": tuple(seeds)}, "members")
     experiment = Experiment(chosen, model or default_model(chosen.shape), recipe or default_recipe(chosen), members)
-    arguments: dict[str, Any] = {"store": store, "workers": workers, "device": device, "execution": execution}
-    return run([experiment], report=report, **arguments)[0]
+    return run([experiment], store, workers, device, execution, report)[0]

@@ -70,7 +70,8 @@ def _measured(
     shifts = detectors.shift_profile(pattern)
     yield "shift", shifts.best, shifts.value
     yield "previous_token", None, detectors.previous_token(pattern)
-    yield "uniform", None, detectors.uniform(pattern)
+    causal = not bool(pattern.triu(1).any())
+    yield "uniform", None, detectors.uniform(pattern, causal)
     if not inputs.is_floating_point() and bool((inputs.sort(dim=-1).values.diff(dim=-1) == 0).any()):
         yield "induction", None, detectors.induction(pattern, inputs)
     if anchors is not None:

@@ -13,8 +13,8 @@ _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 def metrics_schema() -> "polars.Schema":
     """Columns and types of the table of metrics.
 
-    `member` counts within the run from 0; `seed` is that member's seed; `group` and `edit` are empty for all examples
-    and unedited weights.
+    `member` counts within the run from 0; `seed` is that member's seed; `group` is `all` for a task
+    without groups, `edit` is `none` for the weights as they are.
     """
     import polars as pl
 

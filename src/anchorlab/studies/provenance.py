@@ -1,27 +1,27 @@
 """Provenance: which profile, seeds, hardware, commit and time stand behind numbers."""
 
-import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from anchorlab.engine import cores
 from anchorlab.runs import Run
 from anchorlab.studies.findings import Provenance
 from anchorlab.training import TrainedRun
 
 
-def provenance(profile: str, runs: Sequence[TrainedRun], seconds: Callable[[], float]) -> Provenance:
-    """Where the numbers of these runs come from; `seconds` is what this process has spent on them."""
+def provenance(profile: str, runs: Sequence[TrainedRun], seconds: float, device: str = "cpu") -> Provenance:
+    """Where the numbers of these runs come from; `seconds` is the wall-clock time of training and analysis."""
     seeds = sorted({seed for run in runs for seed in run.experiment.members.seeds})
     return Provenance(
         profile=profile,
         seeds=seeds_text(seeds),
-        hardware=hardware(),
-        commit=commit([run.run for run in runs]),
-        torch=torch.__version__,
-        seconds=round(seconds(), 1),
+        hardware=hardware(device),
+        commit=versions([run.run for run in runs], "commit"),
+        torch=versions([run.run for run in runs], "torch"),
+        seconds=round(seconds, 1),
     )
 
 
@@ -32,19 +32,19 @@ def seeds_text(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def hardware() -> str:
-    """The processor, its usable cores, and the accelerator if there is one."""
+def hardware(device: str = "cpu") -> str:
+    """The processor, its usable cores, and the accelerator if that was used."""
     name = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.exists():
         names = [row.split(":", 1)[1].strip() for row in information.read_text().splitlines() if "model name" in row]
         name = names[0] if names else name
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cuda = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    count = cores()
+    cuda = "" if device.startswith("cpu") else f", {torch.cuda.get_device_name(device)}"
     return f"{count} CPU core{'s' if count > 1 else ''} ({name}){cuda}"
 
 
-def commit(runs: Sequence[Run]) -> str:
-    """The commits that the runs were made with, `unknown` where they are not from a working tree."""
-    commits = {environment.get("commit") or "unknown" for run in runs for environment in run.environments}
-    return ", ".join(sorted(commits))
+def versions(runs: Sequence[Run], what: str) -> str:
+    """What the runs were made with, `unknown` where that is not known: a commit outside a working tree, say."""
+    found = {environment.get(what) or "unknown" for run in runs for environment in run.environments}
+    return ", ".join(sorted(found))

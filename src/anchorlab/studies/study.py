@@ -8,6 +8,7 @@ from pathlib import Path
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.runs import Store
+from anchorlab.runs.files import write_file
 from anchorlab.spec import unknown_name
 from anchorlab.studies.findings import Claim, Findings, Provenance
 from anchorlab.studies.provenance import provenance
@@ -60,15 +61,17 @@ def run_study(
     """
     store = store or Store()
     experiments = list(find_profile(study, profile).experiments())
+    directory = findings_directory(store, study.name, profile)
+    trained_before = all(experiment.cell in store for experiment in experiments)
     began = time.monotonic()
     runs = run(experiments, store, workers, device, report=report)
-    source = provenance(profile, runs, lambda: time.monotonic() - began)
+    spent = time.monotonic() - began
+    if trained_before and (directory / "findings.json").exists():  # reading runs again is not what they cost
+        spent = Findings.from_json((directory / "findings.json").read_bytes()).provenance.seconds
+    source = provenance(profile, runs, spent, device)
     findings = study.analyse(runs, source, find_profile(study, profile).note)
-    directory = findings_directory(store, study.name, profile)
     directory.mkdir(parents=True, exist_ok=True)
-    temporary = directory / ".findings.json"
-    temporary.write_text(findings.to_json())
-    temporary.replace(directory / "findings.json")
+    write_file(directory, "findings.json", [findings.to_json().encode()])
     return findings
 
 

@@ -1,25 +1,39 @@
 """Reading what studies need from tables of metrics."""
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
+from anchorlab.studies.findings import Claim, ClaimResult
 from anchorlab.training import TrainedRun
 
 
-def member_values(run: TrainedRun, split: str, metric: str, edit: str = "none", step: int | None = None) -> Tensor:
-    """One value per member, `[member]`, in the members' order: each member's last, or that of a step.
+def member_values(run: TrainedRun, split: str, metric: str, edit: str = "none") -> Tensor:
+    """Each member's last value, `[member]`, in the members' order, over all sequences (the group `all`).
 
     Errors: `ValueError` where the run never measured this.
     """
     import polars as pl
 
-    kept = run.metrics.filter((pl.col("split") == split) & (pl.col("metric") == metric) & (pl.col("edit") == edit))
-    if step is not None:
-        kept = kept.filter(pl.col("step") == step)
+    kept = run.metrics.filter(
+        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == "all"
+    )
     kept = kept.sort("step").group_by("member", maintain_order=True).last().sort("member")
     if kept.height != len(run.experiment.members):
         raise ValueError(f"{run} has no {metric} on {split} under {edit} for every member")
     return torch.tensor(kept["value"].to_list())
+
+
+def along(run: TrainedRun, split: str, metric: str, edit: str = "none") -> tuple[list[int], Tensor]:
+    """A metric along training: the optimiser steps at which it was measured, and its values `[member step]`."""
+    import polars as pl
+
+    kept = run.metrics.filter(
+        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == "all"
+    )
+    table = kept.pivot(on="member", index="step", values="value").sort("step")
+    return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
 
 
 def spread(values: Tensor) -> str:
@@ -27,3 +41,14 @@ def spread(values: Tensor) -> str:
     if values.numel() < 2:
         return "one value"
     return f"{float(values.min()):.3g} to {float(values.max()):.3g} over {values.numel()} seeds"
+
+
+def judge_means(
+    claims: Sequence[Claim], measured: Mapping[str, Tensor | None], profile: str
+) -> tuple[ClaimResult, ...]:
+    """Every claim judged by the mean of what was measured under the last part of its id; None: not measured."""
+    values = [measured[claim.id.rpartition("/")[2]] for claim in claims]
+    return tuple(
+        claim.judge(None, profile) if value is None else claim.judge(float(value.mean()), profile, spread(value))
+        for claim, value in zip(claims, values, strict=True)
+    )

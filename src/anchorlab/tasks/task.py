@@ -111,8 +111,10 @@ class Task(Spec):
 
     def _repr_html_(self) -> str:
         """In a notebook: two examples of each split, noise in grey, the oracle's trace under a sequence."""
-        examples = [one for split in self.splits for one in self.render(self.sample(split, 2, seed=0).inputs)]
-        return f"<p><b>{escape(self.name or self.family)}</b></p><table>{''.join(map(_html_row, examples))}</table>"
+        rows = [
+            _html_row(split, one) for split in self.splits for one in self.render(self.sample(split, 2, seed=0).inputs)
+        ]
+        return f"<p><b>{escape(self.name or self.family)}</b></p><table>{''.join(rows)}</table>"
 
     @property
     @abstractmethod
@@ -181,13 +183,13 @@ def loss_per_position(kind: LossKind, outputs: Tensor, targets: Tensor) -> Tenso
     return -log_probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
-def _html_row(example: Example) -> str:
+def _html_row(split: str, example: Example) -> str:
     def shown(token: Token) -> str:
         text = escape(token.text)
         return f'<span style="color:grey">{text}</span>' if token.role == "noise" else f"<b>{text}</b>"
 
     tokens, trace = " ".join(map(shown, example.tokens)), escape("; ".join(example.trace))
-    return f"<tr><td>{example.split}</td><td>{tokens}<br>{trace}</td><td><b>{escape(example.answer)}</b></td></tr>"
+    return f"<tr><td>{split}</td><td>{tokens}<br>{trace}</td><td><b>{escape(example.answer)}</b></td></tr>"
 
 
 def example_data(example: Example) -> dict[str, Any]:

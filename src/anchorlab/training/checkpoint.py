@@ -13,6 +13,7 @@ from anchorlab.runs import ChunkDirectory, Run, RunDirectory, metrics_frame
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import Row
 from anchorlab.training.experiment import Experiment
+from anchorlab.training.summary import last_metrics
 from anchorlab.training.trainer import State
 
 if TYPE_CHECKING:
@@ -90,12 +91,9 @@ class TrainedRun:
         return f"TrainedRun({self.run.address}, {self.run.label!r})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: what it is, and its metrics at the end, averaged over members."""
-        import polars as pl
-
-        last = self.metrics.filter(pl.col("step") == pl.col("step").max())
-        means = last.group_by("split", "group", "edit", "metric", maintain_order=True).agg(pl.col("value").mean())
-        return f"<p><b>{escape(self.run.label)}</b> {self.run.address}</p>{means._repr_html_()}"
+        """In a notebook: what it is, and its metrics at each member's end."""
+        last = last_metrics(self.metrics)
+        return f"<p><b>{escape(self.run.label)}</b> {self.run.address}</p>{last._repr_html_()}"
 
     @cached_property
     def experiment(self) -> Experiment:

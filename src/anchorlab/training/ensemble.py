@@ -89,7 +89,7 @@ def build(spec: ModelSpec, shape: TaskShape, seed: int = 0) -> nn.Module:
     The generator is put back afterwards.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         return spec.build(shape)
 
 

@@ -15,7 +15,7 @@ from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
 from anchorlab.training.ensemble import build
-from anchorlab.training.recipe import PER_MEMBER, Members, Recipe
+from anchorlab.training.recipe import Members, Recipe
 
 FORMAT = 1
 """Raised whenever the same specification would give other bytes."""
@@ -149,6 +149,3 @@ def _check_module(module: nn.Module) -> None:
             raise SpecError("model", f"{where} drops out at random, outside the members' seeds", "set its rate to 0")
         if getattr(part, "track_running_stats", False):
             raise SpecError("model", f"{where} keeps running statistics", "set track_running_stats=False")
-
-
-__all__ = ["FORMAT", "PER_MEMBER", "Experiment"]

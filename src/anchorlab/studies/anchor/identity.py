@@ -6,7 +6,6 @@ Source: anchor functions, sections 4.1 and 5.1, Figures 4 and 13; settings in it
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -25,9 +24,10 @@ from anchorlab.studies.findings import (
     Table,
     grid,
     line,
+    numbers,
 )
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import member_values, spread
+from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import Batch, task
 from anchorlab.training import (
     AdamW,
@@ -62,7 +62,7 @@ CLAIMS = (
         f"With {FEWEST} training sequences it does not: the curve of Fig 4 rises",
         "anchor functions, Fig 4",
         "no value in the text; the curve rises with data",
-        f"test accuracy at {FEWEST} training sequences, mean over seeds",
+        f"test accuracy at {FEWEST} training sequences, mean over seeds; judged only where these are fitted",
         (None, 0.5),
     ),
     Claim(
@@ -70,7 +70,7 @@ CLAIMS = (
         "It fits its training sequences at every size",
         "anchor functions, Fig 3",
         "1",
-        "lowest training accuracy over sizes and seeds",
+        "lowest accuracy on the first 500 training sequences, over sizes and seeds",
         (0.99, None),
     ),
     Claim(
@@ -225,7 +225,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     sizes = [run.experiment.recipe.data.size for run in curve]  # type: ignore[union-attr]
     accuracy = [member_values(run, "test", "accuracy") for run in curve]
     trained = [member_values(run, "train", "accuracy") for run in curve]
-    at = dict(zip(sizes, accuracy, strict=True))
+    at, fitted = dict(zip(sizes, accuracy, strict=True)), dict(zip(sizes, trained, strict=True))
 
     identity = two_layers.experiment.task
     batch = identity.sample("test", _LOOKED_AT, seed=0)
@@ -234,25 +234,20 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     by_one, from_key = (heads.shift_by == 1).float(), (heads.broadcast_from == 1).float()
     measured: dict[str, Tensor | None] = {
         "enough-data": at.get(ENOUGH),
-        "little-data": at.get(FEWEST),
+        "little-data": at.get(FEWEST) if float(fitted.get(FEWEST, torch.zeros(1)).mean()) >= 0.99 else None,
         "fits": torch.stack(trained).amin().reshape(1),
         "shift-by-one": by_one,
         "shift-mass": heads.shift_mass,
         "broadcast-from-key": from_key,
         "broadcast-mass": heads.to_last,
     }
-    claims = []
-    for claim in CLAIMS:
-        values = measured[claim.id.rpartition("/")[2]]
-        mean = None if values is None else float(values.mean())
-        claims.append(claim.judge(mean, provenance.profile, None if values is None else spread(values)))
     return Findings(
         study=STUDY.name,
         title=STUDY.title,
         summary=f"Sequences of nine tokens hold the anchor 3 once, and the answer is the token after it. {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=tuple(claims),
+        claims=judge_means(CLAIMS, measured, provenance.profile),
         figures=(
             _curve_figure(sizes, accuracy),
             _learning_figure(curve, sizes),
@@ -279,12 +274,9 @@ def _curve_figure(sizes: Sequence[int], accuracy: Sequence[Tensor]) -> LineFigur
 def _learning_figure(runs: Sequence[TrainedRun], sizes: Sequence[int]) -> LineFigure:
     lines = []
     for run, size in zip(runs, sizes, strict=True):
-        kept = run.metrics.filter(
-            (pl.col("split") == "test") & (pl.col("metric") == "accuracy") & (pl.col("edit") == "none")
-        )
-        means = kept.group_by("step").agg(pl.col("value").mean()).sort("step")
+        steps, values = along(run, "test", "accuracy")
         unit = run.experiment.steps_per_unit
-        lines.append(Line(str(size), tuple(step / unit for step in means["step"]), tuple(means["value"])))
+        lines.append(Line(str(size), numbers([step / unit for step in steps]), numbers(values.mean(dim=0))))
     chosen = lines if len(lines) <= 8 else lines[:: max(1, len(lines) // 7)]
     return LineFigure(
         title="Test accuracy along training, by train size",
@@ -303,7 +295,7 @@ def _map_figure(run: TrainedRun, batch: Batch) -> MapFigure:
     record = look(run.ensemble().select([0]), inputs, record=[_PATTERNS])
     ticks = [token.text for token in run.experiment.task.render(inputs)[0].tokens]
     rows = []
-    for layer, name in ((0, "layer 1: shift"), (1, "layer 2: broadcast")):
+    for layer, name in ((0, "layer 1"), (1, "layer 2")):
         pattern = record[f"blocks.{layer}.attn.hook_pattern"][0, 0]
         rows.append(
             [
@@ -314,8 +306,8 @@ def _map_figure(run: TrainedRun, batch: Batch) -> MapFigure:
     maps = (tuple(m for row in rows for m in row),) if len(rows[0]) == 1 else tuple(map(tuple, rows))
     return MapFigure(
         title="Attention of a two-layer model (Fig 13)",
-        caption="Seed 0 on one test sequence: in layer 1 each position attends to the one before; in layer 2 the last "
-        "position reads the key right after the anchor 3.",
+        caption="Seed 0 on one test sequence. In the paper, each position attends to the one before in layer 1 "
+        "(shift), and in layer 2 the last position reads the key right after the anchor 3 (broadcast).",
         maps=maps,
         value_range=(0.0, 1.0),
     )
@@ -324,7 +316,7 @@ def _map_figure(run: TrainedRun, batch: Batch) -> MapFigure:
 def _size_table(sizes: Sequence[int], accuracy: Sequence[Tensor], trained: Sequence[Tensor]) -> Table:
     return Table(
         title="Accuracy by train size",
-        caption="Over seeds, at the end of training.",
+        caption="Over seeds, at the end of training; train accuracy on the first 500 training sequences.",
         columns=("training sequences", "test mean", "test lowest", "test highest", "train mean"),
         rows=tuple(
             (size, float(test.mean()), float(test.min()), float(test.max()), float(train.mean()))

@@ -33,7 +33,6 @@ class MappedExecution:
         self._graphs: dict[tuple[object, ...], _Graph] = {}
         self._trainable = {name: ensemble.weights[name] for name in ensemble.trainable}
         self._fixed = {name: value for name, value in ensemble.weights.items() if name not in self._trainable}
-        self._members = ensemble.size
         template = ensemble.template
 
         def member_loss(
