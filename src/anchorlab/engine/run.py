@@ -11,7 +11,7 @@ import torch
 
 from anchorlab.engine.piece import Piece
 from anchorlab.engine.processes import train_in_processes
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, StoreError
 from anchorlab.runs import RunDirectory, Store
 from anchorlab.training import Experiment, Progress, TrainedRun, memory_per_member, merge
 from anchorlab.training.trainer import ExecutionName, check_device
@@ -59,6 +59,9 @@ def run(
     if workers < 1:
         raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
+    for experiment in experiments:
+        if experiment.cell.address not in todo and (problems := store.open(experiment.cell).problems()):
+            raise StoreError(problems[0])
     divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
     count = sum(map(len, divisions.values()))
     plans = {address: _plan(division, workers, count, device) for address, division in divisions.items()}

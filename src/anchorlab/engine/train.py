@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from anchorlab.engine.run import Status, run
+from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, default_model
 from anchorlab.runs import Store
 from anchorlab.tasks import Task
@@ -33,6 +34,10 @@ def train(
     >>> run = train("anchor/identity", seeds=range(10))  # doctest: +SKIP
     >>> run.metrics.filter(split="test", metric="accuracy")  # doctest: +SKIP
     """
+    if model is not None and not isinstance(model, ModelSpec):
+        raise SpecError("model", f"{type(model).__name__} is no model spec", "register a module by al.register_module")
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise SpecError("recipe", f"{type(recipe).__name__} is no recipe", "write al.Recipe(...)")
     chosen: Task = make_task(task) if isinstance(task, str) else task
     members = seeds if isinstance(seeds, Members) else Members.parse({"seeds": tuple(seeds)}, "members")
     experiment = Experiment(chosen, model or default_model(chosen.shape), recipe or default_recipe(chosen), members)

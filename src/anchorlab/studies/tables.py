@@ -36,11 +36,11 @@ def along(run: TrainedRun, split: str, metric: str, edit: str = "none") -> tuple
     return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
 
 
-def spread(values: Tensor) -> str:
-    """How values vary over members, in words."""
+def spread(values: Tensor, of: str = "seeds") -> str:
+    """How values vary over members, or whatever else they are `of`, in words."""
     if values.numel() < 2:
         return "one value"
-    return f"{float(values.min()):.3g} to {float(values.max()):.3g} over {values.numel()} seeds"
+    return f"{float(values.min()):.3g} to {float(values.max()):.3g} over {values.numel()} {of}"
 
 
 def judge_means(

@@ -174,7 +174,8 @@ def _paper() -> Profile:
     return Profile(
         experiments,
         "Paper profile: the setting of appendix A and the reference code. The paper does not list the 22 train sizes "
-        "nor the train size of the two-layer model; these are 200 to 2000 by 100 and 2200, 2400, 2600, and 1000.",
+        "nor the train size of the two-layer model; these are 200 to 2000 by 100 and 2200, 2400, 2600, and 1000. "
+        "Nor does it give AdamW's weight decay; PyTorch's 0.01 is used.",
     )
 
 

@@ -68,7 +68,7 @@ CLAIMS = (
         "retrieval/depth/second-step-retrieved",
         "With enough layers the second step is retrieved as well",
         "stacked attention heads, Fig 4 right",
-        "partial loss of x_2 far below 0.5 at full depth",
+        "partial loss of x_2 far below 0.5",
         "lowest mean final partial loss of x_2 over depths, with the curriculum",
         (None, RETRIEVED),
     ),
@@ -150,7 +150,7 @@ def _judge(
     best = partials[int(second.argmin())][:, 1]
     asked = torch.stack([values[:, _task(lacking[0]).steps - 1].mean() for values in partials])
     learnable = bool((asked < RETRIEVED).any())
-    yield CLAIMS[0].judge(float(without.min()) if learnable else None, profile, spread(without))
+    yield CLAIMS[0].judge(float(without.min()) if learnable else None, profile, spread(without, "runs"))
     yield CLAIMS[1].judge(float(gain), profile)
     yield CLAIMS[2].judge(
         float(ordered.mean()) if len(ordered) else None,
