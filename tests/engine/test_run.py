@@ -179,3 +179,12 @@ def test_seeds_that_are_no_seeds(tmp_path):
     with pytest.raises(SpecError, match=r"^members\.seeds"):
         train(IDENTITY, seeds=[3, 3], store=Store(tmp_path / "store"))
     assert not (tmp_path / "store").exists()
+
+
+def test_a_damaged_run_is_not_taken_for_a_good_one(tmp_path):
+    one, store = experiment(), Store(tmp_path)
+    (finished,) = run([one], store, workers=1)
+    checkpoint = next((finished.run.path / "checkpoints").iterdir())
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-5])
+    with pytest.raises(StoreError, match=checkpoint.name):
+        run([one], store, workers=1)

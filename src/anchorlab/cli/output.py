@@ -40,7 +40,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
     table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0 and len(columns) > 2
+        )
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
     if title is not None:

@@ -99,15 +99,16 @@ def remove_(run: str, /, *, store: Path | None = None) -> None:
 
 
 def _summary(run: "Run") -> dict[str, str | int | float]:
+    state = "finished" if run.finished else "unfinished"
     try:
         label, members = run.label, len(run.spec.get("members", {}).get("seeds", ()))
     except StoreError:
-        label, members = "damaged", 0
+        label, members, state = "", 0, "damaged"
     return {
         "run": run.address,
         "label": label,
         "members": members,
-        "state": "finished" if run.finished else "unfinished",
+        "state": state,
         "when": f"{datetime.fromtimestamp(run.modified):%Y-%m-%d %H:%M}",
         "MB": round(run.size / 1e6, 1),
     }
