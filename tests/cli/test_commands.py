@@ -80,6 +80,15 @@ def test_training_again_reads_the_store(anchorlab, small):
     assert (again.out, again.err, again.new_files) == (first.out, "", set())
 
 
+def test_a_diverged_member_is_named(anchorlab, small):
+    rates = ("--members.learning-rate", "1e-3,1e30")
+    told = json.loads(anchorlab("train", "anchor/identity", *small, *rates, "--json").out, parse_constant=pytest.fail)
+    assert told["diverged"] == [1]
+    assert "diverged, with numbers that are not finite: seeds 1" in anchorlab(
+        "train", "anchor/identity", *small, *rates
+    ).out.replace("\n", " ")
+
+
 def test_train_from_a_file(anchorlab, workplace, small):
     (workplace / "plus.toml").write_text('[operations]\n3 = "+5"\n')
     run = json.loads(anchorlab("train", "plus.toml", *small, "--json").out)["run"]

@@ -1,6 +1,7 @@
 """The last numbers of a run, over its members."""
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.output import print_table
 
@@ -18,3 +19,15 @@ def print_metrics(last: "polars.DataFrame", title: str) -> None:
 def members_text(count: int) -> str:
     """A number of members in words."""
     return f"{count} member{'' if count == 1 else 's'}"
+
+
+def diverged_seeds(metrics: "polars.DataFrame") -> list[int]:
+    """The seeds of members of which some measured number is not finite."""
+    import polars as pl
+
+    return sorted(set(metrics.filter(~pl.col("value").is_finite())["seed"]))
+
+
+def finite_or_none(value: Any) -> Any:
+    """The value, or None in place of a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

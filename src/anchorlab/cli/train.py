@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Json, print_json, print_text, progress
-from anchorlab.cli.summary import members_text, print_metrics
+from anchorlab.cli.summary import diverged_seeds, finite_or_none, members_text, print_metrics
 
 
 def train(
@@ -58,10 +58,15 @@ def train(
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     with progress(quiet=json) as report:
         trained = run([experiment], Store(store), workers, device, execution, report)[0]
-    last = last_metrics(trained.metrics)
+    last, diverged = last_metrics(trained.metrics), diverged_seeds(trained.metrics)
     if json:
-        print_json({"run": trained.run.address, "path": str(trained.run.path), "last": last.to_dicts()})
+        shown = [{name: finite_or_none(value) for name, value in row.items()} for row in last.to_dicts()]
+        run_told = {"run": trained.run.address, "path": str(trained.run.path)}
+        print_json({**run_told, "diverged": diverged, "last": shown})
         return
     members_told = members_text(len(experiment.members))
     print_metrics(last, f"{experiment.cell.label}: {members_told} after {experiment.steps} steps")
     print_text(f"run {trained.run.address} lies in {trained.run.path}", wrapped=False)
+    if diverged:
+        seeds_told = ", ".join(map(str, diverged))
+        print_text(f"diverged, with numbers that are not finite: seeds {seeds_told}; lower the learning rate or clip")
