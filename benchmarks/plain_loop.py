@@ -1,6 +1,7 @@
 """The baseline: the anchor paper's model and training as a user would write them with PyTorch's own parts."""
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -62,10 +63,17 @@ class PlainBlock(nn.Module):
         return self.norm_2(x + self.second(torch.relu(self.first(x))))
 
 
-def train_plainly(inputs: Tensor, targets: Tensor, steps: int, seed: int = 0, warm_up: int = 3) -> float:
+def train_plainly(
+    inputs: Tensor,
+    targets: Tensor,
+    steps: int,
+    seed: int = 0,
+    warm_up: int = 3,
+    make: Callable[[], nn.Module] = PlainTransformer,
+) -> float:
     """Seconds per step of one member, trained by a DataLoader loop with AdamW and gradient clipping."""
     torch.manual_seed(seed)
-    model = PlainTransformer()
+    model = make()
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-4)
     loader = DataLoader(TensorDataset(inputs, targets), batch_size=50, shuffle=True)
     loss_of = nn.CrossEntropyLoss()

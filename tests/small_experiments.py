@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec, register_module
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyRecall
 from anchorlab.tasks import task as make_task
@@ -61,6 +61,8 @@ KINDS = {
     "recall": (NoisyRecall(length=16), RecallSpec(width=12, hidden=16)),
     "recall after triggers": (TRIGGERS, RecallSpec(width=12, hidden=16, factored_values=True)),
     "vectors": (MinimalRetrieval(chains=2, steps=2), VectorSpec(layers=2, heads=2, width=8)),
+    "lstm": (IDENTITY, LSTMSpec(layers=2, width=8)),
+    "fnn": (IDENTITY, FNNSpec(layers=2, width=3, hidden=10)),
     "own module with tied weights": (IDENTITY, tied()),
     "own recurrent module": (IDENTITY, recurrent()),
 }

@@ -20,6 +20,8 @@ _FACE = {
     "register_task": "tasks",
     "task": "tasks",
     "DecoderSpec": "models",
+    "FNNSpec": "models",
+    "LSTMSpec": "models",
     "RecallSpec": "models",
     "VectorSpec": "models",
     "register_module": "models",
@@ -32,6 +34,7 @@ _FACE = {
     "Stream": "training",
     "WarmupCosine": "training",
     "Store": "runs",
+    "compare": "engine",
     "train": "engine",
     "Intervention": "lens",
     "detect": "lens",
@@ -56,9 +59,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from anchorlab.engine import train
+    from anchorlab.engine import compare, train
     from anchorlab.lens import Intervention, detect, look
-    from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec, register_module
+    from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import draw, write_report
     from anchorlab.runs import Store
     from anchorlab.studies import run_study, study

@@ -16,7 +16,8 @@ def test_tasks_and_studies(anchorlab):
 
 
 def test_show_takes_arguments_of_the_task(anchorlab):
-    found = json.loads(anchorlab("show", "anchor/identity", "--task.length", "12", "--task.offset=-1", "--json").out)
+    arguments = ("--task.length", "12", "--task.rule", "x A -> A(x)")
+    found = json.loads(anchorlab("show", "anchor/identity", *arguments, "--json").out)
     assert [example["split"] for example in found] == ["train"] * 3 + ["test"] * 3
     for example in found:
         roles = [token["role"] for token in example["tokens"]]
@@ -84,6 +85,8 @@ def test_a_diverged_member_is_named(anchorlab, small):
     rates = ("--members.learning-rate", "1e-3,1e30")
     told = json.loads(anchorlab("train", "anchor/identity", *small, *rates, "--json").out, parse_constant=pytest.fail)
     assert told["diverged"] == [1]
+    shown = json.loads(anchorlab("runs", "show", told["run"], "--json").out, parse_constant=pytest.fail)
+    assert None in {row["mean"] for row in shown["last"]}
     assert "diverged, with numbers that are not finite: seeds 1" in anchorlab(
         "train", "anchor/identity", *small, *rates
     ).out.replace("\n", " ")
@@ -130,9 +133,9 @@ def test_study_claims_and_report(anchorlab):
     assert max(map(len, said.out.splitlines()[:-1])) <= COLUMNS
     assert any(path.endswith("smoke/report.html") for path in said.new_files)
 
-    claims = json.loads(anchorlab("claims", "--json").out)
+    claims = json.loads(anchorlab("claims", "--measured", "--json").out)
     assert {claim["profile"] for claim in claims} == {"smoke"}
-    ledger = anchorlab("claims").out
+    ledger = anchorlab("claims", "--measured").out
     assert ledger.startswith("truncation/feedforward-noise  profile smoke, ")
     symbols = {"reproduced": "✓", "not reproduced": "✗", "not measured": "—"}
     for claim in claims:
@@ -141,12 +144,15 @@ def test_study_claims_and_report(anchorlab):
     again = json.loads(anchorlab("study", "truncation/feedforward-noise", "--profile", "smoke", "--json").out)
     assert again["claims"] == claims and again["profile"] == "smoke"
 
-    page = anchorlab("report", "--out", "pages/all.html")
+    page = anchorlab("report", "--out", "pages/all.html", "--json")
     assert page.code == 0
+    told = json.loads(page.out)
+    assert told["report"].endswith("pages/all.html")
+    assert told["studies"] == [{"study": "truncation/feedforward-noise", "profile": "smoke"}]
     assert {path.rpartition("/")[2] for path in page.new_files} == {"pages", "all.html"}
 
 
-@pytest.mark.parametrize("empty", [["claims"], ["runs"], ["runs", "check"]])
+@pytest.mark.parametrize("empty", [["claims", "--measured"], ["runs"], ["runs", "check"]])
 def test_an_empty_store(anchorlab, empty):
     said = anchorlab(*empty)
     assert (said.code, said.err, said.new_files) == (0, "", set())

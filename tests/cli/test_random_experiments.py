@@ -11,7 +11,7 @@ from anchorlab.cli.experiment import read_experiment, read_task
 from anchorlab.errors import SpecError
 from anchorlab.models.model import predict
 
-TASK_FIELDS = "length anchors items size offset modulus alpha source noise triggers drawn scored chains steps features"
+TASK_FIELDS = "length anchors items size rule modulus alpha source noise triggers drawn scored chains steps features"
 MODEL_FIELDS = (
     "kind layers heads width head-width hidden residual output-linear layer-norm feed_forward projection mask "
     "shift-values feed_forward_1 factored_values initial_scale"
@@ -102,6 +102,9 @@ def table(**fields: st.SearchStrategy) -> st.SearchStrategy:
 
 
 few = st.integers(-1, 12)
+rules = st.sampled_from(
+    ["A x -> A(x)", "x A -> A(x)", "A . x -> A(x)", "A x y -> A(x) + y", "A B x -> A(x)", "A x", "->"]
+)
 documents = table(
     vocabulary=table(
         size=st.integers(101, 300),
@@ -109,7 +112,8 @@ documents = table(
         anchors=st.sampled_from([[3], [3], [3], [3, 4], [30], [], [3, 3]]),
     ),
     operations=st.one_of(st.builds(lambda one: {"3": one}, operations), st.dictionaries(st.just("4"), operations)),
-    placement=table(length=st.integers(1, 12), anchors=st.sampled_from([1, 1, 1, 2, 0]), offset=few),
+    rules=st.one_of(st.builds(lambda one: {"rule": one}, rules), st.dictionaries(st.text(max_size=2), rules)),
+    placement=table(length=st.integers(1, 12)),
     separation=table(
         rule=st.sampled_from(["modular_residue", "modular_residue", "anchor_based", "modular"]),
         modulus=few,

@@ -17,7 +17,12 @@ print(json.dumps([code, [name for name in {heavy} if name in sys.modules]]))
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["train", "--help"], ["study", "--help"], ["runs", "-h"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        *([name, "--help"] for name in ("train", "study", "export", "check", "claims", "runs")),
+    ],
 )
 def test_help_imports_nothing_heavy(arguments):
     text = ASK.format(arguments=arguments, heavy=HEAVY)

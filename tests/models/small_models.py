@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.models import DecoderSpec, Model, ModelSpec, RecallSpec, VectorSpec
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, Model, ModelSpec, RecallSpec, VectorSpec
 
 TOKENS = TaskShape(inputs="tokens", length=7, input_size=11, output_size=12)
 VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
@@ -12,6 +12,8 @@ VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
 DECODER = DecoderSpec(layers=2, heads=2, width=12, head_width=6)
 RECALL = RecallSpec(width=10)
 VECTOR = VectorSpec(layers=2, heads=2, width=8)
+LSTM = LSTMSpec(layers=2, width=6)
+FNN = FNNSpec(layers=2, width=3)
 
 SMALL: dict[str, ModelSpec] = {
     "decoder": DECODER,
@@ -37,6 +39,10 @@ SMALL: dict[str, ModelSpec] = {
     "vectors-wide-heads": VECTOR.replace(heads=1, head_width=5),
     "vectors-no-feed-forward": VECTOR.replace(feed_forward=False),
     "vectors-no-mask": VECTOR.replace(mask=False),
+    "lstm": LSTM,
+    "lstm-one-layer": LSTM.replace(layers=1),
+    "fnn": FNN,
+    "fnn-narrow": FNN.replace(hidden=5),
 }
 
 

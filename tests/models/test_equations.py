@@ -9,7 +9,7 @@ import torch
 from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec
 
 from . import reference
-from .small_models import DECODER, RECALL, VECTOR, drawn, inputs_of
+from .small_models import DECODER, FNN, LSTM, RECALL, VECTOR, drawn, inputs_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 
@@ -77,6 +77,17 @@ def test_recall_with_each_choice_of_feed_forward_layers(kinds, factored):
 def test_vectors_are_gpt2(feed_forward, mask):
     spec = VectorSpec(layers=2, heads=2, width=8, feed_forward=feed_forward, mask=mask)
     compared(spec, lambda x, w: reference.gpt2(x, w, 2, 2, feed_forward=feed_forward, mask=mask))
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_lstm(layers):
+    compared(LSTM.replace(layers=layers), lambda x, w: reference.lstm(x, w, layers))
+
+
+@pytest.mark.parametrize("changes", [{}, {"hidden": 5}, {"layers": 3, "hidden_factor": 2}])
+def test_fnn(changes):
+    spec = FNN.replace(**changes)
+    compared(spec, lambda x, w: reference.fnn(x, w, spec.layers))
 
 
 def test_the_six_stages_of_a_feed_forward_layer_are_sites():

@@ -7,6 +7,8 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models import (
     DecoderSpec,
+    FNNSpec,
+    LSTMSpec,
     Model,
     ModelSpec,
     RecallSpec,
@@ -31,6 +33,21 @@ def test_the_anchor_model_has_5_65_million_parameters():
     count = sum(weight.numel() for weight in DecoderSpec().build(ANCHOR).parameters())
     assert count == 201 * 400 + 9 * 400 + 4 * (4 * 400 * 256 + 2 * 400 * 1200 + 4 * 400) + 400 * 201 + 201
     assert round(count / 1e6, 2) == 5.65
+
+
+def test_the_lstm_has_5_3_million_parameters():
+    """Anchor functions, section 4.1: four layers of width 400 and two bias vectors of torch's."""
+    count = sum(weight.numel() for weight in LSTMSpec().build(ANCHOR).parameters())
+    assert count == 201 * 400 + 4 * (2 * 400 * 1600 + 2 * 1600) + 400 * 201 + 201
+    assert round(count / 1e6, 1) == 5.3
+
+
+def test_the_fully_connected_network_has_416_million_parameters():
+    with torch.device("meta"):  # shapes without memory
+        count = sum(weight.numel() for weight in FNNSpec().build(ANCHOR).parameters())
+    block = 3600 * 14400 + 14400 + 14400 * 3600 + 3600
+    assert count == 201 * 400 + 9 * 400 + 4 * block + 3600 * 400 + 400 + 400 * 201 + 201
+    assert round(count / 1e6) == 416
 
 
 def test_decoder_weights_are_named_and_shaped_as_in_transformer_lens():
@@ -60,19 +77,38 @@ def test_recall_trains_all_but_embeddings_positions_and_unembedding():
     assert weights["blocks.1.mlp.W_in"].shape == (256, 1024)
 
 
-@pytest.mark.parametrize("spec", [DecoderSpec(), RecallSpec(factored_values=True)], ids=lambda spec: spec.kind)
+TORCH = [DecoderSpec(), RecallSpec(factored_values=True), LSTMSpec(), FNNSpec(width=40, hidden=500)]
+
+
+@pytest.mark.parametrize("spec", TORCH, ids=lambda spec: spec.kind)
 def test_torch_default_distributions(spec):
-    for name, weight in weights_of(spec, ANCHOR).items():
+    weights = weights_of(spec, ANCHOR)
+    for name, weight in weights.items():
         last = name.rpartition(".")[2]
         if last in ("W_E", "W_pos"):
-            assert float(weight.std()) == pytest.approx(1, abs=0.03)
-            assert float(weight.abs().max()) > 3
+            assert float(weight.std()) == pytest.approx(1, abs=0.06 if last == "W_pos" else 0.03)
+            assert float(weight.abs().max()) > 2.5
         elif last in ("w", "b"):
             assert (weight == (last == "w")).all()
         else:
-            bound = (400 if last == "b_U" else weight.shape[0]) ** -0.5
-            assert float(weight.abs().max()) == pytest.approx(bound, rel=0.02)
-            assert float(weight.std()) == pytest.approx(bound / 3**0.5, rel=0.12 if last == "b_U" else 0.02)
+            inputs = len(weights[name.replace(".b_", ".W_")])  # a bias is drawn as its matrix is
+            bound, few = inputs**-0.5, weight.numel() < 1000
+            assert float(weight.abs().max()) == pytest.approx(bound, rel=0.1 if few else 0.02)
+            assert float(weight.std()) == pytest.approx(bound / 3**0.5, rel=0.2 if few else 0.05)
+
+
+@pytest.mark.parametrize("spec", [DecoderSpec(), LSTMSpec(), FNNSpec(width=40, hidden=500)], ids=lambda s: s.kind)
+def test_normal_distributions(spec):
+    """Standard deviation 1/sqrt(rows) of every matrix, the one-hot inputs of an embedding included."""
+    rows = {"W_E": 201, "W_pos": 9}
+    for name, weight in weights_of(spec.replace(initialisation="normal"), ANCHOR).items():
+        last = name.rpartition(".")[2]
+        if weight.ndim == 1:
+            assert (weight == (last == "w")).all()
+        else:
+            expected = rows.get(last, len(weight)) ** -0.5
+            assert float(weight.std()) == pytest.approx(expected, rel=0.06 if weight.numel() < 4000 else 0.02)
+            assert float(weight.abs().max()) > 2.5 * expected
 
 
 def test_gpt2_distributions():
@@ -97,6 +133,9 @@ def test_gpt2_distributions():
         (VectorSpec, {"initial_scale": 0.0}, "initial_scale"),
         (RecallSpec, {"feed_forward_1": "mpl"}, "feed_forward_1"),
         (RecallSpec, {"hidden": -1}, "hidden"),
+        (LSTMSpec, {"width": 0}, "width"),
+        (LSTMSpec, {"initialisation": "nromal"}, "initialisation"),
+        (FNNSpec, {"hidden_factor": 0}, "hidden_factor"),
     ],
 )
 def test_impossible_specs_are_refused_at_their_field(spec, changes, field):
@@ -117,7 +156,14 @@ def test_without_projection_the_width_must_be_the_output():
 
 
 @pytest.mark.parametrize(
-    ("spec", "shape"), [(DecoderSpec(), RETRIEVAL), (RecallSpec(), RETRIEVAL), (VectorSpec(), ANCHOR)]
+    ("spec", "shape"),
+    [
+        (DecoderSpec(), RETRIEVAL),
+        (RecallSpec(), RETRIEVAL),
+        (LSTMSpec(), RETRIEVAL),
+        (FNNSpec(), RETRIEVAL),
+        (VectorSpec(), ANCHOR),
+    ],
 )
 def test_the_other_kind_of_input_is_refused(spec, shape):
     with pytest.raises(SpecError, match="kind: "):

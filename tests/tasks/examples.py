@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from anchorlab.tasks import (
-    AnchorBased,
     AnchorFunction,
+    CompositeAnchor,
+    Labels,
     MinimalRetrieval,
     ModularResidue,
     NoisyRecall,
-    Placement,
+    Rule,
     Scoring,
     Task,
     Vocabulary,
@@ -19,28 +20,31 @@ from anchorlab.tasks import (
 
 PLUS_FIVE = Path(__file__).parents[2] / "examples" / "plus_five.toml"
 
-TWO_DISTANCES = AnchorFunction(
-    vocabulary=Vocabulary(anchors=(3, 4)),
-    operations={3: "x", 4: "x"},
-    placement=Placement(offset={3: 1, 4: 2}),
+SUM_OF_TWO = AnchorFunction(
+    rules={"mean": Rule.parse("A x . y -> (x + y) // 2")},
+    separation=ModularResidue(modulus=4, position="key"),
 )
-COMPOSITE = AnchorFunction(
-    vocabulary=Vocabulary(anchors=(1, 2, 3, 4)),
-    operations={1: "+5", 2: "+1", 3: "-2", 4: "-8"},
-    placement=Placement(anchors=2, offset=-1),
-)
-MULTI_ANCHOR = AnchorFunction(
-    vocabulary=Vocabulary(anchors=tuple(range(1, 11))),
-    operations={anchor: f"+{anchor}" for anchor in range(1, 11)},
-    separation=AnchorBased(held_out={a: ((12 + 8 * a, 12 + 8 * (a + 1) - 1),) for a in range(1, 11)}, covering=False),
+FIRST_AFTER = AnchorFunction(
+    vocabulary=Vocabulary(anchors=(1, 2, 3)),
+    operations={1: "x", 2: "x", 3: "x"},
+    rules={"later": Rule.parse("A . B x -> first_after(A)")},
+    separation=CompositeAnchor(unseen=((1, 2), (2, 3))),
 )
 
 TASKS: dict[str, Task] = {
     **{name: task(name) for name in task_names()},
     "plus_five.toml": load_task(PLUS_FIVE),
-    "two distances": TWO_DISTANCES,
-    "composite": COMPOSITE,
-    "multi-anchor": MULTI_ANCHOR,
+    "anchors before the key": task("anchor/composite", order="anchors first", exceptions={"4,3": "-6"}),
+    "identity two after": task("anchor/identity", rule="A . x -> A(x)"),
+    "statistical, second kind": task("anchor/statistical", kind="second"),
+    "statistical, distribution": task("anchor/statistical", targets="distribution"),
+    "high frequency": task("anchor/frequency", level="high"),
+    "synonym, plain": task("anchor/synonym", synonyms=False),
+    "sum of two": SUM_OF_TWO,
+    "first after": FIRST_AFTER,
+    "labels by anchors": AnchorFunction(
+        vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "+1"}, labels=Labels()
+    ),
     "paper's sets": AnchorFunction(
         separation=ModularResidue(position="key", by_position={i: (i - 1,) for i in range(1, 9)}),
         scoring=Scoring(positions=(7, -1)),

@@ -1,6 +1,7 @@
 """What every task owes to the floors above, checked on every registered task and on variants."""
 
 import json
+from itertools import combinations
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from .examples import TASKS
 N = 300
 
 every_task = pytest.mark.parametrize("one", TASKS.values(), ids=TASKS.keys())
-every_split = pytest.mark.parametrize("side", [0, 1])
+every_split = pytest.mark.parametrize(("one", "side"), [(t, i) for t in TASKS.values() for i in range(len(t.splits))],
+                                      ids=[f"{n}-{split}" for n, t in TASKS.items() for split in t.splits])  # fmt: skip
 
 
 def same(one: Batch, other: Batch) -> bool:
@@ -26,7 +28,6 @@ def same(one: Batch, other: Batch) -> bool:
     )
 
 
-@every_task
 @every_split
 def test_one_seed_gives_the_same_bytes_and_another_seed_others(one: Task, side: int) -> None:
     split = one.splits[side]
@@ -37,11 +38,10 @@ def test_one_seed_gives_the_same_bytes_and_another_seed_others(one: Task, side: 
 
 @every_task
 def test_splits_draw_from_streams_of_their_own(one: Task) -> None:
-    first, second = one.splits
-    assert not torch.equal(one.sample(first, N, 0).inputs, one.sample(second, N, 0).inputs)
+    drawn = [one.sample(split, N, 0).inputs for split in one.splits]
+    assert all(not torch.equal(first, second) for first, second in combinations(drawn, 2))
 
 
-@every_task
 @every_split
 def test_batch_fits_the_shape(one: Task, side: int) -> None:
     batch, shape = one.sample(one.splits[side], N, 1), one.shape
@@ -63,6 +63,7 @@ def test_batch_fits_the_shape(one: Task, side: int) -> None:
     if batch.group is not None:
         assert batch.group.shape == (N,) and int(batch.group.max()) < len(batch.groups)
     assert all(value.shape[0] == N for value in batch.latents.values())
+    assert all(value.shape == (N, scored) for value in batch.rivals.values())
 
 
 @every_task
@@ -73,7 +74,6 @@ def test_scored_width_is_the_same_for_every_batch(one: Task) -> None:
     assert len(shapes) == 1
 
 
-@every_task
 @every_split
 def test_oracle_agrees_where_it_knows(one: Task, side: int) -> None:
     batch = one.sample(one.splits[side], N, 2)
@@ -90,7 +90,6 @@ def test_oracle_agrees_where_it_knows(one: Task, side: int) -> None:
         assert int(step.position.min()) >= -1 and int(step.position.max()) < one.shape.length
 
 
-@every_task
 @every_split
 def test_samples_stand_on_their_own_side(one: Task, side: int) -> None:
     sides = one.split_of(one.sample(one.splits[side], 3000, 3).inputs)
@@ -126,13 +125,15 @@ def test_perfect_outputs_score_perfectly(one: Task) -> None:
     if one.loss == "mean_squared_error":
         assert all(value.abs().max() == 0 for value in one.metrics(batch.answers, batch).values())
     else:
-        outputs = 50.0 * torch.nn.functional.one_hot(batch.answers, one.shape.output_size).float()
+        soft = batch.answers.is_floating_point()
+        one_hot = batch.answers if soft else torch.nn.functional.one_hot(batch.answers, one.shape.output_size).float()
+        outputs = 50.0 * one_hot
         assert (one.metrics(outputs, batch)["accuracy"] == 1).all()
 
 
 @every_task
 def test_render_shows_the_answer(one: Task) -> None:
-    batch = one.sample(one.splits[1], 4, 0)
+    batch = one.sample(one.splits[-1], 4, 0)
     examples = one.render(batch.inputs)
     assert len(examples) == 4
     for example in examples:
@@ -153,3 +154,12 @@ def test_bad_draws_are_refused(one: Task) -> None:
 @every_task
 def test_a_notebook_shows_examples_of_every_split(one):
     assert one._repr_html_().count("<tr>") == 2 * len(one.splits)
+
+
+@every_task
+def test_proof_is_told_in_words_and_numbers(one: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("anchorlab.tasks.proof", "anchorlab.tasks.anchor.proof"):
+        monkeypatch.setattr(f"{module}.SAMPLES", 20_000)
+    proof = one.proof()
+    assert proof.holds and proof.words and all(line.endswith(".") for line in proof.words)
+    json.dumps(proof.numbers)

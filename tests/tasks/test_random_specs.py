@@ -39,26 +39,50 @@ TEXTS = [
 ]
 
 
+RULES = [
+    {"one": "A x -> A(x)"},
+    {"one": "A x -> A(x)"},
+    {"one": "A . x -> A(x) + 1"},
+    {"one": "x A B -> pair(A, B, x)"},
+    {"one": "x A ... B -> B(A(x))"},
+    {"one": "A x y -> (x + y) // 2", "two": "x A . B -> max(x, B)"},
+    {"one": "m A n ... m $ -> n", "two": "m A n ... n $ -> m"},
+    {"one": "^ x A y B z $ -> nearest(z, {x: A, y: B})"},
+    {"one": "A B x -> first_after(A)"},
+    {"one": "1 x -> x", "two": "2 . x -> x + 1"},
+]
+
+
 def anchor_spec(random: Random) -> dict[str, Any]:
     """Parts that mostly fit each other."""
     anchors = random.sample(range(5), random.choice([1, 1, 2, 3]))
-    length, first, together = random.randint(2, 12), random.randint(5, 9), random.choice([1, 1, 1, 2])
-    offset = random.choice([1, 1, 1, 2, -1, together, {str(anchor): random.randint(1, 2) for anchor in anchors}])
+    length, first = random.randint(2, 12), random.randint(5, 9)
+    rules = random.choice(RULES)
     separation: dict[str, Any] = random.choice(
         [
             {"rule": "modular_residue", "modulus": random.randint(2, 9), "residues": random.sample(range(-2, 9), 2)},
+            {"rule": "modular_residue", "modulus": 3, "position": "key"},
             {"position": "key", "by_position": {str(random.randrange(length)): [random.randrange(4)]}},
             {"rule": "anchor_based", "held_out": {str(anchors[0]): [[first, first + 1]]}},
+            {"rule": "composite_anchor", "unseen": [random.choices(anchors, k=2)]},
         ]
     )
+    if random.random() < 0.3:
+        parts = [separation, {"rule": "composite_anchor", "unseen": [random.choices(anchors, k=random.randint(1, 2))]}]
+        separation = {"rule": "combined", "parts": parts}
     return {
         "family": "anchor",
         "name": random.choice(["", "mine"]),
         "vocabulary": {"size": 80, "items": [first, first + random.randint(1, 25)], "anchors": anchors},
         "operations": {str(a): random.choice(["x", "x", "+1", "-2", "*2", "+5 then -2"]) for a in anchors},
-        "placement": {"length": length, "anchors": together, "offset": offset},
+        "rules": rules,
+        "rivals": random.choice([{}, {}, {"key": "x"}]),
+        "exceptions": random.choice([{}, {}, {f"{anchors[0]},{anchors[-1]}": "+1"}]),
+        "placement": {"length": length, "distinct": random.choice([False, False, True])},
         "separation": {**separation, "covering": random.choice([True, False])},
         "scoring": {"positions": random.choice([[-1], [0, -1], [length - 1]])},
+        "labels": random.choice([None, None, {"copies": 3}, {"probability": 0.5, "targets": "distribution"}]),
+        "group_by": random.choice(["anchors", "rule", "nothing"]),
     }
 
 
@@ -122,7 +146,7 @@ def check(one: Task) -> None:
         assert torch.equal(answer.answers[counted], batch.answers[counted])
         assert (sides >= 0).all()
         if one.separated:
-            assert counted.all() and (sides == one.splits.index(split)).all()
+            assert answer.known.all() and (sides == one.splits.index(split)).all()
     assert len(one.render(batch.inputs)) == 3
 
 

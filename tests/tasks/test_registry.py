@@ -47,10 +47,10 @@ def test_text_arguments_are_read(name: str, text: dict[str, str], same: dict[str
     ("name", "arguments", "message"),
     [
         ("anchor/identiy", {}, "^task: unknown task 'anchor/identiy'; did you mean 'anchor/identity'?"),
-        ("zebra", {}, "^task: unknown task 'zebra'; known: anchor/identity, "),
+        ("zebra", {}, "^task: unknown task 'zebra'; known: anchor/classification, "),
         ("anchor/identity", {"lenght": 9}, r"^task\.lenght: unknown field 'lenght'; did you mean 'length'"),
         ("anchor/identity", {"length": "nine"}, r"^task\.length: .*valid integer.*'nine'"),
-        ("anchor/identity", {"length": 1}, r"^task\.length: input should be greater than or equal to 2, got 1"),
+        ("anchor/identity", {"length": 1}, r"^task\.placement\.length: 1 is too short for `A x`; use at least 2"),
         ("anchor/identity", {"anchors": "30"}, r"^task\.anchors: anchor 30 stands among the items"),
         ("anchor/identity", {"items": "20"}, r"^task\.items"),
         ("anchor/identity", {"modulus": "1"}, r"^task\.modulus"),

@@ -8,7 +8,7 @@ from torch.nn import functional
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.models.edits import Remove, Truncate
 from anchorlab.rng import child_seed
-from anchorlab.tasks import AnchorFunction, MinimalRetrieval, Placement, Vocabulary
+from anchorlab.tasks import AnchorFunction, MinimalRetrieval, Vocabulary
 from anchorlab.training import Evaluation, Experiment, Members, fit
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.evaluation import Evaluator
@@ -74,9 +74,7 @@ def test_mean_squared_errors_of_vectors():
 
 
 def test_groups_are_measured_apart():
-    task = AnchorFunction(
-        vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "x"}, placement=Placement(offset={3: 1, 4: 2})
-    )
+    task = AnchorFunction(vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "x"})
     ensemble, found = measured(task, DecoderSpec(layers=1, heads=1, width=8), Evaluation(size=25), Members())
     batch = task.sample("test", 25, child_seed(0, "eval", "test"))
     logits = member_module(ensemble, 0)(batch.inputs).detach()[:, -1]
@@ -86,14 +84,13 @@ def test_groups_are_measured_apart():
         assert 0 < own.sum() < 25
         loss = losses[own].mean().item()
         assert found[0, "test", str(anchor), "none", "loss"] == pytest.approx(loss, abs=1e-12)
+    assert found[0, "test", "all", "none", "loss"] == pytest.approx(losses.mean().item(), abs=1e-12)
 
 
 def test_a_group_without_sequences_has_no_numbers():
-    task = AnchorFunction(
-        vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "x"}, placement=Placement(offset={3: 1, 4: 2})
-    )
+    task = AnchorFunction(vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "x"})
     _, found = measured(task, DecoderSpec(layers=1, heads=1, width=8), Evaluation(size=1, splits=("test",)), Members())
-    assert len({group for _, _, group, *_ in found}) == 1
+    assert len({group for _, _, group, *_ in found} - {"all"}) == 1
     assert all(value == value for value in found.values())
 
 

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from anchorlab.training import FixedSample, Members, fit, initialise
+from anchorlab.errors import SpecError
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
+from anchorlab.training import Experiment, FixedSample, Gamma, Members, fit, initialise
 from anchorlab.training.feed import STREAM_BLOCK, make_feed
 from small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, initial_module, train_plainly, worst
 
@@ -117,9 +119,105 @@ def test_the_scale_multiplies_every_trained_matrix(kind):
         assert torch.equal(scaled.weights[name][1], value[1] * factor)
 
 
+BLOCKS = {  # the type of every matrix, written out by hand
+    "decoder": {
+        "embedding": ("embed.W_E", "pos_embed.W_pos"),
+        "attention": tuple(f"blocks.{layer}.attn.W_{part}" for layer in (0, 1) for part in "QKVO"),
+        "feed_forward": tuple(f"blocks.{layer}.mlp.W_{part}" for layer in (0, 1) for part in ("in", "out")),
+        "projection": ("unembed.W_U",),
+    },
+    "lstm": {
+        "embedding": ("embed.W_E",),
+        "recurrent": tuple(f"layers.{layer}.W_{part}" for layer in (0, 1) for part in ("ih", "hh")),
+        "projection": ("unembed.W_U",),
+    },
+    "fnn": {
+        "embedding": ("embed.W_E", "pos_embed.W_pos"),
+        "feed_forward": tuple(f"blocks.{layer}.W_{part}" for layer in (0, 1) for part in ("in", "out")),
+        "projection": ("flat.W_flat", "unembed.W_U"),
+    },
+}
+WIDE = {
+    "decoder": DecoderSpec(layers=2, width=64, heads=2, head_width=40, hidden=150, initialisation="normal"),
+    "lstm": LSTMSpec(layers=2, width=64, initialisation="normal"),
+    "fnn": FNNSpec(layers=2, width=64, hidden=150, initialisation="normal"),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_gamma_sets_the_standard_deviation_by_member_and_block_type(kind):
+    """inputs^-γ, where the inputs of a matrix are its rows: tokens for W_E, positions for W_pos."""
+    rates = {"all": (0.3, 0.5, 0.8), "embedding": (0.9, 0.2, 0.5), "projection": (0.0, 1.0, 0.4)}
+    ensemble = initialise(WIDE[kind], IDENTITY.shape, (0, 1, 2), gamma=Gamma(**rates))
+    seen = set()
+    for block, names in BLOCKS[kind].items():
+        for name in names:
+            for member in range(3):
+                value = ensemble.weights[name][member]
+                rows = {"embed.W_E": 201, "pos_embed.W_pos": 9}.get(name, len(value))
+                expected = rows ** -rates.get(block, rates["all"])[member]
+                assert float(value.std()) == pytest.approx(expected, rel=0.1 if value.numel() < 1000 else 0.04)
+            seen.add(name)
+    assert seen == {name for name, value in ensemble.weights.items() if value.ndim == 3}
+
+
+def test_gamma_is_a_half_unless_it_is_given():
+    spec, shape = WIDE["decoder"], IDENTITY.shape
+    plain = initialise(spec, shape, (0, 1))
+    half = initialise(spec, shape, (0, 1), gamma=Gamma(all=(0.5, 0.5)))
+    assert worst(half.weights, plain.weights) == 0
+    attention = initialise(spec, shape, (0, 1), gamma=Gamma(attention=(0.5, 0.9)))
+    changed = {name for name, value in attention.weights.items() if not torch.equal(value, plain.weights[name])}
+    assert changed == set(BLOCKS["decoder"]["attention"])
+
+
+@pytest.mark.parametrize("execution", ["member", "mapped"])
+def test_a_member_with_a_gamma_of_its_own_does_not_depend_on_its_neighbours(execution):
+    task, spec = KINDS["decoder"]
+    rates = {"all": (0.4, 0.6, 0.8), "attention": (0.5, 0.7, 0.9)}
+    members = Members(seeds=(4, 4, 4), gamma=rates, initialisation_scale=(1.0, 0.5, 2.0))
+    normal = spec.replace(initialisation="normal")
+    together = fit(Experiment(task, normal, SAMPLE, members), execution=execution)
+    for index in range(3):
+        alone = fit(Experiment(task, normal, SAMPLE, members.take(range(index, index + 1))), execution=execution)
+        assert worst(together.ensemble.member_weights(index), alone.ensemble.member_weights(0)) < 1e-12
+    assert worst(together.ensemble.member_weights(0), together.ensemble.member_weights(1)) > 1e-3
+
+
+GAMMAS = {
+    r"^members\.gamma\.all: 1 values for 2 members": {"seeds": (0, 1), "gamma": {"all": (0.5,)}},
+    r"^members\.gamma\.embedding: 3 values for 2 members": {"seeds": (0, 1), "gamma": {"embedding": (0.5, 0.6, 0.7)}},
+    r"^members\.gamma\.atention: unknown field 'atention'": {"gamma": {"atention": (0.5,)}},
+    r"^members\.gamma\.all\.0: .*greater than or equal to 0": {"gamma": {"all": (-0.5,)}},
+    r"^members\.seeds: 4 stands there twice": {"seeds": (4, 4), "gamma": {"all": (0.5, 0.5)}},
+}
+
+
+@pytest.mark.parametrize("message", GAMMAS)
+def test_a_wrong_gamma_names_its_field(message):
+    with pytest.raises(SpecError, match=message) as caught:
+        Members.parse(GAMMAS[message], "members")
+    assert "\n" not in str(caught.value)
+
+
+def test_gamma_asks_for_a_model_that_is_drawn_normally_and_has_such_blocks():
+    def tried(kind, gamma, **changes):
+        task, spec = KINDS[kind]
+        Experiment(task, spec.replace(**changes), SAMPLE, Members(gamma=gamma))
+
+    tried("lstm", {"recurrent": (0.8,)}, initialisation="normal")
+    with pytest.raises(SpecError, match=r"^members\.gamma: .* set model\.initialisation to normal"):
+        tried("decoder", {"all": (0.8,)})
+    with pytest.raises(SpecError, match=r"^members\.gamma: a 'recall' model has no normal initialisation"):
+        tried("recall", {"all": (0.8,)})
+    with pytest.raises(SpecError, match=r"^members\.gamma\.attention: .* known: embedding, projection, recurrent"):
+        tried("lstm", {"attention": (0.8,)}, initialisation="normal")
+
+
 def test_members_keep_their_scalars_when_some_are_taken():
-    members = Members(seeds=(1, 2, 3), learning_rate=(0.1, 0.2, 0.3), hold={"data": 4})
-    assert members.take(range(1, 3)) == Members(seeds=(2, 3), learning_rate=(0.2, 0.3), hold={"data": 4})
+    members = Members(seeds=(1, 2, 3), learning_rate=(0.1, 0.2, 0.3), hold={"data": 4}, gamma={"all": (0.5, 0.6, 0.7)})
+    cut = Members(seeds=(2, 3), learning_rate=(0.2, 0.3), hold={"data": 4}, gamma={"all": (0.6, 0.7)})
+    assert members.take(range(1, 3)) == cut
 
 
 def test_an_ensemble_selects_members():

@@ -50,7 +50,8 @@ def inspect(
     task = trained.experiment.task
     batch = task.sample(task.splits[-1], n, seed=0)
     record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
-    found = detect(record, batch.latents.get("anchor_position"), batch.latents.get("key_position"))
+    anchors, keys = (batch.latents.get(name) for name in ("anchor_positions", "key_positions"))
+    found = detect(record, None if anchors is None else anchors[:, 0], None if keys is None else keys[:, 0])
     if json:
         print_json(found.to_dicts())
         return

@@ -19,10 +19,12 @@ app = App(
 commands = {
     "tasks": "List the tasks there are.",
     "show": "Show examples of a task, with the oracle's trace.",
+    "check": "Prove that the splits of a task are separate.",
+    "export": "Write a task as data, with a card that says what it is.",
     "train": "Train one model per seed on a task, and keep the run.",
     "studies": "List the studies there are.",
-    "study": "Run a study: train what is missing, analyse, check the claims, write the report.",
-    "claims": "List the claims checked so far: the paper's value, ours, the verdict.",
+    "study": "Run studies: train what is missing, analyse, check the claims, write the report.",
+    "claims": "List every claim: the paper's value, ours, the verdict.",
     "inspect": "Look inside a finished run: what each attention head does.",
     "report": "Write one page from all findings of the store.",
 }
@@ -41,7 +43,10 @@ app.register_install_completion_command(help="Install completion for this shell 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0, or 2 for anything the user can mend, told in one line."""
+    """Runs one command and returns its exit code: 0, or 2 for anything the user can mend, told in one line.
+
+    A command that answers by its exit code, as `check` does, returns it.
+    """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ✓ shows a question mark
@@ -49,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tokens = fold(sys.argv[1:] if arguments is None else arguments)
         if tokens[:1] == ["runs"] and (len(tokens) == 1 or tokens[1].partition("=")[0] in _OF_LIST):
             tokens.insert(1, "list")
-        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except AnchorlabError as error:
         return _complain(str(error))
     except MissingArgumentError as error:
@@ -71,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"out of memory; ask for less at once ({str(error).splitlines()[0]:.100})")
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command again to go on from the last state", 130)
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 _OF_LIST = ("--json", "--no-json", "--store")

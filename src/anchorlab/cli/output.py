@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -17,9 +18,14 @@ from rich.text import Text
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from anchorlab.engine import Status
 
-Json = Annotated[bool, Parameter(negative="", show_default=False)]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+"""An option that is given or not, such as `--yes`."""
+
+Json = Flag
 """The option `--json` of every command that a script may read."""
 
 _FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds until a line of progress when nobody watches a terminal
@@ -76,6 +82,38 @@ def progress(quiet: bool = False) -> "Iterator[Callable[[Status], None]]":
             yield show
     else:
         yield _lines()
+
+
+@contextmanager
+def waiting(label: str, quiet: bool = False) -> Iterator[None]:
+    """Says what it is that takes more than two seconds: with the time so far on a terminal, else in one line."""
+    spinner = _spinner(label) if sys.stderr.isatty() and not quiet else None
+
+    def begin() -> None:
+        if spinner is not None:
+            spinner.start()
+        elif not quiet:
+            print(label, file=sys.stderr, flush=True)
+
+    timer = Timer(_FIRST_LINE, begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if spinner is not None:
+            spinner.stop()
+
+
+def _spinner(label: str) -> "Progress":
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    spinner = Progress(*columns, console=Console(stderr=True), transient=True)
+    spinner.add_task(label, total=None)
+    return spinner
 
 
 @contextmanager

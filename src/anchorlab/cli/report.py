@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from anchorlab.cli.output import check_page, print_text
+from anchorlab.cli.output import Json, check_page, print_json, print_text
 from anchorlab.errors import StoreError
 
 
-def report(*, store: Path | None = None, out: Path | None = None) -> None:
+def report(*, store: Path | None = None, out: Path | None = None, json: Json = False) -> None:
     """Write one page from all findings of the store.
 
     Parameters
@@ -15,6 +15,8 @@ def report(*, store: Path | None = None, out: Path | None = None) -> None:
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
     out
         Where to write it; by default `report.html` in the store.
+    json
+        Where it lies and what is on it as JSON, for scripts.
     """
     from anchorlab.report import write_report
     from anchorlab.runs import Store
@@ -27,4 +29,8 @@ def report(*, store: Path | None = None, out: Path | None = None) -> None:
     check_page(out)
     page = out or kept.root / "report.html"
     write_report(found, page)
+    if json:
+        on_it = [{"study": findings.study, "profile": findings.profile} for findings in found]
+        print_json({"report": str(page.absolute()), "studies": on_it})
+        return
     print_text(f"report: {page.absolute()}", wrapped=False)

@@ -1,11 +1,13 @@
 """`anchorlab runs`."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.output import Json, print_json, print_table, print_text
+from anchorlab.cli.output import Flag, Json, print_json, print_table, print_text
+from anchorlab.cli.summary import members_text
 from anchorlab.errors import StoreError
 
 if TYPE_CHECKING:
@@ -66,25 +68,33 @@ def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None
         print_metrics(last, "last metrics over members")
 
 
-def check_(*, store: Path | None = None) -> None:
-    """Read every file of the runs and name damaged ones.
+def check_(*, store: Path | None = None, json: Json = False) -> int:
+    """Read every file of the runs and name damaged ones; exit code 2 where there are any.
 
     Parameters
     ----------
     store
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+    json
+        As JSON, for scripts.
     """
     from anchorlab.runs import Store
 
     found = Store(store).runs()
     problems = [problem for run in found for problem in run.problems()]
+    unfinished = sum(not run.finished for run in found)
+    if json:
+        print_json({"runs": len(found), "unfinished": unfinished, "problems": problems})
+        return 2 if problems else 0
     if problems:
         raise StoreError("; ".join(problems))
-    print_text(f"{len(found)} run{'' if len(found) == 1 else 's'}, all files as they were written")
+    told = f", {unfinished} of them unfinished" if unfinished else ""
+    print_text(f"{len(found)} run{'' if len(found) == 1 else 's'}, all files as they were written{told}")
+    return 0
 
 
-def remove_(run: str, /, *, store: Path | None = None) -> None:
-    """Remove a run.
+def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> None:
+    """Remove a run; on a terminal it asks first.
 
     Parameters
     ----------
@@ -92,10 +102,27 @@ def remove_(run: str, /, *, store: Path | None = None) -> None:
         The first digits of its address.
     store
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+    yes
+        Without asking.
     """
     from anchorlab.runs import Store
 
-    print_text(f"removed {Store(store).remove(run)}")
+    kept = Store(store)
+    found = kept.find(run)
+    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+        told = _summary(found)
+        what = f"{found.address} ({told['label']}, {members_text(int(told['members']))}, {told['MB']} MB)"
+        if not _agreed(f"remove {what}? [y/N] "):
+            print_text("nothing was removed")
+            return
+    print_text(f"removed {kept.remove(found.address)}")
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _summary(run: "Run") -> dict[str, str | int | float]:

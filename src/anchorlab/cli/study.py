@@ -1,65 +1,169 @@
 """`anchorlab study`."""
 
 import json as json_module
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.claims import claim_data, print_claims
-from anchorlab.cli.output import Json, check_page, print_json, print_text, progress
+from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
+from anchorlab.cli.output import Json, check_page, print_json, print_table, print_text, progress
+from anchorlab.errors import AnchorlabError
+
+if TYPE_CHECKING:
+    from anchorlab.runs import Store
+    from anchorlab.studies.findings import Findings
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of one study: its findings and their page, or the error that stopped it."""
+
+    study: str
+    findings: "Findings | None" = None
+    page: Path | None = None
+    error: str = ""
+
+
+_Run = Callable[[str, Path | None], _Outcome]
 
 
 def study(
     name: str,
     /,
-    *,
+    *names: str,
     profile: str = "quick",
     store: Path | None = None,
     report: Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
     json: Json = False,
-) -> None:
-    """Run a study: train what is missing, analyse, check the claims, write the report.
+) -> int:
+    """Run studies: train what is missing, analyse, check the claims, write the report.
+
+    Of several studies each has its own page. One that fails is told at the end, with exit code 2; the others run.
 
     Parameters
     ----------
     name
-        A name from `anchorlab studies`.
+        A name from `anchorlab studies`, or a pattern such as `'anchor/*'` for several.
+    names
+        Further names or patterns.
     profile
         `quick` shows the phenomenon on two cores in minutes; `paper` is the paper's own setting.
     store
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
     report
-        Where to write the page; by default beside the findings in the store.
+        Where to write the page, one for all studies named; by default beside the findings in the store.
     workers
         Processes that share the members on a CPU; by default one for every core.
     device
         `cpu` or `cuda`.
     json
-        The claims as JSON, for scripts.
+        The claims as JSON, for scripts: an object for one name, else a list.
     """
-    from anchorlab.report import write_report
     from anchorlab.runs import Store
+    from anchorlab.studies import is_pattern, study_names
+
+    chosen, kept = study_names((name, *names)), Store(store)
+    check_page(report)
+    run = _runner(kept, profile, workers, device, quiet=json)
+    if not names and not is_pattern(name):
+        outcome = run(name, report)
+        if json:
+            print_json(_data(outcome, profile))
+        else:
+            _print(outcome)
+        return 0
+    _check_profile(chosen, profile)
+    outcomes = [_or_error(run, one, quiet=json) for one in chosen]
+    found = [outcome.findings for outcome in outcomes if outcome.findings is not None]
+    if report is not None and found:
+        from anchorlab.report import write_report
+
+        write_report(found, report)
+    if json:
+        print_json([_data(outcome, profile) for outcome in outcomes])
+    else:
+        _print_summary(outcomes)
+        if report is not None and found:
+            print_text(f"report of all: {report.absolute()}", wrapped=False)
+    return 2 if len(found) < len(outcomes) else 0
+
+
+def _runner(kept: "Store", profile: str, workers: int | None, device: str, quiet: bool) -> _Run:
+    """What runs a study by name and writes its page where it is told, or beside its findings."""
+    from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study
     from anchorlab.studies import study as find_study
 
-    chosen = find_study(name)
-    check_page(report)
-    kept = Store(store)
-    with progress(quiet=json) as tell:
-        findings = run_study(chosen, profile, kept, workers, device, tell)
-    page = report or findings_directory(kept, name, profile) / "report.html"
-    write_report(findings, page)
-    if json:
-        print_json(
-            {
-                "study": name,
-                "profile": profile,
-                "report": str(page.absolute()),
-                "claims": [claim_data(result) for result in findings.claims],
-                "provenance": json_module.loads(findings.to_json())["provenance"],
-            }
-        )
+    def run(name: str, report: Path | None) -> _Outcome:
+        chosen = find_study(name)
+        with progress(quiet=quiet) as tell:
+            findings = run_study(chosen, profile, kept, workers, device, tell)
+        page = report or findings_directory(kept, name, profile) / "report.html"
+        write_report(findings, page)
+        return _Outcome(name, findings, page)
+
+    return run
+
+
+def _or_error(run: _Run, name: str, quiet: bool) -> _Outcome:
+    """The outcome of a study, told at once; whatever stops it must not stop those after it."""
+    try:
+        outcome = run(name, None)
+    except AnchorlabError as error:
+        outcome = _Outcome(name, error=str(error))
+    except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
+        traceback.print_exc(file=sys.stderr)
+        outcome = _Outcome(name, error=f"{type(error).__name__}: {error}")
+    if not quiet and outcome.findings is not None:
+        _print(outcome)
+        print_text("")
+    return outcome
+
+
+def _check_profile(names: Sequence[str], profile: str) -> None:
+    """Errors: `SpecError` for a profile that none of the studies has."""
+    from anchorlab.studies import study as find_study
+    from anchorlab.studies.study import find_profile
+
+    if not any(profile in find_study(name).profiles for name in names):
+        find_profile(find_study(names[0]), profile)
+
+
+def _data(outcome: _Outcome, profile: str) -> dict[str, Any]:
+    if outcome.findings is None:
+        return {"study": outcome.study, "profile": profile, "error": outcome.error}
+    return {
+        "study": outcome.study,
+        "profile": profile,
+        "report": str(outcome.page.absolute()) if outcome.page else None,
+        "claims": [claim_data(result) for result in outcome.findings.claims],
+        "provenance": json_module.loads(outcome.findings.to_json())["provenance"],
+    }
+
+
+def _print(outcome: _Outcome) -> None:
+    if outcome.findings is None:
         return
-    print_claims([findings])
-    print_text(f"{findings.provenance.line} · {findings.provenance.seconds:g} s")
-    print_text(f"report: {page.absolute()}", wrapped=False)
+    print_claims([outcome.findings])
+    print_text(f"{outcome.findings.provenance.line} · {outcome.findings.provenance.seconds:g} s")
+    if outcome.page is not None:
+        print_text(f"report: {outcome.page.absolute()}", wrapped=False)
+
+
+def _print_summary(outcomes: Sequence[_Outcome]) -> None:
+    """One line per study; then those that failed, each with its error."""
+    rows = [
+        (one.study, "failed", "")
+        if one.findings is None
+        else (one.study, reproduced_text(one.findings), f"{one.findings.provenance.seconds:.0f} s")
+        for one in outcomes
+    ]
+    print_table(("study", "claims", "time"), rows, title="summary")
+    failed = [one for one in outcomes if one.findings is None]
+    for one in failed:
+        print(f"anchorlab: {one.study} failed: {' '.join(one.error.split())}", file=sys.stderr)

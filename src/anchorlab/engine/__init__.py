@@ -1,4 +1,5 @@
 """Where experiments run: this process, or several."""
 
+from anchorlab.engine.compare import compare
 from anchorlab.engine.run import Status, cores, run
 from anchorlab.engine.train import train

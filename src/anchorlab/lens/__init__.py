@@ -15,5 +15,6 @@ from anchorlab.lens.detectors import (
 from anchorlab.lens.geometry import cosine_similarity, head_similarity
 from anchorlab.lens.interventions import Intervention, Operand
 from anchorlab.lens.look import look
+from anchorlab.lens.mapping import distinct_counts, mapping_sequences
 from anchorlab.lens.record import Record
 from anchorlab.lens.summary import detect

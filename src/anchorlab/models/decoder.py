@@ -10,7 +10,7 @@ from anchorlab.models.attention import Attention
 from anchorlab.models.block import Block
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward
-from anchorlab.models.initialisation import draw_torch_default
+from anchorlab.models.initialisation import DRAWS, Initialisation
 from anchorlab.models.model import ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
 
@@ -29,6 +29,7 @@ class DecoderSpec(ModelSpec):
     Without `output_linear` the concatenated heads are the stream, so `heads * head_width` must be `width`; without
     `projection` the stream is the prediction, so `width` must be the number of outputs. `shift_values = 1` hands the
     value of position s + 1 to position s (Figure 15, last experiment); it looks past the mask by that much.
+    `initialisation = "normal"` is told in `draw_normal`; a member's γ is set by `Members.gamma`.
     """
 
     kind: Literal["decoder"] = "decoder"
@@ -44,6 +45,7 @@ class DecoderSpec(ModelSpec):
     projection: bool = True
     mask: PerBlock = True
     shift_values: int = 0
+    initialisation: Initialisation = "torch"
 
     @model_validator(mode="after")
     def _widths_fit(self) -> "DecoderSpec":
@@ -78,7 +80,7 @@ class DecoderSpec(ModelSpec):
             blocks=[self._block(f"blocks.{layer}", *each) for layer, each in enumerate(switches)],
             ln_final=None,
             unembed=Unembedding(self.width, shape.output_size, bias=True) if self.projection else None,
-            draw=draw_torch_default,
+            draw=DRAWS[self.initialisation],
         )
 
     def _block(

@@ -1,25 +1,73 @@
-"""How initial weights are drawn: PyTorch's defaults, or GPT-2's recipe; always from an explicit generator."""
+"""How initial weights are drawn: PyTorch's defaults, a normal law by the inputs, or GPT-2's recipe."""
 
 import math
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import nn
+
+Initialisation = Literal["torch", "normal"]
+"""PyTorch's defaults, or normal with standard deviation `inputs^-γ`."""
+
+BlockType = Literal["embedding", "attention", "feed_forward", "recurrent", "projection"]
+"""The kinds of weight matrices whose γ can be set apart."""
+
+GAMMA = 0.5
+"""The γ of `draw_normal`, at which a map keeps the size of what passes it."""
+
+_BLOCK_TYPES: dict[str, BlockType] = {
+    **dict.fromkeys(("W_E", "W_pos"), "embedding"),
+    **dict.fromkeys(("W_Q", "W_K", "W_KQ", "W_V", "W_O"), "attention"),
+    **dict.fromkeys(("W_in", "W_out", "W_F"), "feed_forward"),
+    **dict.fromkeys(("W_ih", "W_hh"), "recurrent"),
+    **dict.fromkeys(("W_U", "W_flat"), "projection"),
+}
+
+
+def block_type(weight: str) -> BlockType | None:
+    """The block type of a weight matrix by its name, such as `attention` for `blocks.0.attn.W_Q`; None for others."""
+    return _BLOCK_TYPES.get(weight.rpartition(".")[2])
 
 
 def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
     """PyTorch's defaults: embeddings N(0, 1), maps and their biases uniform within 1/sqrt(inputs), norms 1 and 0."""
     for path, weight in model.named_parameters():
-        name = path.rpartition(".")[2]
+        stem, _, name = path.rpartition(".")
         if name in ("W_E", "W_pos"):
             nn.init.normal_(weight, generator=generator)
-        elif name == "b_U":
-            bound = 1 / math.sqrt(model.get_parameter(path.replace("b_U", "W_U")).shape[0])
-            nn.init.uniform_(weight, -bound, bound, generator=generator)
-        elif weight.ndim == 2:
-            bound = 1 / math.sqrt(weight.shape[0])
+        elif weight.ndim == 2 or name.startswith("b_"):
+            matrix = weight if weight.ndim == 2 else model.get_parameter(f"{stem}.W_{name.removeprefix('b_')}")
+            bound = 1 / math.sqrt(matrix.shape[0])
             nn.init.uniform_(weight, -bound, bound, generator=generator)
         else:
             nn.init.constant_(weight, 1.0 if name == "w" else 0.0)
+
+
+def draw_normal(model: nn.Module, generator: torch.Generator) -> None:
+    """Every matrix N(0, inputs^-2γ) at γ = 0.5, biases 0, norms 1 and 0; `gamma_factor` leads to another γ.
+
+    The inputs of a matrix are its rows: of an embedding the tokens or positions, since it maps their one-hot vectors.
+    Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
+    Memorizing (2024), whose initialisation rate γ this is.
+    """
+    for path, weight in model.named_parameters():
+        if weight.ndim == 2:
+            nn.init.normal_(weight, std=weight.shape[0] ** -GAMMA, generator=generator)
+        else:
+            nn.init.constant_(weight, 1.0 if path.rpartition(".")[2] == "w" else 0.0)
+
+
+def gamma_factor(inputs: int, gamma: float) -> float:
+    """What a matrix drawn by `draw_normal` is multiplied by to have the standard deviation `inputs^-gamma`."""
+    return float(inputs ** (GAMMA - gamma))
+
+
+DRAWS: dict[Initialisation, Callable[[nn.Module, torch.Generator], None]] = {
+    "torch": draw_torch_default,
+    "normal": draw_normal,
+}
+"""How each initialisation fills a module's weights from a generator."""
 
 
 def draw_gpt2(

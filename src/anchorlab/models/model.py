@@ -22,6 +22,8 @@ class Model(nn.Module):
     """
 
     sites: Sites
+    predicts_last_alone: ClassVar[bool] = False
+    """Whether it makes one prediction for a whole sequence, and so serves only tasks that ask at the last position."""
 
     @abstractmethod
     def forward(

@@ -1,6 +1,7 @@
 """The studies there are, each in a module of its own that is imported when it is asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from importlib import import_module
 from types import MappingProxyType
 
@@ -9,12 +10,32 @@ from anchorlab.studies.study import Study
 
 STUDIES: Mapping[str, str] = MappingProxyType(
     {
+        "anchor/composite": "Composite: learned operations (Fig 6); mapping sequences and accuracy by depth (Fig 7)",
         "anchor/identity": "Identity: test accuracy against train size (Fig 4); shift and broadcast heads (Fig 13)",
         "truncation/feedforward-noise": "Noisy recall: the second feed-forward layer stores the noise (Fig 3)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",
     }
 )
 """Every study with one line for people; `family/name` lives in `studies/family/name.py` as `STUDY`."""
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name has the signs of a shell's pattern: `*`, `?` or `[`."""
+    return any(sign in name for sign in "*?[")
+
+
+def study_names(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The studies that names and patterns such as `anchor/*` ask for, each once, in the order asked for.
+
+    Errors: `SpecError` for an unknown name, with the nearest known one, and for a pattern that no study fits.
+    """
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        fitting = [name for name in STUDIES if fnmatchcase(name, pattern)] if is_pattern(pattern) else [pattern]
+        if not fitting or fitting[0] not in STUDIES:
+            raise unknown_name("study", pattern, STUDIES, "study")
+        found |= dict.fromkeys(fitting)
+    return tuple(found)
 
 
 def study(name: str) -> Study:

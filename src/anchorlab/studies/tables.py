@@ -9,28 +9,28 @@ from anchorlab.studies.findings import Claim, ClaimResult
 from anchorlab.training import TrainedRun
 
 
-def member_values(run: TrainedRun, split: str, metric: str, edit: str = "none") -> Tensor:
-    """Each member's last value, `[member]`, in the members' order, over all sequences (the group `all`).
+def member_values(run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all") -> Tensor:
+    """Each member's last value, `[member]`, in the members' order; the group `all` is all sequences.
 
     Errors: `ValueError` where the run never measured this.
     """
     import polars as pl
 
     kept = run.metrics.filter(
-        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == "all"
+        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == group
     )
     kept = kept.sort("step").group_by("member", maintain_order=True).last().sort("member")
     if kept.height != len(run.experiment.members):
-        raise ValueError(f"{run} has no {metric} on {split} under {edit} for every member")
+        raise ValueError(f"{run} has no {metric} on {split} under {edit} in group {group} for every member")
     return torch.tensor(kept["value"].to_list())
 
 
-def along(run: TrainedRun, split: str, metric: str, edit: str = "none") -> tuple[list[int], Tensor]:
+def along(run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all") -> tuple[list[int], Tensor]:
     """A metric along training: the optimiser steps at which it was measured, and its values `[member step]`."""
     import polars as pl
 
     kept = run.metrics.filter(
-        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == "all"
+        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == group
     )
     table = kept.pivot(on="member", index="step", values="value").sort("step")
     return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T

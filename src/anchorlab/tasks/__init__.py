@@ -3,14 +3,20 @@
 from anchorlab.tasks.anchor import (
     AnchorBased,
     AnchorFunction,
+    Combined,
+    CompositeAnchor,
+    Labels,
     ModularResidue,
     Operation,
     Placement,
+    Rule,
     Scoring,
     Separation,
     Vocabulary,
     load_task,
 )
+from anchorlab.tasks.export import export
+from anchorlab.tasks.proof import Proof
 from anchorlab.tasks.recall import NoisyRecall
 from anchorlab.tasks.registry import (
     parse_task,
@@ -29,12 +35,17 @@ __all__ = [
     "AnchorFunction",
     "Answer",
     "Batch",
+    "Combined",
+    "CompositeAnchor",
     "Example",
+    "Labels",
     "MinimalRetrieval",
     "ModularResidue",
     "NoisyRecall",
     "Operation",
     "Placement",
+    "Proof",
+    "Rule",
     "Scoring",
     "Separation",
     "Task",
@@ -42,6 +53,7 @@ __all__ = [
     "TraceStep",
     "Vocabulary",
     "example_data",
+    "export",
     "load_task",
     "loss_per_position",
     "parse_task",

@@ -1,4 +1,4 @@
-"""Argument types of several numbers, which a command line writes as `1,5,9`."""
+"""Argument types of several numbers or texts, which a command line writes as `1,5,9`."""
 
 from typing import Annotated, Any
 
@@ -9,6 +9,10 @@ def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def _split_pairs(value: Any) -> Any:
+    return [_split(part) for part in value.split(";") if part.strip()] if isinstance(value, str) else value
+
+
 Numbers = Annotated[tuple[int, ...], BeforeValidator(_split)]
 """Whole numbers: a sequence, or text with commas."""
 
@@ -17,3 +21,9 @@ Pair = Annotated[tuple[int, int], BeforeValidator(_split)]
 
 Reals = Annotated[tuple[float, ...], BeforeValidator(_split)]
 """Real numbers."""
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
+"""Short texts."""
+
+Pairs = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_split_pairs)]
+"""Pairs of whole numbers, which a command line writes as `3,4;4,3`."""

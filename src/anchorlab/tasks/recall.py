@@ -71,7 +71,6 @@ class NoisyRecall(Task):
     scored: Literal["last", "after_trigger"] = "last"
     max_scored: int = Field(0, ge=0)
 
-    splits: ClassVar[tuple[str, ...]] = ("train", "clean")
     separated: ClassVar[bool] = False
 
     @model_validator(mode="after")
@@ -113,6 +112,11 @@ class NoisyRecall(Task):
         if self.noise == "existing":
             weights[self.noise_token] = 0.0
         return weights
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """`train`, and `clean` without noise."""
+        return ("train", "clean")
 
     @property
     def shape(self) -> TaskShape:

@@ -14,6 +14,7 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec, unknown_name
+from anchorlab.tasks.proof import Proof, prove_by_samples
 
 LossKind = Literal["cross_entropy", "mean_squared_error"]
 
@@ -30,6 +31,7 @@ class Batch:
         weights: `[batch scored]`, 1 where a score counts and 0 where it only fills a row; None: all count
         group: `[batch]`, index into `groups`
         latents: what the sampler drew, by name, each `[batch ...]`; never read by an oracle
+        rivals: what other rules would answer, by name, each `[batch scored]`, -1 where they say nothing
     """
 
     inputs: Tensor
@@ -41,6 +43,7 @@ class Batch:
     group: Tensor | None = None
     groups: tuple[str, ...] = ("all",)
     latents: Mapping[str, Tensor] = field(default_factory=dict)
+    rivals: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
@@ -96,7 +99,6 @@ class Task(Spec):
     family: str
     name: str = ""
 
-    splits: ClassVar[tuple[str, ...]] = ("train", "test")
     separated: ClassVar[bool] = True  # no sequence can be drawn in two splits
     loss: ClassVar[LossKind] = "cross_entropy"
 
@@ -115,6 +117,11 @@ class Task(Spec):
             _html_row(split, one) for split in self.splits for one in self.render(self.sample(split, 2, seed=0).inputs)
         ]
         return f"<p><b>{escape(self.name or self.family)}</b></p><table>{''.join(rows)}</table>"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the splits, training first."""
+        return ("train", "test")
 
     @property
     @abstractmethod
@@ -142,6 +149,10 @@ class Task(Spec):
     @abstractmethod
     def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:
         """The side on which each sequence stands: an index into `splits`, -1 for one that belongs nowhere."""
+
+    def proof(self) -> Proof:
+        """What can be shown about the splits; here by trying the predicate on samples."""
+        return prove_by_samples(self)
 
     @abstractmethod
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from anchorlab.training.recipe import (
     AdamW,
     Evaluation,
     FixedSample,
+    Gamma,
     Members,
     Recipe,
     Stop,

@@ -7,9 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
+from anchorlab.models.initialisation import block_type, gamma_factor
 from anchorlab.models.model import Model
 from anchorlab.rng import child_seed, torch_generator
+from anchorlab.training.recipe import Gamma
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,12 @@ def initialise(
     seeds: Sequence[int],
     dtype: torch.dtype = torch.float32,
     scales: Sequence[float] | None = None,
+    gamma: Gamma | None = None,
 ) -> Ensemble:
     """An ensemble with one freshly drawn member per initialisation seed.
 
-    `scales` multiplies every trainable weight matrix of a member. A module without `initialise(generator)` (a user's
+    `scales` multiplies every trainable weight matrix of a member, `gamma` gives its matrices another initialisation
+    rate than 0.5 (see `check_gamma`). A module without `initialise(generator)` (a user's
     own) is built under torch's generator, seeded for the purpose and put back afterwards.
     """
     template = build(spec, shape, 0)
@@ -80,7 +85,25 @@ def initialise(
             weights[name][index] = value.detach()
             if scales is not None and name in trainable and value.ndim >= 2:
                 weights[name][index] *= scales[index]
+            block = block_type(name)
+            if gamma is not None and gamma.given and block is not None:
+                weights[name][index] *= gamma_factor(value.shape[0], gamma.of(block, index))
     return Ensemble(template, weights, trainable)
+
+
+def check_gamma(gamma: Gamma, spec: ModelSpec, template: nn.Module) -> None:
+    """`SpecError` below `members.gamma` where a model is not drawn normally, or has no block of a type named there."""
+    if not gamma.given:
+        return
+    if getattr(spec, "initialisation", None) != "normal":
+        if "initialisation" in type(spec).model_fields:
+            raise SpecError("members.gamma", "the model is not drawn normally", "set model.initialisation to normal")
+        raise SpecError("members.gamma", f"a {spec.kind!r} model has no normal initialisation", "leave it out")
+    known = {block_type(name) for name, _ in template.named_parameters()} - {None}
+    for block in gamma.given:
+        if block != "all" and block not in known:
+            remedy = f"known: {', '.join(sorted(map(str, known)))}"
+            raise SpecError(f"members.gamma.{block}", f"a {spec.kind!r} model has no such weights", remedy)
 
 
 def build(spec: ModelSpec, shape: TaskShape, seed: int = 0) -> nn.Module:

@@ -111,11 +111,13 @@ class Evaluator:
 
 
 def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Tensor]:
-    """How much each scored position counts in the mean of each group that occurs: `[batch scored]`, summing to 1."""
+    """How much each scored position counts in the mean over all sequences and over each group that occurs.
+
+    Each is `[batch scored]` and sums to 1.
+    """
     everywhere = torch.ones(batch.targets.shape[:2], dtype=dtype, device=batch.inputs.device)
     scored = everywhere if batch.weights is None else batch.weights.to(dtype)
-    counted = {
-        group: scored if batch.group is None else scored * (batch.group == number).unsqueeze(1)
-        for number, group in enumerate(batch.groups)
-    }
+    counted = {"all": scored}
+    if batch.group is not None:
+        counted |= {group: scored * (batch.group == number).unsqueeze(1) for number, group in enumerate(batch.groups)}
     return {group: weights / weights.sum() for group, weights in counted.items() if weights.any()}

@@ -14,7 +14,7 @@ from anchorlab.models.edits import check_edits
 from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
-from anchorlab.training.ensemble import build
+from anchorlab.training.ensemble import build, check_gamma
 from anchorlab.training.recipe import Members, Recipe
 
 FORMAT = 1
@@ -65,6 +65,8 @@ class Experiment:
         self._check_stop()
         template = self._build()
         _check_module(template)
+        check_gamma(members.gamma, self.model, template)
+        self._check_positions(template)
         for name, edits in recipe.evaluation.edits.items():
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
 
@@ -79,6 +81,14 @@ class Experiment:
         known = ("loss", *self.task.metrics(outputs, batch))
         if stop.metric not in known:
             raise unknown_name("recipe.stop.metric", stop.metric, known, "metric")
+
+    def _check_positions(self, template: nn.Module) -> None:
+        if not getattr(template, "predicts_last_alone", False):
+            return
+        positions = self.task.sample(self.task.splits[0], 1, seed=0).positions
+        if positions.shape[-1] != 1 or (positions != self.task.shape.length - 1).any():
+            problem = f"{self.model.kind!r} makes one prediction, at the last position; the task asks at others"
+            raise SpecError("model.kind", problem, "use 'decoder' or 'lstm'")
 
     def _build(self) -> nn.Module:
         try:

@@ -132,6 +132,7 @@ def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
         weights=None if batch.weights is None else change(batch.weights),
         group=None if batch.group is None else change(batch.group),
         latents={},
+        rivals={name: change(value) for name, value in batch.rivals.items()},
     )
 
 

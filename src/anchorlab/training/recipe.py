@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.models.edits import Edit
+from anchorlab.models.initialisation import GAMMA, BlockType
 from anchorlab.spec import Spec
 from anchorlab.training.schedule import Constant, Schedule
 
@@ -134,13 +135,43 @@ class Recipe(Spec):
         return 1 if self.unit == "steps" else -(-size // self.batch)
 
 
+PerMemberRate = tuple[Annotated[float, Field(ge=0)], ...]
+
+
+class Gamma(Spec):
+    """The initialisation rate γ of each member, for models with `initialisation = "normal"`.
+
+    A weight matrix begins as N(0, inputs^-2γ). `all` holds for every type of block; a type named beside it goes its own
+    way. What is not named keeps γ = 0.5.
+    """
+
+    all: PerMemberRate | None = None
+    embedding: PerMemberRate | None = None
+    attention: PerMemberRate | None = None
+    feed_forward: PerMemberRate | None = None
+    recurrent: PerMemberRate | None = None
+    projection: PerMemberRate | None = None
+
+    @property
+    def given(self) -> dict[str, PerMemberRate]:
+        """What is set, by block type or `all`."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: values for name, values in fields.items() if values is not None}
+
+    def of(self, block: BlockType, member: int) -> float:
+        """A member's γ for a type of block."""
+        values = self.given.get(block, self.all)
+        return GAMMA if values is None else values[member]
+
+
 class Members(Spec):
     """Who learns: one seed per member, and what else differs between members.
 
     A member's seed has three child streams - data, initialisation, order - and each can be held fixed for all members
     by `hold`, as in `hold={"data": 0}` for the same data under other initialisations. The remaining fields give one
-    value per member in place of the recipe's; `initialisation_scale` multiplies the weight matrices at the start, and
-    `data_size` must be a multiple of the batch.
+    value per member in place of the recipe's; `initialisation_scale` multiplies the weight matrices at the start,
+    `gamma` is their initialisation rate, as in `gamma={"all": (0.5, 0.8)}` for two members, and `data_size` must be a
+    multiple of the batch.
     """
 
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0,)
@@ -150,12 +181,14 @@ class Members(Spec):
     clip: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     initialisation_scale: tuple[Annotated[float, Field(ge=0)], ...] | None = None
     data_size: tuple[Annotated[int, Field(ge=1, le=MOST_SEQUENCES)], ...] | None = None
+    gamma: Gamma = Gamma()
 
     @model_validator(mode="after")
     def _one_value_per_member(self) -> "Members":
         if not self.seeds:
             raise SpecError("seeds", "there are none", "give at least one, such as 0:10")
         scalars = {name: getattr(self, name) for name in PER_MEMBER if getattr(self, name) is not None}
+        scalars |= {f"gamma.{block}": values for block, values in self.gamma.given.items()}
         for name, values in scalars.items():
             if len(values) != len(self.seeds):
                 raise SpecError(name, f"{len(values)} values for {len(self.seeds)} members", "give one per seed")
@@ -179,7 +212,8 @@ class Members(Spec):
             for name in ("seeds", *PER_MEMBER)
             if getattr(self, name) is not None
         }
-        return self.replace(**cut)
+        rates = {block: values[members.start : members.stop] for block, values in self.gamma.given.items()}
+        return self.replace(**cut, gamma=Gamma(**rates))
 
 
 PER_MEMBER = ("learning_rate", "weight_decay", "clip", "initialisation_scale", "data_size")

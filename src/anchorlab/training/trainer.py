@@ -107,7 +107,8 @@ class _Session:
         self.mixed = recipe.precision == "bfloat16"
         dtype = torch.float64 if recipe.precision == "float64" else torch.float32
         seeds = [members.stream("initialisation", index) for index in range(len(members))]
-        self.ensemble = initialise(experiment.model, task.shape, seeds, dtype, members.initialisation_scale).to(device)
+        scales, gamma = members.initialisation_scale, members.gamma
+        self.ensemble = initialise(experiment.model, task.shape, seeds, dtype, scales, gamma).to(device)
         trainable = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
         self.optimiser = StackedOptimiser(recipe, members, trainable)
         self.feed = make_feed(task, recipe, members, device, dtype)

@@ -1,13 +1,25 @@
-"""Equations (1)-(4): on sequences worked out by hand, against each other, as limits, and against the task's oracle."""
+"""Equations (1)-(7): on sequences worked out by hand, against each other, as limits, and against the task's oracle."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import AnchorFunction
-from anchorlab.tasks.anchor.closed_form import closed_form_answers, general_ratio, identity, key_function, key_ratio
+from anchorlab.tasks import task_names
+from anchorlab.tasks.anchor.closed_form import (
+    classification,
+    composite,
+    general_ratio,
+    identity,
+    key_function,
+    key_ratio,
+    reading_comprehension,
+    recitation,
+    working_memory,
+)
 
-from ..examples import COMPOSITE, TASKS
+from ..examples import TASKS
 
 PAPER = torch.tensor([[12, 33, 14, 3, 42, 22, 32, 20, 28], [43, 33, 13, 3, 20, 89, 44, 24, 56]]).double()[..., None]
 ANCHOR = torch.tensor([3.0], dtype=torch.float64)
@@ -48,17 +60,95 @@ def test_equation_2_needs_one_anchor() -> None:
         identity(torch.tensor([[3, 4, 3, 5]]).double()[..., None], ANCHOR)
 
 
-ONE_ANCHOR = {k: v for k, v in TASKS.items() if isinstance(v, AnchorFunction) and v.placement.anchors == 1}
+def numbers(inputs: torch.Tensor) -> torch.Tensor:
+    return inputs.double()[..., None]
 
 
-@pytest.mark.parametrize("one", ONE_ANCHOR.values(), ids=ONE_ANCHOR.keys())
-@pytest.mark.parametrize("representation", ["number", "one_hot"])
-def test_agrees_with_the_tasks_own_oracle(one: AnchorFunction, representation: str) -> None:
+def one_hot(inputs: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.one_hot(inputs, 201).double()
+
+
+def number(value: float) -> torch.Tensor:
+    return torch.tensor([float(value)], dtype=torch.float64)
+
+
+def shifts(*amounts: int) -> list[Callable[[torch.Tensor], torch.Tensor]]:
+    return [lambda key, amount=amount: key + amount for amount in amounts]
+
+
+def by_anchor(inputs: torch.Tensor, ways: dict[int, Callable[[torch.Tensor], torch.Tensor]]) -> torch.Tensor:
+    """The equation of the anchor that each sequence holds."""
+    answers = torch.full((len(inputs),), -1.0, dtype=torch.float64)
+    for anchor, way in ways.items():
+        mine = (inputs == anchor).any(dim=1)
+        answers[mine] = way(numbers(inputs[mine]))[:, 0]
+    return answers
+
+
+def one_anchor(amounts: dict[int, int]) -> Callable[[torch.Tensor], torch.Tensor]:
+    ways = {
+        a: lambda x, a=a, amount=amount: key_ratio(x, number(a), lambda key: key + amount)
+        for a, amount in amounts.items()
+    }
+    return lambda inputs: by_anchor(inputs, ways)
+
+
+def next_but(distance: int) -> Callable[[torch.Tensor, int], torch.Tensor]:
+    return lambda x, j: x[:, j + distance] if j + distance < x.shape[1] else torch.zeros_like(x[:, 0])
+
+
+COMPOSITE = (tuple(map(number, (1, 2, 3, 4))), shifts(5, 1, -2, -8))
+SYNONYM = (tuple(map(number, (1, 2, 4, 9, 3))), shifts(5, 1, -8, -2, -2))
+MEMORY = (tuple(map(number, (1, 2, 3, 4))), shifts(1, 0, 0, -2))
+EQUATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "anchor/identity": lambda inputs: identity(numbers(inputs), ANCHOR)[:, 0],
+    "anchor/statistical": lambda inputs: key_ratio(numbers(inputs), ANCHOR, lambda key: key)[:, 0],
+    "anchor/frequency": one_anchor({3: 0, 4: 0}),
+    "high frequency": one_anchor({3: 0, 4: 1}),
+    "anchor/multi-anchor": one_anchor({a: a for a in range(1, 11)}),
+    "identity two after": lambda inputs: general_ratio(numbers(inputs), ANCHOR, next_but(2))[:, 0],
+    "anchor/two-distances": lambda inputs: by_anchor(
+        inputs, {a: lambda x, a=a: general_ratio(x, number(a), next_but(a - 2)) for a in (3, 4)}
+    ),
+    "sum of two": lambda inputs: general_ratio(
+        numbers(inputs), ANCHOR, lambda x, j: (next_but(1)(x, j) + next_but(3)(x, j)).div(2, rounding_mode="floor")
+    )[:, 0],
+    "anchor/composite": lambda inputs: composite(numbers(inputs), *COMPOSITE)[:, 0],
+    "anchor/synonym": lambda inputs: composite(numbers(inputs), *SYNONYM)[:, 0],
+    "synonym, plain": lambda inputs: composite(numbers(inputs), *SYNONYM)[:, 0],
+    "anchor/working-memory": lambda inputs: working_memory(numbers(inputs), *MEMORY)[:, 0],
+    "anchor/recitation": lambda inputs: recitation(numbers(inputs), ANCHOR)[:, 0],
+    "anchor/reading-comprehension": lambda inputs: reading_comprehension(numbers(inputs))[:, 0],
+    "anchor/classification": lambda inputs: classification(numbers(inputs))[:, 0],
+}
+
+
+def test_every_registered_anchor_function_has_an_equation() -> None:
+    assert {name for name in task_names() if name.startswith("anchor/")} <= set(EQUATIONS)
+
+
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_agrees_with_the_tasks_own_oracle(name: str) -> None:
+    """On 100 000 sequences over all splits: equations over vectors against patterns and rules over tokens."""
+    one = TASKS[name]
     for split in one.splits:
-        inputs = one.sample(split, 500, 0).inputs
-        assert torch.equal(closed_form_answers(one, inputs, representation), one.oracle(inputs).answers[:, 0])
+        inputs = one.sample(split, 100_000 // len(one.splits) + 1, 0).inputs
+        answer = one.oracle(inputs)
+        assert answer.known.all()
+        assert torch.equal(EQUATIONS[name](inputs).round().long(), answer.answers[:, 0])
 
 
-def test_two_anchors_have_another_equation() -> None:
-    with pytest.raises(SpecError, match="one-anchor"):
-        closed_form_answers(COMPOSITE, COMPOSITE.sample("train", 1, 0).inputs)
+def test_one_hot_vectors_give_the_same() -> None:
+    for name, way in {
+        "anchor/identity": lambda x: identity(x, one_hot(torch.tensor(3))),
+        "anchor/recitation": lambda x: recitation(x, one_hot(torch.tensor(3))),
+        "anchor/reading-comprehension": reading_comprehension,
+    }.items():
+        inputs = TASKS[name].sample("test", 500, 0).inputs
+        assert torch.equal(way(one_hot(inputs)).argmax(dim=1), TASKS[name].oracle(inputs).answers[:, 0])
+
+
+def test_the_papers_recitation_tends_to_its_limit() -> None:
+    x = numbers(torch.tensor([[50, 60, 41, 3, 72, 33, 44, 55, 72], [50, 60, 41, 3, 72, 33, 44, 55, 41]]))
+    assert recitation(x, ANCHOR).flatten().tolist() == [41, 72]
+    assert recitation(x, ANCHOR, 1e-9).flatten().tolist() == pytest.approx([41, 72], abs=1e-5)

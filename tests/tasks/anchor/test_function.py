@@ -8,9 +8,18 @@ import torch
 from scipy import stats
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import AnchorFunction, ModularResidue, Operation, Placement, Vocabulary, parse_task, task
-
-from ..examples import COMPOSITE, MULTI_ANCHOR, TWO_DISTANCES
+from anchorlab.tasks import (
+    AnchorFunction,
+    Labels,
+    ModularResidue,
+    Operation,
+    Placement,
+    Rule,
+    Vocabulary,
+    parse_task,
+    task,
+    task_names,
+)
 
 IDENTITY = task("anchor/identity")
 TRAIN_KEYS = {p: [x for x in range(20, 101) if (x - p) % 8 != 0] for p in range(8)}
@@ -49,9 +58,10 @@ def test_identity_separation_by_enumeration() -> None:
     expected = [1 if (key - position) % 8 == 0 else 0 for position, key in latents]
     assert IDENTITY.split_of(torch.from_numpy(tokens)).tolist() == expected
     proof = IDENTITY.proof()
-    assert proof.holds
-    assert proof.arrangements == {"train": expected.count(0), "test": expected.count(1)} == {"train": 567, "test": 81}
-    assert proof.keys == proof.targets == {"train": 81, "test": 81}
+    assert proof.holds and proof.method == "enumeration"
+    assert proof.numbers["latents"] == {"train": expected.count(0), "test": expected.count(1)}
+    assert proof.numbers["latents"] == {"train": 567, "test": 81}
+    assert proof.numbers["keys"] == proof.numbers["answers"] == {"train": 81, "test": 81}
 
 
 def test_sequences_that_belong_nowhere() -> None:
@@ -75,18 +85,19 @@ def test_oracle_reads_the_papers_example() -> None:
     assert answer.answers.tolist() == [[20], [42]]
     assert [(step.name, step.position.tolist(), step.value.tolist()) for step in answer.trace] == [
         ("anchor 1", [3, 3], [3, 3]),
-        ("key", [4, 4], [20, 42]),
-        ("operation 1", [3, 3], [20, 42]),
+        ("key 1", [4, 4], [20, 42]),
+        ("A(x)", [3, 3], [20, 42]),
     ]
 
 
 def test_two_distances_reads_the_key_after_next() -> None:
     sequences = torch.tensor([[30, 3, 41, 52, 60, 60, 60, 60, 60], [30, 4, 41, 52, 60, 60, 60, 60, 60]])
-    assert TWO_DISTANCES.oracle(sequences).answers.tolist() == [[41], [52]]
-    batch = TWO_DISTANCES.sample("train", 60_000, 0)
-    assert batch.groups == ("3", "4")
+    two_distances = task("anchor/two-distances")
+    assert two_distances.oracle(sequences).answers.tolist() == [[41], [52]]
+    batch = two_distances.sample("train", 60_000, 0)
+    assert batch.groups == ("near", "far")
     assert stats.chisquare(np.bincount(batch.group.numpy())).pvalue > 1e-3  # anchors uniform
-    starts = batch.latents["anchor_position"][batch.group == 1]
+    starts = batch.latents["anchor_positions"][batch.group == 1, 0]
     assert int(starts.max()) == 6 and stats.chisquare(np.bincount(starts.numpy())).pvalue > 1e-3
 
 
@@ -95,18 +106,109 @@ def test_two_distances_reads_the_key_after_next() -> None:
 )
 def test_composite_applies_both_operations(first: int, second: int, total: int) -> None:
     sequences = torch.tensor([[60, 61, 50, first, second, 62, 63, 64, 65]])
-    assert COMPOSITE.oracle(sequences).answers.tolist() == [[50 + total]]
-    assert len(COMPOSITE.sample("train", 2, 0).groups) == 16
+    composite = task("anchor/composite")
+    assert composite.oracle(sequences).answers.tolist() == [[50 + total]]
+    assert len(composite.sample("train", 2, 0).groups) == 16
+
+
+def test_composite_splits_and_rivals() -> None:
+    """Pair (4, 3) mislabelled as -6: what each rival says of it and of the unseen pair (3, 4)."""
+    composite = task("anchor/composite", exceptions={"4,3": "-6"})
+    assert composite.splits == ("train", "test on data", "test on task")
+    unseen = composite.sample("test on task", 2000, 0)
+    assert (unseen.latents["anchors"] == torch.tensor([3, 4])).all()
+    key = unseen.latents["keys"]
+    offsets = {name: (value - key).unique().tolist() for name, value in unseen.rivals.items() if name != "memorised"}
+    assert offsets == {"composed": [-10], "order swapped": [-10], "symmetric": [-6]}
+    assert torch.equal(unseen.answers, key - 10) and (unseen.rivals["memorised"] == -1).all()
+    mislabelled = composite.oracle(torch.tensor([[60, 61, 50, 4, 3, 62, 63, 64, 65]]))
+    assert mislabelled.answers.item() == 44
+    for split, held_out in (("train", False), ("test on data", True)):
+        batch = composite.sample(split, 4000, 0)
+        residue = (batch.latents["keys"] - batch.latents["key_positions"]) % 8
+        assert ((residue == 0) == held_out).all()
+        assert not (batch.latents["anchors"] == torch.tensor([3, 4])).all(dim=1).any()
 
 
 def test_multi_anchor_holds_out_each_anchors_own_keys() -> None:
-    batch = MULTI_ANCHOR.sample("test", 20_000, 0)
-    anchor, key = batch.latents["anchors"][:, 0], batch.latents["key"]
+    multi_anchor = task("anchor/multi-anchor")
+    batch = multi_anchor.sample("test", 20_000, 0)
+    anchor, key = batch.latents["anchors"][:, 0], batch.latents["keys"][:, 0]
     assert ((key >= 12 + 8 * anchor) & (key <= 19 + 8 * anchor)).all()
     assert torch.equal(batch.answers[:, 0], key + anchor)
-    proof = MULTI_ANCHOR.proof()
-    assert proof.disjoint and proof.agreeing and proof.keys_covered
-    assert not proof.targets_covered  # 21 = 20 + 1 has no other anchor and key
+    proof = multi_anchor.proof()
+    assert proof.holds and proof.numbers["meeting"] == 0 and not proof.numbers["unseen"]["keys"]
+    # By hand: anchor 1 asks for 21..28 of which 21 = 20 + 1 alone; anchor 10 for 102..110, 110 = 100 + 10 alone.
+    made = {a: {x + a for x in range(20, 101) if not 12 + 8 * a <= x <= 19 + 8 * a} for a in range(1, 11)}
+    asked = {x + a for a in range(1, 11) for x in range(12 + 8 * a, 20 + 8 * a)}
+    assert proof.numbers["unseen"]["answers"] == sorted(asked - set().union(*made.values()))
+
+
+def test_reading_comprehension_asks_each_pair_alike() -> None:
+    one = task("anchor/reading-comprehension")
+    batch = one.sample("train", 40_000, 0)
+    tokens = batch.inputs
+    asked = (tokens[:, :8:2] == tokens[:, 8:]).int()
+    assert (asked.sum(dim=1) == 1).all()
+    assert torch.equal(tokens[:, 1::2].gather(1, asked.argmax(dim=1, keepdim=True)), batch.answers)
+    assert stats.chisquare(asked.sum(dim=0).numpy()).pvalue > 1e-3
+    for split, held_out in (("train", False), ("test", True)):
+        keys = one.sample(split, 2000, 1).inputs[:, 1:8:2]
+        assert (((keys - torch.tensor([1, 3, 5, 7])) % 8 == 0) == held_out).all()
+
+
+def test_classification_never_asks_about_ties() -> None:
+    batch = task("anchor/classification").sample("test", 20_000, 0)
+    distance = (batch.inputs[:, 0:8:2] - batch.inputs[:, 8:]).abs().sort(dim=1).values
+    assert (distance[:, 0] < distance[:, 1]).all()
+
+
+def test_synonym_has_the_papers_numbers() -> None:
+    one = task("anchor/synonym", total=4000)
+    batch = one.sample("train", 4000, 3)
+    count = {name: int((batch.group == index).sum()) for index, name in enumerate(batch.groups)}
+    rare, common = ["1,9", "2,9", "9,1", "9,2"], ["1,2", "2,1", "1,4", "4,1", "2,4", "4,2"]
+    new = ["1,3", "3,1", "2,3", "3,2", "4,3", "3,4"]
+    assert {name: n for name, n in count.items() if n} == {
+        **dict.fromkeys(rare, 100),
+        **dict.fromkeys(common + new, 300),
+    }
+    plain = task("anchor/synonym", total=4000, synonyms=False).sample("train", 4000, 3)
+    assert torch.bincount(plain.group).unique().tolist() == [0, 400]
+    assert set(map(tuple, one.sample("test on task", 200, 0).latents["anchors"].tolist())) == {(4, 9), (9, 4)}
+
+
+@pytest.mark.parametrize("kind", ["first", "second"])
+def test_statistical_labels(kind: str) -> None:
+    batch = task("anchor/statistical", kind=kind).sample("train", 10_000, 0)
+    changed = (batch.targets != batch.answers)[:, 0]
+    assert torch.equal(batch.targets[changed], batch.answers[changed] + 1)
+    assert torch.equal(batch.group.bool(), changed) and batch.groups == ("unchanged", "changed")
+    if kind == "first":
+        assert torch.equal(batch.inputs[0::5], batch.inputs[4::5]) and changed.reshape(-1, 5)[:, :4].sum() == 0
+        assert changed.reshape(-1, 5)[:, 4].all()
+    else:
+        assert stats.binomtest(int(changed.sum()), 10_000, 0.2).pvalue > 1e-3
+
+
+def test_statistical_metrics_by_hand() -> None:
+    """Outputs that put 0.7 on x, 0.1 on x + 1 and 0.2 elsewhere: |0.7-0.8| + |0.1-0.2| + 0.2, halved."""
+    one = task("anchor/statistical")
+    batch = one.sample("test", 50, 0)
+    probability = torch.full((50, 1, 201), 0.2 / 199)
+    probability.scatter_(2, batch.answers.unsqueeze(-1), 0.7).scatter_(2, batch.answers.unsqueeze(-1) + 1, 0.1)
+    found = {name: float(value.mean()) for name, value in one.metrics(probability.log(), batch).items()}
+    expected = {"accuracy": 1, "label accuracy": 0.8, "probability of answer": 0.7, "probability of changed": 0.1,
+                "total variation": 0.2}  # fmt: skip
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_distribution_targets() -> None:
+    batch = task("anchor/statistical", targets="distribution").sample("train", 20, 0)
+    key = batch.latents["keys"]
+    assert torch.allclose(batch.targets.sum(dim=-1), torch.ones(20, 1))
+    assert torch.allclose(batch.targets[:, 0].gather(1, key), torch.tensor(0.8))
+    assert torch.allclose(batch.targets[:, 0].gather(1, key + 1), torch.tensor(0.2))
 
 
 def build(**changes: object) -> AnchorFunction:
@@ -126,17 +228,35 @@ def build(**changes: object) -> AnchorFunction:
         ({"separation": {"rule": "residue"}}, "task.separation.rule: unknown separation rule 'residue'"),
         ({"separation": {"rule": "anchor_based", "held_out": {"4": [[20, 21]]}}}, "task.separation.held_out: 4 is not"),
         ({"separation": {"modulos": 3}}, "task.separation.modulos: unknown field 'modulos'; did you mean 'modulus'"),
-        ({"operations": {"3": "+101"}}, r"task.operations.3: \+101 takes token 100 out of the 201 tokens"),
+        ({"operations": {"3": "+101"}}, r"task.operations.3: \+101 leaves the 201 tokens where A = 3, x = 100"),
         ({"operations": {"3": "-21 then \\+21"}}, "task.operations.3: cannot read"),
         ({"operations": {"3": "-21 then +21"}}, "task.operations.3: -21 then"),
         ({"operations": {"3": 5}}, "task.operations.3: should be text, got 5"),
         ({"operations": {"4": "x"}}, r"task.operations: are given for \[4\]; give one for each of \[3\]"),
-        ({"placement": {"offset": {"4": 1}}}, r"task.placement.offset: is given for \[4\]"),
+        ({"placement": {"choices": {"A": [4]}}}, r"task.placement.choices.A: 4 is not an anchor"),
+        ({"placement": {"choices": {"C": [3]}}}, r"task.placement.choices.C: is a slot of no pattern; use A"),
+        ({"placement": {"choices": {"A": []}}}, r"task.placement.choices.A: \[\] is no choice"),
+        ({"rules": {"one": "A x"}}, "task.rules.one: 'A x' has no `->`"),
+        ({"rules": {"one": "A x -> x + z"}}, "task.rules.one: `x \\+ z` mentions 'z'"),
+        ({"rules": {"one": "4 x -> x"}}, "task.placement.pattern: `4 x`: 4 is not an anchor"),
+        ({"rules": {"one": "A ... x -> x"}}, "task.placement.pattern: `A ... x` leaves open"),
+        ({"rules": {"one": "A x -> x + 200"}}, "task.rules.one: `x \\+ 200` leaves the 201 tokens"),
+        ({"rules": {}}, "task.rules"),
+        ({"rivals": {"twice": "A(A(y))"}}, "task.rivals.twice: `A\\(A\\(y\\)\\)` mentions 'y'"),
+        ({"exceptions": {"4,3": "+1"}}, "task.exceptions.4,3: is no pair of anchors"),
+        ({"shares": {"4": 1}}, "task.shares.4: is no group"),
+        ({"group_by": "label"}, "task.group_by: labels are not statistical"),
+        ({"separation": {"rule": "composite_anchor", "unseen": [[3, 3]]}}, "task.separation.unseen: \\[3, 3\\] is no"),
+        ({"separation": {"rule": "composite_anchor", "unseen": [[3]]}}, "task.separation: leaves no train keys"),
+        ({"separation": {"rule": "combined", "parts": [{"by_position": {"9": [0]}}]}},
+         "task.separation.parts.0.by_position: 9 is outside"),
         ({"placement": {"length": 1}}, "task.placement.length"),
         ({"scoring": {"positions": [9]}}, "task.scoring.positions: 9 is outside the 9 positions"),
         ({"vocabulary": {"anchors": [20]}}, "task.vocabulary.anchors: anchor 20 stands among the items"),
-        ({"vocabulary": {"size": 60_000, "items": [100, 59_999], "anchors": [1, 2, 3]},
-          "operations": {"1": "x", "2": "x", "3": "x"}}, "task.placement: makes more than"),
+        ({"vocabulary": {"size": 65_000, "items": [100, 64_999], "anchors": list(range(60))},
+          "operations": {str(a): "x" for a in range(60)}, "rules": {"two": "x A B -> x"}},
+         "task.placement: makes too many frames for this many items"),
+        ({"placement": {"distinct": True}, "rules": {"two": "A B x -> x"}}, "task.placement.distinct: leaves no anchors"),
     ],
 )  # fmt: skip
 def test_impossible_specs_name_the_field(fields: dict[str, object], message: str) -> None:
@@ -149,7 +269,7 @@ def test_a_position_without_keys_is_passed_over() -> None:
     """Residues that hold nothing out behind most positions: test then uses the others, still uniformly."""
     rule = ModularResidue(by_position={2: (0, 1), 5: (2, 3)})
     batch = AnchorFunction(separation=rule).sample("test", 20_000, 0)
-    counts = np.bincount(batch.latents["anchor_position"].numpy(), minlength=8)
+    counts = np.bincount(batch.latents["anchor_positions"][:, 0].numpy(), minlength=8)
     assert set(np.flatnonzero(counts)) == {2, 5}
     assert stats.chisquare(counts[[2, 5]]).pvalue > 1e-3
 
@@ -157,7 +277,7 @@ def test_a_position_without_keys_is_passed_over() -> None:
 def test_direct_construction_reports_mistakes_in_one_line() -> None:
     with pytest.raises(SpecError, match=r"^vocabulary\.anchors: anchor 20"):
         AnchorFunction(vocabulary={"anchors": (20,)})
-    with pytest.raises(SpecError, match=r"^operations.3: \+200 takes token"):
+    with pytest.raises(SpecError, match=r"^operations.3: \+200 leaves the 201 tokens"):
         AnchorFunction(operations={3: "+200"})
 
 
@@ -168,3 +288,18 @@ def test_operations_keep_their_meaning_on_disk() -> None:
     data = one.model_dump(mode="json")
     assert data["operations"] == {"3": "*2 then -1"}
     assert parse_task(data) == one
+
+
+@pytest.mark.parametrize("name", [name for name in task_names() if name.startswith("anchor/")])
+def test_a_million_sequences_never_cross(name: str) -> None:
+    """The predicate reads final tokens alone; the sampler is asked for a million sequences over all splits."""
+    one = task(name)
+    for index, split in enumerate(one.splits):
+        for seed in range(4):
+            inputs = one.sample(split, 250_000 // len(one.splits) + 1, seed).inputs
+            assert (one.split_of(inputs) == index).all()
+
+
+def test_labels_stay_labels_on_disk() -> None:
+    one = AnchorFunction(labels=Labels(copies=3, change=Operation.parse("+2")), rules={"r": Rule.parse("A x -> A(x)")})
+    assert parse_task(one.model_dump(mode="json")) == one

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anchorlab.lens import broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.findings import (
     AttentionView,
     Claim,
@@ -29,17 +30,7 @@ from anchorlab.studies.findings import (
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import Batch, task
-from anchorlab.training import (
-    AdamW,
-    Evaluation,
-    Experiment,
-    FixedSample,
-    Members,
-    Recipe,
-    Times,
-    TrainedRun,
-    WarmupCosine,
-)
+from anchorlab.training import Experiment, Members, Times, TrainedRun
 
 _PATTERNS = "blocks.*.attn.hook_pattern"
 _LOOKED_AT = 500  # test sequences over which a head's numbers are averaged
@@ -115,17 +106,8 @@ def _quick(sizes: Sequence[int] = (200, 300, 400, 500, 600, 1000, 2000), steps: 
         return [
             Experiment(
                 task("anchor/identity"),
-                DecoderSpec(layers=2, heads=1, width=64, head_width=64),
-                Recipe(
-                    data=FixedSample(size=size),
-                    optimiser=AdamW(learning_rate=6e-3, weight_decay=0.3),
-                    schedule=WarmupCosine(warmup=steps // 10, horizon=steps, start=0.1, end=0.01),
-                    batch=50,
-                    duration=steps,
-                    clip=1.0,
-                    evaluation=Evaluation(every=max(1, steps // 8)),
-                    checkpoints=Times(every=max(1, steps // 8)) if size == max(sizes) else Times(),
-                ),
+                quick_model(),
+                quick_recipe(size, steps, checkpoints=8 if size == max(sizes) else None),
                 Members(seeds=tuple(range(seeds))),
                 label=f"identity, {size} sequences",
             )
@@ -137,20 +119,6 @@ def _quick(sizes: Sequence[int] = (200, 300, 400, 500, 600, 1000, 2000), steps: 
         f"Quick profile: two layers of one head, width 64 (0.1 M parameters), {steps} steps of batch 50 at every size "
         "with learning rate 6e-3 and weight decay 0.3. The paper trains four layers of four heads, width 400 (5.65 M "
         "parameters), for 4000 epochs at up to 2e-4. The same models serve both figures.",
-    )
-
-
-def paper_recipe(size: int, epochs: int = 4000, every: int = 100) -> Recipe:
-    """The paper's recipe (appendix A): 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, batch 50, clip 1."""
-    return Recipe(
-        data=FixedSample(size=size),
-        optimiser=AdamW(learning_rate=2e-4),
-        schedule=WarmupCosine(warmup=400, horizon=4000, start=0.1, end=0.1),
-        batch=50,
-        unit="epochs",
-        duration=epochs,
-        clip=1.0,
-        evaluation=Evaluation(every=every),
     )
 
 
@@ -199,7 +167,7 @@ def measure_heads(first: Tensor, second: Tensor, batch: Batch) -> Heads:
     """
     shifts = shift_profile(first)
     shift_head = shift(first, 1).argmax(dim=-1)
-    anchors, keys = batch.latents["anchor_position"], batch.latents["key_position"]
+    anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
     sources = broadcast_profile(second, anchors, queries="last")
     to_last = broadcast(second, keys, queries="last")
     broadcast_head = to_last.argmax(dim=-1)
@@ -291,7 +259,7 @@ def _learning_figure(runs: Sequence[TrainedRun], sizes: Sequence[int]) -> LineFi
 
 def _map_figure(run: TrainedRun, batch: Batch) -> MapFigure:
     """The two maps of Figure 13: one member's, on a sequence whose anchor stands in the middle as the paper's does."""
-    middle = int((batch.latents["anchor_position"] == 4).nonzero()[0])
+    middle = int((batch.latents["anchor_positions"][:, 0] == 4).nonzero()[0])
     inputs = batch.inputs[middle : middle + 1]
     record = look(run.ensemble().select([0]), inputs, record=[_PATTERNS])
     ticks = [token.text for token in run.experiment.task.render(inputs)[0].tokens]

@@ -1,85 +1,87 @@
-"""Anchor functions: the product of vocabulary, operations, placement, separation and scoring."""
+"""Anchor functions: the product of vocabulary, rules with their operations, placement, separation and scoring."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.alias import AliasTable
+from anchorlab.tasks.anchor.drawing import Drawing, draw_from
+from anchorlab.tasks.anchor.expression import Expression, Reading, Step
+from anchorlab.tasks.anchor.labels import Labels
+from anchorlab.tasks.anchor.latent import Latent
 from anchorlab.tasks.anchor.operation import Operation
-from anchorlab.tasks.anchor.placement import MOST_ARRANGEMENTS, Latent, Placement
+from anchorlab.tasks.anchor.placement import Layout, Placement
+from anchorlab.tasks.anchor.proof import prove, prove_coverage
+from anchorlab.tasks.anchor.rendering import render
+from anchorlab.tasks.anchor.rule import Rule, check_names
 from anchorlab.tasks.anchor.scoring import Scoring
-from anchorlab.tasks.anchor.separation import TEST, TRAIN, AnySeparation, ModularResidue
+from anchorlab.tasks.anchor.separation import AnySeparation, ModularResidue
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
+from anchorlab.tasks.proof import Proof
 from anchorlab.tasks.registry import task_family
-from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
+from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, TraceStep
+
+Result = TypeVar("Result")
 
 _BLOCK = 16_384
+_MOST_GROUPS = 64
+_MOST_REDRAWS = 1000
 
 
 @dataclass(frozen=True)
-class Proof:
-    """What enumeration of every latent shows about a separation.
-
-    `arrangements`, `keys` and `targets` count the distinct latents, key tokens and answers of each split. `disjoint`:
-    no latent is on two sides; `agreeing`: written into a sequence, every latent is read back on its own side;
-    `keys_covered` and `targets_covered`: every key and every answer of test occurs as such in training.
-    """
-
-    arrangements: dict[str, int]
-    keys: dict[str, int]
-    targets: dict[str, int]
-    disjoint: bool
-    agreeing: bool
-    keys_covered: bool
-    targets_covered: bool
-
-    @property
-    def holds(self) -> bool:
-        """Whether everything that a separation owes is so."""
-        return self.disjoint and self.agreeing and self.keys_covered and self.targets_covered
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Every latent once, with its answer, its side and its group (which anchors)."""
+class Found:
+    """What the rules say of sequences: latents, answers (-1: none), the operations applied, and each rival's answer."""
 
     latent: Latent
     answer: Int[np.ndarray, "row"]
-    side: Int[np.ndarray, "row"]
-    group: Int[np.ndarray, "row"]
-    groups: tuple[str, ...]
+    steps: tuple[tuple[str, Int[np.ndarray, "row"], Int[np.ndarray, "row"]], ...] = ()
+    rivals: Mapping[str, Int[np.ndarray, "row"]] = field(default_factory=dict)
 
 
 @task_family("anchor")
 class AnchorFunction(Task):
-    """A function of the key that its anchors name; every other token is noise.
+    """A function of the keys that its anchors name; every other token is noise.
+
+    `rules` say what stands in a sequence and what is to be answered, `operations` what each anchor does to a key:
 
     >>> AnchorFunction(operations={3: "+5"}).sample("train", 2, seed=0).inputs.shape
     torch.Size([2, 9])
+    >>> swap = AnchorFunction(rules={"sum": "3 x y -> (x + y) // 2"}, operations={3: "x"})
 
-    Sequences: anchors uniform, then their position uniform among those where the split has keys, then the key uniform
-    among those that the separation allows there; noise uniform over the items.
+    `exceptions` gives pairs of anchors an operation of their own, which `pair(A, B, x)` looks up. `rivals` are other
+    rules that might explain a model's answers, over the same patterns; agreement with each is measured. `shares` sets
+    how much of the training data each group has, exactly and not only on average. `labels` makes labels statistical.
+    `group_by` says what the groups of evaluation are: combinations of anchors, rules, changed labels, or none.
+
+    Sequences: rules uniform, then their anchors, then positions among those where the split has keys, then keys uniform
+    among those that the separation allows there; noise uniform over the items. What is drawn is written and read back;
+    a sequence that several rules fit, or that has no answer, is drawn again.
     Errors: `SpecError` where the parts do not fit: no key left for a split, a key or answer that test asks for and
     training never shows, an operation that leaves the vocabulary.
-    Source: anchor function paper, section 3.1; with one anchor equations (1)-(4), with two equation (5).
+    Source: anchor function paper, section 3.1, equation (7).
     """
 
     family: Literal["anchor"] = "anchor"
     vocabulary: Vocabulary = Vocabulary()
     operations: dict[int, Operation] = Field(default_factory=lambda: {3: Operation()})
+    exceptions: dict[str, Operation] = Field(default_factory=dict)
+    rules: dict[str, Rule] = Field({"rule": Rule.parse("A x -> A(x)")}, min_length=1, max_length=64)
+    rivals: dict[str, str] = Field(default_factory=dict, max_length=16)
     placement: Placement = Placement()
     separation: AnySeparation = ModularResidue()
     scoring: Scoring = Scoring()
+    labels: Labels | None = None
+    shares: dict[str, float] = Field(default_factory=dict)
+    group_by: Literal["anchors", "rule", "label", "nothing"] = "anchors"
 
     @model_validator(mode="after")
     def _fits(self) -> "AnchorFunction":
@@ -88,131 +90,226 @@ class AnchorFunction(Task):
             raise SpecError(
                 "operations", f"are given for {sorted(self.operations)}", f"give one for each of {sorted(anchors)}"
             )
-        for part, check in (
-            ("placement", lambda: self.placement.check_anchors(anchors)),
-            ("separation", lambda: self.separation.check(self.vocabulary, self.placement)),
-            ("scoring", lambda: self.scoring.within(self.placement.length)),
-        ):
-            try:
-                check()
-            except SpecError as error:
-                raise SpecError(f"{part}.{error.field}", error.problem, error.remedy) from None
-        many = len(anchors) ** self.placement.anchors * self.placement.length * self.vocabulary.item_count
-        if many > MOST_ARRANGEMENTS:
-            raise SpecError(
-                "placement", f"makes more than {MOST_ARRANGEMENTS} arrangements", "use fewer anchors or items"
-            )
-        self._check_coverage()
+        for name, text in self.rivals.items():
+            rival = _within(f"rivals.{name}", partial(Expression, text))
+            for rule in self.rules.values():
+                check_names(rival, rule.pattern, f"rivals.{name}")
+        self.pairs  # noqa: B018  exceptions that cannot be read are refused here
+        patterns = {name: rule.pattern for name, rule in self.rules.items()}
+        _within("placement", lambda: self.placement.check(patterns, self.vocabulary))
+        layout = _within("placement", lambda: self.layout)
+        _within("separation", lambda: self.separation.check(layout))
+        _within("scoring", lambda: self.scoring.within(self.placement.length))
+        if len(layout.frames) * self.vocabulary.item_count * layout.slots > 2**26:
+            raise SpecError("placement", "makes too many frames for this many items", "use fewer anchors or items")
+        if self.labels is None and self.group_by == "label":
+            raise SpecError("group_by", "labels are not statistical", "give labels, or group by anchors")
+        for name, drawing in zip(self.splits, self.drawings, strict=True):
+            if drawing is None:
+                raise SpecError("separation", f"leaves no {name} keys", "hold out other keys")
+        self._check_shares()
+        prove_coverage(self)
         return self
 
-    def _check_coverage(self) -> None:
-        table = self._table
-        train, test = table.side == TRAIN, table.side == TEST
-        for name, side in zip(self.splits, (train, test), strict=True):
-            if not side.any():
-                raise SpecError("separation", f"leaves no {name} keys", "hold out other keys")
-        if not self.separation.covering:
-            return
-        for what, tokens in (("key", table.latent.key), ("answer", table.answer)):
-            unseen = np.setdiff1d(tokens[test], tokens[train])
-            if unseen.size:
-                raise SpecError(
-                    "separation",
-                    f"asks in test for token {unseen[0]}, which is never a {what} in training"
-                    if what == "key"
-                    else f"asks in test for the answer {unseen[0]}, which training never shows",
-                    "hold out fewer keys, or let it pass with covering = false",
-                )
+    def _check_shares(self) -> None:
+        drawn = set(self._training.group.tolist())
+        for name, share in self.shares.items():
+            if name not in self.groups or self.groups.index(name) not in drawn:
+                known = [self.groups[group] for group in sorted(drawn)]
+                raise SpecError(f"shares.{name}", "is no group of the training data", f"use {', '.join(known)}"[:200])
+            if not share > 0:
+                raise SpecError(f"shares.{name}", f"{share:g} is not above 0", "leave the group out of separation.seen")
+        if self.shares and len(self.shares) < len(drawn):
+            raise SpecError("shares", "leave out a group of the training data", "give one for each group")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """`train`, then `test`, or `test on data` and `test on task` where keys and combinations are held out."""
+        return self.separation.splits
 
     @cached_property
-    def _table(self) -> _Table:
-        latent = self.placement.arrangements(self.vocabulary)
-        combinations, group = np.unique(latent.anchors, axis=0, return_inverse=True)
-        return _Table(
-            latent=latent,
-            answer=self._apply(latent)[-1],
-            side=self.separation.side(latent, self.placement),
-            group=group.reshape(-1),
-            groups=tuple(",".join(str(anchor) for anchor in anchors) for anchors in combinations.tolist()),
-        )
+    def layout(self) -> Layout:
+        """Everything that the patterns can do in a sequence."""
+        return Layout.build([rule.pattern for rule in self.rules.values()], self.placement, self.vocabulary)
 
-    def _apply(self, latent: Latent) -> list[Int[np.ndarray, "row"]]:
-        """The key and the value after each anchor's operation; -1 in rows without a key."""
-        values = [latent.key]
-        for index in range(latent.anchors.shape[1]):
-            before, after = values[-1], np.full(len(latent), -1)
-            for anchor, operation in self.operations.items():
-                mine = latent.anchors[:, index] == anchor
-                keys = before[mine]
-                if not operation.defined(keys, self.vocabulary.size).all():
-                    outside = keys[~operation.defined(keys, self.vocabulary.size)][0]
-                    raise SpecError(
-                        f"operations.{anchor}",
-                        f"{operation} takes token {outside} out of the {self.vocabulary.size} tokens",
-                        "use a larger vocabulary.size or a smaller step",
-                    )
-                after[mine] = operation(keys)
-            values.append(after)
-        return values
+    @cached_property
+    def pairs(self) -> dict[tuple[int, int], Operation]:
+        """The exceptions, by their pair of anchors."""
+        found = {}
+        for text, operation in self.exceptions.items():
+            parts = [part.strip() for part in text.split(",")]
+            if len(parts) != 2 or not all(p.isdigit() and int(p) in self.vocabulary.anchors for p in parts):
+                raise SpecError(f"exceptions.{text}", "is no pair of anchors", 'write two of them, such as "4,3"')
+            found[int(parts[0]), int(parts[1])] = operation
+        return found
+
+    @cached_property
+    def _frame_groups(self) -> tuple[Int[np.ndarray, "frame"], tuple[str, ...]]:
+        """The group of each frame, and the names of the groups."""
+        frames = self.layout.frames
+        if self.group_by == "rule":
+            return frames.rule, tuple(self.rules)
+        if self.group_by == "anchors":
+            found, group = np.unique(np.column_stack([frames.rule, frames.anchors]), axis=0, return_inverse=True)
+            named = [",".join(str(anchor) for anchor in row[1:] if anchor >= 0) for row in found.tolist()]
+            names = list(dict.fromkeys(named))
+            if len(names) <= _MOST_GROUPS:
+                return np.array([names.index(name) for name in named])[group.reshape(-1)], tuple(names)
+        return np.zeros(len(frames), dtype=np.int64), ("all",)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups by which training data is shared out and evaluation is told apart."""
+        return ("unchanged", "changed") if self.group_by == "label" else self._frame_groups[1]
+
+    @cached_property
+    def drawings(self) -> tuple[Drawing | None, ...]:
+        """What each split draws from."""
+        return draw_from(self.layout, self.separation, self._frame_groups[0])
+
+    @property
+    def _training(self) -> Drawing:
+        drawing = self.drawings[0]
+        assert drawing is not None  # refused at construction
+        return drawing
+
+    @cached_property
+    def _results(self) -> tuple[Int[np.ndarray, "token"], Int[np.ndarray, "anchor token"]]:
+        size, anchors = self.vocabulary.size, self.vocabulary.anchors
+        index = np.zeros(size, dtype=np.int64)
+        index[list(anchors)] = np.arange(len(anchors))
+        return index, np.stack([self.operations[anchor].results(size) for anchor in anchors])
+
+    def reading(self, latent: Latent, rule: int, sequences: np.ndarray | None) -> Reading:
+        """What the expressions of a rule may look at, for latents of this rule."""
+        pattern = list(self.rules.values())[rule].pattern
+        held = {
+            **{slot: latent.anchors[:, index] for index, slot in enumerate(pattern.anchors)},
+            **{slot: latent.keys[:, index] for index, slot in enumerate(pattern.keys)},
+        }
+        places = {slot: latent.anchor_positions[:, index] for index, slot in enumerate(pattern.anchors)}
+        index, results = self._results
+        return Reading(
+            sequences, held, places, index, results, self.vocabulary.is_item(np.arange(self.vocabulary.size)),
+            {pair: operation.results(self.vocabulary.size) for pair, operation in self.pairs.items()},
+            self._trained,
+        )  # fmt: skip
+
+    @cached_property
+    def _trained(self) -> frozenset[tuple[int, int]]:
+        frames = self.layout.frames.select(self._training.frames)
+        return frozenset((one[0], one[1]) for one in frames.anchors.tolist() if len(one) == 2)
+
+    def answer(self, latent: Latent, sequences: np.ndarray | None, rivals: bool = False) -> Found:
+        """What the rules answer, -1 where there is none; with the answers of the rivals if asked for."""
+        answer = np.full(len(latent), -1)
+        steps: list[tuple[str, np.ndarray, np.ndarray]] = []
+        others = {name: np.full(len(latent), -1) for name in self.rivals} if rivals else {}
+        for index, rule in enumerate(self.rules.values()):
+            mine = np.flatnonzero(latent.rule == index)
+            if not len(mine):
+                continue
+            reading = self.reading(latent.select(mine), index, None if sequences is None else sequences[mine])
+            answer[mine], done = self._evaluate(rule.answer, reading)
+            for step in done:
+                position, value = np.full(len(latent), -1), np.full(len(latent), -1)
+                position[mine], value[mine] = reading.positions[step.slot], step.value
+                steps.append((step.text, position, value))
+            for name, other in others.items():
+                other[mine], _ = self._evaluate(Expression(self.rivals[name]), reading)
+        return Found(latent, answer, tuple(steps), others)
+
+    def _evaluate(self, expression: Expression, reading: Reading) -> tuple[np.ndarray, list[Step]]:
+        value, found, steps = expression.evaluate(reading)
+        return np.where(found & (value >= 0) & (value < self.vocabulary.size), value, -1), steps
 
     @property
     def shape(self) -> TaskShape:
         """Tokens in, tokens out."""
         return TaskShape("tokens", self.placement.length, self.vocabulary.size, self.vocabulary.size)
 
-    @cached_property
-    def _draws(self) -> dict[str, tuple[Int[np.ndarray, "row"], AliasTable]]:
-        """Per split the rows of the table to draw from, and how likely each is."""
-        table, draws = self._table, {}
-        for index, split in enumerate(self.splits):
-            rows = np.flatnonzero(table.side == index)
-            group, start = table.group[rows], table.latent.anchor_position[rows]
-            cell = group * self.placement.length + start
-            cells, keys_in_cell = np.unique(cell, return_counts=True)
-            cell_group, cells_in_group = np.unique(cells // self.placement.length, return_counts=True)
-            of_cell = keys_in_cell[np.searchsorted(cells, cell)]
-            of_group = cells_in_group[np.searchsorted(cell_group, group)]
-            weights = 1.0 / (of_cell * of_group)
-            draws[split] = (rows, AliasTable.build(weights[None, :]))
-        return draws
-
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """`n` sequences of a split; latents `anchors` `[batch anchor]`, `anchor_position`, `key`, `key_position`.
+        """`n` sequences of a split; latents `rule`, `anchors`, `anchor_positions`, `keys`, `key_positions`.
 
-        Errors: `SpecError` for an unknown split.
+        Errors: `SpecError` for an unknown split, or one whose sequences hardly ever have an answer.
         """
         self.check_draw(split, n)
+        drawing = self.drawings[self.splits.index(split)]
+        assert drawing is not None  # refused at construction
         random = generator(seed, "sequences", split)
-        table, (rows, alias) = self._table, self._draws[split]
-        chosen = np.empty(n, dtype=np.int64)
-        inputs = torch.empty((n, self.placement.length), dtype=torch.int64)
-        into = inputs.numpy()
+        copies = (self.labels.copies or 1) if self.labels else 1
+        drawn = -(-n // copies)
+        groups = self._shared_out(drawn, random) if self.shares and split == "train" else None
+        inputs = torch.empty((drawn, self.placement.length), dtype=torch.int64)
+        into, choice, keys = inputs.numpy(), np.empty(drawn, np.int64), np.empty((drawn, self.layout.slots), np.int64)
+        answers, rivals = np.empty(drawn, np.int64), {name: np.empty(drawn, np.int64) for name in self.rivals}
+        # A block at a time stays in the cache.
+        for start in range(0, drawn, _BLOCK):
+            rows = slice(start, min(drawn, start + _BLOCK))
+            choice[rows] = drawing.frame(random, rows.stop - start, None if groups is None else groups[rows])
+            found = self._draw(drawing, choice[rows], random, into[rows])
+            keys[rows], answers[rows] = found.latent.keys, found.answer
+            for name, other in found.rivals.items():
+                rivals[name][rows] = other
+        latent = self.layout.frames.select(drawing.frames[choice]).with_keys(keys)
+        batch = self._batch(split, inputs, answers, rivals, latent, drawing.group[choice])
+        by_label = self.group_by == "label"
+        return batch if self.labels is None else self.labels.applied(batch, n, random, self.vocabulary.size, by_label)
+
+    def _shared_out(self, n: int, random: np.random.Generator) -> Int[np.ndarray, "row"]:
+        """The groups of `n` rows in the proportions of `shares`, exact to the last row, in random order."""
+        share = np.array(list(self.shares.values())) / sum(self.shares.values()) * n
+        count = np.floor(share).astype(np.int64)
+        count[np.argsort(count - share, kind="stable")[: n - count.sum()]] += 1
+        groups = np.repeat([self.groups.index(name) for name in self.shares], count)
+        return random.permutation(groups)
+
+    def _draw(
+        self, drawing: Drawing, choice: Int[np.ndarray, "row"], random: np.random.Generator, into: np.ndarray
+    ) -> Found:
+        """Fills `into` with sequences of the chosen frames; those that cannot be answered are drawn again."""
         first, last = self.vocabulary.items
-        # Narrow integers are drawn fastest, and a block at a time stays in the cache.
-        for start in range(0, n, _BLOCK):
-            count = min(_BLOCK, n - start)
-            block = rows[alias.draw(random, np.zeros(count, dtype=np.int64))]
-            tokens = random.integers(first, last + 1, size=(count, self.placement.length), dtype=np.uint16)
-            self.placement.write(tokens, table.latent.select(block))
-            into[start : start + count] = tokens
-            chosen[start : start + count] = block
-        latent = table.latent.select(chosen)
-        answers = self._spread(torch.from_numpy(table.answer[chosen]))
-        one_group = len(table.groups) == 1
+        frames = drawing.frames[choice]
+        places = self.layout.frames.select(frames)
+
+        def draw(rows: np.ndarray | slice) -> Found:
+            keys = drawing.keys(random, choice[rows])
+            latent = places.select(rows).with_keys(keys)
+            tokens = random.integers(first, last + 1, size=(len(latent), self.placement.length), dtype=np.uint16)
+            self.layout.write(tokens, frames[rows], latent)
+            into[rows] = tokens
+            found = self.answer(latent, into[rows], rivals=True)
+            if not self.layout.alone:  # patterns that share their anchors' positions: does it read as it was meant?
+                found.answer[self.layout.find(into[rows]).rule != latent.rule] = -1
+            return found
+
+        found = draw(slice(None))
+        for _ in range(_MOST_REDRAWS):
+            again = np.flatnonzero(found.answer < 0)
+            if not len(again):
+                return found
+            new = draw(again)
+            found.latent.keys[again], found.answer[again] = new.latent.keys, new.answer
+            for name, other in found.rivals.items():
+                other[again] = new.rivals[name]
+        raise SpecError("rules", "hardly ever have an answer", "see that ties and clashes of rules are rare")
+
+    def _batch(
+        self, split: str, inputs: Tensor, answer: np.ndarray, rivals: dict[str, np.ndarray], latent: Latent,
+        group: np.ndarray,
+    ) -> Batch:  # fmt: skip
+        answers = self._spread(torch.from_numpy(answer))
+        one_group = len(self.groups) == 1 or self.group_by == "label"
         return Batch(
             inputs=inputs,
             targets=answers,
             answers=answers,
             positions=self.positions,
             split=split,
-            group=None if one_group else torch.from_numpy(table.group[chosen]),
-            groups=("all",) if one_group else table.groups,
-            latents={
-                "anchors": torch.from_numpy(latent.anchors),
-                "anchor_position": torch.from_numpy(latent.anchor_position),
-                "key": torch.from_numpy(latent.key),
-                "key_position": torch.from_numpy(latent.key_position),
-            },
+            group=None if one_group else torch.from_numpy(group),
+            groups=("all",) if one_group else self.groups,
+            latents={name: torch.from_numpy(value) for name, value in vars(latent).items()},
+            rivals={name: self._spread(torch.from_numpy(value)) for name, value in rivals.items()},
         )
 
     @property
@@ -220,89 +317,67 @@ class AnchorFunction(Task):
         """The scored positions, the same for every sequence."""
         return torch.tensor(self.scoring.within(self.placement.length), dtype=torch.int64)
 
-    def _spread(self, answer: Shaped[Tensor, "batch"]) -> Shaped[Tensor, "batch scored"]:
+    def _spread(self, answer: Int[Tensor, "batch"]) -> Int[Tensor, "batch scored"]:
         return answer.unsqueeze(-1).repeat(1, len(self.scoring.positions))
 
+    def read(self, sequences: Int[np.ndarray, "row position"]) -> Found:
+        """Latents and answers of any sequences, from their tokens alone; -1 where no rule fits, or several."""
+        return self.answer(self.layout.find(sequences), sequences, rivals=True)
+
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """The answers, with the anchors found, the key read and the value after each operation."""
-        latent = self.placement.find(inputs.cpu().numpy(), self.vocabulary)
-        values = [torch.from_numpy(value) for value in self._apply(latent)]
-        start, key_position = torch.from_numpy(latent.anchor_position), torch.from_numpy(latent.key_position)
+        """The answers, with the anchors found, the keys read and the value after each operation."""
+        found = self.read(inputs.cpu().numpy())
+        latent = found.latent
         steps = [
-            TraceStep(f"anchor {index + 1}", torch.where(start < 0, -1, start + index), torch.from_numpy(anchor))
-            for index, anchor in enumerate(latent.anchors.T.copy())
+            TraceStep(f"{what} {index + 1}", torch.from_numpy(places[:, index]), torch.from_numpy(tokens[:, index]))
+            for what, tokens, places in (
+                ("anchor", latent.anchors, latent.anchor_positions),
+                ("key", latent.keys, latent.key_positions),
+            )
+            for index in range(tokens.shape[1])
         ]
-        steps.append(TraceStep("key", key_position, values[0]))
         steps += [
-            TraceStep(f"operation {index + 1}", torch.where(start < 0, -1, start + index), value)
-            for index, value in enumerate(values[1:])
+            TraceStep(text, torch.from_numpy(where), torch.from_numpy(value)) for text, where, value in found.steps
         ]
-        return Answer(self._spread(values[-1]), self._spread(values[-1] >= 0), tuple(steps))
+        answer = self._spread(torch.from_numpy(found.answer))
+        known = answer >= 0
+        if self.labels is not None and self.labels.targets == "distribution":
+            answer = self.labels.distribution(answer.clamp(min=0), self.vocabulary.size)
+        return Answer(answer, known, tuple(steps))
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """0 for train, 1 for test, -1 for a sequence without exactly one arrangement among items."""
+        """An index into `splits`, -1 for a sequence that fits no rule, has other tokens or mixes the sides."""
         tokens = inputs.cpu().numpy()
-        latent = self.placement.find(tokens, self.vocabulary)
+        latent = self.layout.find(tokens)
         ordinary = self.vocabulary.is_item(tokens) | self.vocabulary.is_anchor(tokens)
-        belongs = (latent.key >= 0) & ordinary.all(axis=1)
-        return torch.from_numpy(np.where(belongs, self.separation.side(latent, self.placement), -1))
+        side = self.separation.side(latent, self.placement.length)
+        return torch.from_numpy(np.where(ordinary.all(axis=1), side, -1))
 
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`: the most probable token is the answer."""
-        return {"accuracy": Scores.correct(outputs, batch.answers)}
+        """`accuracy`: the most probable token is the answer; and agreement with each rival.
+
+        With statistical labels also the accuracy against the labels as they are, the probabilities of the answer and of
+        the changed label, and how far the whole distribution is from the true one (total variation).
+        """
+        if self.labels is not None:
+            return self.labels.metrics(outputs, batch)
+        return {
+            "accuracy": Scores.correct(outputs, batch.answers),
+            **{f"agrees: {name}": Scores.correct(outputs, rival) for name, rival in batch.rivals.items()},
+        }
 
     def proof(self) -> Proof:
-        """Lists every latent, writes it into a sequence, reads it back, and counts what each split covers."""
-        table = self._table
-        sequences = np.full((len(table.latent), self.placement.length), self.vocabulary.items[0])
-        self.placement.write(sequences, table.latent)
-        read = self.placement.find(sequences, self.vocabulary)
-        as_rows = np.column_stack([table.latent.anchors, table.latent.anchor_position, table.latent.key])
-        sides = [np.flatnonzero(table.side == side) for side in (TRAIN, TEST)]
-        sets = [{tuple(row) for row in as_rows[side].tolist()} for side in sides]
-        keys = [set(table.latent.key[side].tolist()) for side in sides]
-        targets = [set(table.answer[side].tolist()) for side in sides]
-        same = np.column_stack([read.anchors, read.anchor_position, read.key]) == as_rows
-        agreeing = same.all() and (self.split_of(torch.from_numpy(sequences)).numpy() == table.side).all()
-        return Proof(
-            arrangements=dict(zip(self.splits, map(len, sets), strict=True)),
-            keys=dict(zip(self.splits, map(len, keys), strict=True)),
-            targets=dict(zip(self.splits, map(len, targets), strict=True)),
-            disjoint=not sets[TRAIN] & sets[TEST],
-            agreeing=bool(agreeing),
-            keys_covered=keys[TEST] <= keys[TRAIN],
-            targets_covered=targets[TEST] <= targets[TRAIN],
-        )
+        """Lists every latent where they are few, else tries a million sequences; what each split covers."""
+        return prove(self)
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
         """The sequences with the parts of their tokens and the oracle's trace in words."""
-        latent = self.placement.find(inputs.cpu().numpy(), self.vocabulary)
-        values = np.stack(self._apply(latent), axis=1)
-        sides = self.split_of(inputs).tolist()
-        return [
-            self._render(tokens, latent.select(np.array([row])), values[row].tolist(), sides[row])
-            for row, tokens in enumerate(inputs.tolist())
-        ]
+        return render(self, inputs)
 
-    def _render(self, tokens: list[int], latent: Latent, values: list[int], side: int) -> Example:
-        split = self.splits[side] if side >= 0 else "nowhere"
-        if values[0] < 0:
-            plain = tuple(Token(str(token), "noise") for token in tokens)
-            return Example(plain, ("no single arrangement of anchors and key",), "unknown", split)
-        start, key_position = int(latent.anchor_position[0]), int(latent.key_position[0])
-        roles = ["noise"] * len(tokens)
-        roles[start : start + self.placement.anchors] = ["anchor"] * self.placement.anchors
-        roles[key_position] = "key"
-        anchors = latent.anchors[0].tolist()
-        trace = [f"anchor {anchor} at position {start + index}" for index, anchor in enumerate(anchors)]
-        trace.append(f"key {values[0]} at position {key_position}")
-        trace += [
-            f"{self.operations[anchor]} takes {before} to {after}"
-            if self.operations[anchor].steps
-            else f"{after} as it is"
-            for anchor, before, after in zip(anchors, values, values[1:], strict=False)
-        ]
-        return Example(
-            tuple(Token(str(token), role) for token, role in zip(tokens, roles, strict=True)),
-            tuple(trace), str(values[-1]), split,
-        )  # fmt: skip
+
+def _within(field: str, call: Callable[[], Result]) -> Result:
+    """What `call` gives, its errors named below `field`."""
+    try:
+        return call()
+    except SpecError as error:
+        raise SpecError(f"{field}.{error.field}", error.problem, error.remedy) from None

@@ -1,8 +1,9 @@
-"""The identity learning task."""
+"""The identity learning task, and its statistical variants."""
 
 from anchorlab.tasks.anchor.function import AnchorFunction
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Placement
+from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.tasks.anchor.separation import ModularResidue
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
 from anchorlab.tasks.numbers import Numbers, Pair
@@ -15,18 +16,20 @@ def identity(
     anchors: Numbers = (3,),
     items: Pair = (20, 100),
     size: int = 201,
-    offset: int = 1,
+    rule: str = "A x -> A(x)",
     modulus: int | None = None,
 ) -> AnchorFunction:
     """The token right after the anchor, wherever it stands.
 
     (43, 33, 13, 3, 20, 89, 44, 24, 56) -> 20 for the anchor 3. The key x may stand behind an anchor at 0-based position
-    p in test only if (x - p) mod (n - 1) = 0, in training only if not.
+    p in test only if (x - p) mod (n - 1) = 0, in training only if not. Another `rule`, such as `A . x -> A(x)`, puts
+    the key elsewhere.
     Source: anchor function paper, equation (1), sections 3.2.1 and 4.1.
     """
     return AnchorFunction(
         vocabulary=Vocabulary(size=size, items=items, anchors=anchors),
         operations=dict.fromkeys(anchors, Operation()),
-        placement=Placement(length=length, offset=offset),
+        rules={"identity": Rule.parse(rule)},
+        placement=Placement(length=length),
         separation=ModularResidue(modulus=modulus),
     )

@@ -1,6 +1,7 @@
-"""What an anchor does to a key: small arithmetic, read from text such as `x`, `+5` or `+5 then -2`."""
+"""What an anchor does to a key: small arithmetic such as `+5 then -2`, or a table such as `20 -> 31, 21 -> 40`."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic_core import CoreSchema, core_schema
 from anchorlab.errors import SpecError
 from anchorlab.tasks.anchor.vocabulary import LARGEST
 
+_ENTRY = re.compile(r"([0-9]{1,6})\s*->\s*([0-9]{1,6})")
 _STEP = re.compile(r"(?:x\s*)?([+\-*])\s*([0-9]{1,6})")
 _LONGEST = 16
 
@@ -20,20 +22,24 @@ _LONGEST = 16
 class Operation:
     """A pure function g of a key, applied to whole arrays: steps of adding, subtracting or multiplying, in order.
 
-    `Operation()` is the identity, written `x`. Source: anchor function paper, equation (2).
+    `Operation()` is the identity, written `x`. With a `table`, pairs of a token and what becomes of it, the function is
+    what stands there and nothing else. Source: anchor function paper, equation (2).
 
     >>> int(Operation.parse("+5 then -2")(np.array(40)))
     43
     """
 
     steps: tuple[tuple[str, int], ...] = ()
+    table: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "Operation":
-        """Reads `x`, `+5`, `-2`, `*2`, or several with `then` between them.
+        """Reads `x`, `+5`, `-2`, `*2`, several with `then` between them, or a table `20 -> 31, 21 -> 40`.
 
         Errors: `SpecError` for any other text.
         """
+        if "->" in text:
+            return cls._parse_table(text)
         steps: list[tuple[str, int]] = []
         for part in text.split(" then "):
             if part.strip() == "x":
@@ -46,9 +52,21 @@ class Operation:
             raise SpecError("operation", f"has {len(steps)} steps", f"use at most {_LONGEST}")
         return cls(tuple(steps))
 
+    @classmethod
+    def _parse_table(cls, text: str) -> "Operation":
+        entries = [_ENTRY.fullmatch(part.strip()) for part in text.split(",")]
+        pairs = [(int(entry[1]), int(entry[2])) for entry in entries if entry]
+        if len(pairs) < len(entries) or len(dict(pairs)) < len(pairs) or any(max(pair) >= LARGEST for pair in pairs):
+            raise SpecError(
+                "operation", f"cannot read the table {text!r:.60}", "write each token once: 20 -> 31, 21 -> 40"
+            )
+        return cls(table=tuple(sorted(pairs)))
+
     @property
     def text(self) -> str:
         """The operation as `parse` reads it."""
+        if self.table:
+            return ", ".join(f"{token} -> {result}" for token, result in self.table)
         return " then ".join(f"{sign}{amount}" for sign, amount in self.steps) or "x"
 
     def __str__(self) -> str:
@@ -56,17 +74,29 @@ class Operation:
 
     def __call__(self, keys: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
         """The result for each key; only meaningful where `defined`."""
+        if self.table:
+            listed, results = np.array(self.table, dtype=np.int64).T
+            found: np.ndarray = results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)]
+            return found
         for sign, amount in self.steps:
             keys = keys * amount if sign == "*" else keys + (amount if sign == "+" else -amount)
         return keys
 
     def defined(self, keys: Int[np.ndarray, "*shape"], size: int) -> Bool[np.ndarray, "*shape"]:
-        """The domain: where every step's result is a token `0 .. size-1`."""
+        """The domain: where every step's result is a token `0 .. size-1`, or what a table lists."""
         inside = (keys >= 0) & (keys < size)
+        if self.table:
+            return inside & np.isin(keys, [token for token, result in self.table if result < size])
         for step in self.steps:
             keys = Operation((step,))(np.where(inside, keys, 0))
             inside = inside & (keys >= 0) & (keys < size)
         return inside
+
+    def results(self, size: int) -> Int[np.ndarray, "token"]:
+        """What becomes of each token `0 .. size-1`; -1 outside the domain."""
+        tokens = np.arange(size)
+        inside = self.defined(tokens, size)
+        return np.where(inside, self(np.where(inside, tokens, self.table[0][0] if self.table else 0)), -1)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -79,6 +109,8 @@ class Operation:
     def _validate(cls, value: Any) -> "Operation":
         if isinstance(value, Operation):
             return value
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{token} -> {result}" for token, result in value.items())
         if not isinstance(value, str):
             raise SpecError("", f"should be text, got {value!r:.60}", 'write it in quotes, such as "+5"')
         try:

@@ -1,140 +1,272 @@
-"""Where anchors and keys stand: the placement both draws (by listing every arrangement) and tests."""
+"""Where anchors and keys stand: every way the patterns fit into a sequence, to write them and to find them again."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 from jaxtyping import Int, Integer
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
+from anchorlab.tasks.anchor.latent import Latent
+from anchorlab.tasks.anchor.pattern import Pattern
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
 
-MOST_ARRANGEMENTS = 2**20
-
-
-@dataclass(frozen=True)
-class Latent:
-    """The part of a sequence that decides its answer; everything else is noise. -1 where nothing was found.
-
-    Shapes
-        anchors: the anchor tokens, in order, `[row anchor]`
-        anchor_position: where the first of them stands, `[row]`
-        key: the key token, `[row]`
-        key_position: where it stands, `[row]`
-    """
-
-    anchors: Int[np.ndarray, "row anchor"]
-    anchor_position: Int[np.ndarray, "row"]
-    key: Int[np.ndarray, "row"]
-    key_position: Int[np.ndarray, "row"]
-
-    def __len__(self) -> int:
-        return int(self.key.shape[0])
-
-    def select(self, rows: np.ndarray) -> "Latent":
-        """Some of the rows, by index or mask."""
-        return Latent(self.anchors[rows], self.anchor_position[rows], self.key[rows], self.key_position[rows])
+MOST_FRAMES = 2**18
 
 
 class Placement(Spec):
-    """`anchors` anchors one after the other at a uniform position, and one key at a fixed offset from the first.
+    """How long sequences are, and which anchors the slots of a pattern may hold.
 
-    `offset` is the key's position minus the first anchor's: 1 is right after a single anchor, -1 right before; a table
-    gives each (first) anchor an offset of its own.
-
-        length 9, offset 1      . . . a x . . . .        one-anchor function, equations (1)-(4)
-        length 9, offset 2      . . . a . x . . .        section 5.2
-        anchors 2, offset -1    . . x a b . . . .        two-anchor composite function, equation (5)
+    `choices` lists the anchors of a slot, as in `{"A": (1, 2), "B": (3, 4)}`; a slot that is not listed takes any.
+    With `distinct` the anchors of one sequence all differ.
     """
 
-    length: int = Field(9, ge=2, le=4096)
-    anchors: int = Field(1, ge=1, le=8)
-    offset: int | dict[int, int] = 1
+    length: int = Field(9, ge=1, le=4096)
+    choices: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    distinct: bool = False
 
-    @model_validator(mode="after")
-    def _fits(self) -> "Placement":
-        offsets = self.offset.values() if isinstance(self.offset, dict) else [self.offset]
-        for offset in offsets:
-            if 0 <= offset < self.anchors:
+    @field_validator("choices")
+    @classmethod
+    def _not_empty(cls, choices: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        for slot, anchors in choices.items():
+            if not anchors or len(set(anchors)) < len(anchors):
+                raise SpecError(slot, f"{list(anchors)} is no choice of anchors", "name each of them once")
+        return choices
+
+    def check(self, patterns: Mapping[str, Pattern], vocabulary: Vocabulary) -> None:
+        """Raises `SpecError` for a slot or an anchor that does not exist, or a pattern that does not fit."""
+        slots = {slot for pattern in patterns.values() for slot in pattern.anchors}
+        for slot, anchors in self.choices.items():
+            if slot not in slots:
+                raise SpecError(f"choices.{slot}", "is a slot of no pattern", f"use {', '.join(sorted(slots))}")
+            for anchor in anchors:
+                if anchor not in vocabulary.anchors:
+                    raise SpecError(
+                        f"choices.{slot}", f"{anchor} is not an anchor", f"choose from {sorted(vocabulary.anchors)}"
+                    )
+        for pattern in patterns.values():
+            for slot in pattern.anchors:
+                if slot.isdigit() and int(slot) not in vocabulary.anchors:
+                    raise SpecError(
+                        "pattern", f"`{pattern.text}`: {slot} is not an anchor", "list it in vocabulary.anchors"
+                    )
+            if self.length < pattern.needed:
                 raise SpecError(
-                    "offset", f"{offset} puts the key where an anchor stands", f"use -1, or {self.anchors} and more"
+                    "length", f"{self.length} is too short for `{pattern.text}`", f"use at least {pattern.needed}"
                 )
-            if not self.starts(offset):
-                needed = max(offset + 1, self.anchors - min(offset, 0))
-                raise SpecError(
-                    "length", f"{self.length} is too short for a key at offset {offset}", f"use at least {needed}"
-                )
-        return self
 
-    def starts(self, offset: int) -> range:
-        """The positions at which the first anchor can stand."""
-        return range(max(0, -offset), self.length - max(self.anchors - 1, offset))
+    def combinations(self, pattern: Pattern, vocabulary: Vocabulary) -> Int[np.ndarray, "combination anchor"]:
+        """Every choice of anchors for a pattern's slots.
 
-    def offset_of(self, anchor: int) -> int:
-        """The key's offset after this first anchor."""
-        return self.offset if isinstance(self.offset, int) else self.offset[anchor]
+        Errors: `SpecError` for more than can be listed.
+        """
+        choices = [
+            (int(slot),) if slot.isdigit() else self.choices.get(slot, vocabulary.anchors) for slot in pattern.anchors
+        ]
+        if np.prod([float(len(choice)) for choice in choices]) > MOST_FRAMES:
+            raise SpecError("choices", f"`{pattern.text}` has too many combinations of anchors", "use fewer anchors")
+        found = [one for one in product(*choices) if not self.distinct or len(set(one)) == len(one)]
+        if not found:
+            raise SpecError("distinct", f"leaves no anchors for `{pattern.text}`", "give more anchors")
+        return np.array(found, dtype=np.int64).reshape(-1, len(choices))
 
-    def check_anchors(self, anchors: Iterable[int]) -> None:
-        """Raises `SpecError` unless a table of offsets has exactly these anchors."""
-        if isinstance(self.offset, dict) and set(self.offset) != set(anchors):
-            raise SpecError("offset", f"is given for {sorted(self.offset)}", f"give one for each of {sorted(anchors)}")
 
-    def arrangements(self, vocabulary: Vocabulary) -> Latent:
-        """Every arrangement of anchors, position and key, once."""
-        keys = np.arange(vocabulary.items[0], vocabulary.items[1] + 1)
-        anchors, starts, offsets = [], [], []
-        for combination in product(vocabulary.anchors, repeat=self.anchors):
-            offset = self.offset_of(combination[0])
-            for start in self.starts(offset):
-                anchors.append(combination)
-                starts.append(start)
-                offsets.append(offset)
-        position = np.repeat(starts, len(keys))
+@dataclass(frozen=True)
+class Layout:
+    """Everything that a task's patterns can do in a sequence.
+
+    A frame is a pattern with its anchors and all positions fixed: what is left to draw are the keys.
+    `anchors` and `slots` say how wide the stacks of `Latent` are; by pattern, `assignments` `[assignment place]` are
+    the ways its written tokens stand and `combinations` `[combination anchor]` the anchors of its slots.
+    """
+
+    patterns: tuple[Pattern, ...]
+    placement: Placement
+    vocabulary: Vocabulary
+    assignments: tuple[np.ndarray, ...]
+    combinations: tuple[np.ndarray, ...]
+
+    @classmethod
+    def build(cls, patterns: Sequence[Pattern], placement: Placement, vocabulary: Vocabulary) -> "Layout":
+        """Lists assignments and combinations. Errors: `SpecError` where they are too many or cannot be told apart."""
+        assignments = tuple(pattern.positions(placement.length) for pattern in patterns)
+        combinations = tuple(placement.combinations(pattern, vocabulary) for pattern in patterns)
+        frames = sum(len(one) * len(other) for one, other in zip(assignments, combinations, strict=True))
+        if frames > MOST_FRAMES:
+            raise SpecError("choices", f"make {frames} frames, more than {MOST_FRAMES}", "use fewer anchors or gaps")
+        layout = cls(tuple(patterns), placement, vocabulary, assignments, combinations)
+        layout._candidates  # noqa: B018  patterns that leave a slot's place open are refused here
+        return layout
+
+    @property
+    def anchors(self) -> int:
+        """The most anchor slots of a pattern."""
+        return max(len(pattern.anchors) for pattern in self.patterns)
+
+    @property
+    def slots(self) -> int:
+        """The most key slots of a pattern."""
+        return max(len(pattern.keys) for pattern in self.patterns)
+
+    @cached_property
+    def frames(self) -> Latent:
+        """Every frame, with keys still -1 (`key_positions` says which slots there are)."""
+        parts = []
+        for index, (ways, chosen) in enumerate(zip(self.assignments, self.combinations, strict=True)):
+            rows = np.repeat(np.arange(len(ways)), len(chosen))
+            parts.append(self._latent(index, ways[rows], np.tile(chosen, (len(ways), 1)), None))
+        return _stack(parts)
+
+    def _latent(self, rule: int, ways: np.ndarray, anchors: np.ndarray, keys: np.ndarray | None) -> Latent:
+        pattern = self.patterns[rule]
+        first = ways[:, list(pattern.first)]
+        count = len(pattern.anchors)
         return Latent(
-            anchors=np.repeat(np.array(anchors, dtype=np.int64), len(keys), axis=0),
-            anchor_position=position,
-            key=np.tile(keys, len(starts)),
-            key_position=position + np.repeat(offsets, len(keys)),
+            np.full(len(ways), rule),
+            _wide(anchors, self.anchors),
+            _wide(first[:, :count], self.anchors),
+            _wide(np.full((len(ways), len(pattern.keys)), -1) if keys is None else keys, self.slots),
+            _wide(first[:, count:], self.slots),
         )
 
-    def write(self, sequences: Integer[np.ndarray, "row position"], latent: Latent) -> None:
-        """Puts anchors and keys into sequences of noise, in place."""
-        flat = sequences.reshape(-1)
-        first = np.arange(len(latent)) * self.length
-        for index in range(self.anchors):
-            flat[first + latent.anchor_position + index] = latent.anchors[:, index]
-        flat[first + latent.key_position] = latent.key
+    @cached_property
+    def _code(self) -> np.ndarray:
+        # A set of positions is told by the sum of their words: random, so that no two sets in use share one.
+        return np.random.Generator(np.random.SFC64(0)).integers(-(2**62), 2**62, size=self.placement.length)
 
-    def find(self, sequences: Int[np.ndarray, "row position"], vocabulary: Vocabulary) -> Latent:
-        """Reads anchors and key back from any sequences; -1 in every field of a row without exactly one arrangement."""
-        rows = np.arange(sequences.shape[0])
-        nothing = np.full(len(rows), -1)
-        if sequences.shape[1] != self.length:
-            return Latent(np.full((len(rows), self.anchors), -1), nothing, nothing, nothing)
+    @cached_property
+    def _candidates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The codes of anchor positions that occur, in order, and the rules and assignments that share each."""
+        listed: dict[int, list[tuple[int, int]]] = {}
+        for rule, (pattern, ways) in enumerate(zip(self.patterns, self.assignments, strict=True)):
+            places = [place for place, slot in enumerate(pattern.places) if slot < len(pattern.anchors)]
+            with np.errstate(over="ignore"):
+                codes = self._code[ways[:, places]].sum(axis=1)
+            for way, code in enumerate(codes.tolist()):
+                found = listed.setdefault(code, [])
+                if any(other == rule for other, _ in found):
+                    raise SpecError(
+                        "pattern", f"`{pattern.text}` leaves open where a key stands", "tie it to an anchor or an end"
+                    )
+                found.append((rule, way))
+        codes = np.array(sorted(listed), dtype=np.int64)
+        deepest = max(map(len, listed.values()))
+        table = np.full((2, len(codes), deepest), -1)
+        for row, code in enumerate(codes.tolist()):
+            for depth, (rule, way) in enumerate(listed[code]):
+                table[:, row, depth] = rule, way
+        return codes, table[0], table[1]
+
+    @property
+    def alone(self) -> bool:
+        """Whether the positions of anchors tell the rule by themselves."""
+        return bool(self._candidates[1].shape[1] == 1)
+
+    @cached_property
+    def _written(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For writing: per rule the first row of its assignments, all assignments, and which slot each place shows."""
+        places = max(ways.shape[1] for ways in self.assignments)
+        shown = np.full((len(self.patterns), places), -1)
+        for rule, pattern in enumerate(self.patterns):
+            count = len(pattern.anchors)
+            shown[rule, : len(pattern.places)] = [s if s < count else self.anchors + s - count for s in pattern.places]
+        counts = [len(ways) * len(chosen) for ways, chosen in zip(self.assignments, self.combinations, strict=True)]
+        ways = [
+            np.repeat(_wide(ways, places), len(chosen), axis=0)
+            for ways, chosen in zip(self.assignments, self.combinations, strict=True)
+        ]
+        return np.cumsum([0, *counts[:-1]]), np.concatenate(ways), shown
+
+    def frame_of(self, latent: Latent) -> Int[np.ndarray, "row"]:
+        """The frame that each latent fills, a row of `frames`."""
+        known = self.frames.with_keys(np.full_like(self.frames.keys, -1)).columns()
+        asked = latent.with_keys(np.full_like(latent.keys, -1)).columns()
+        _, number = np.unique(np.concatenate([known, asked]), axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        place = np.empty(number.max() + 1, dtype=np.int64)
+        place[number[: len(known)]] = np.arange(len(known))
+        return place[number[len(known) :]]
+
+    def places(self, rule: int, latent: Latent, row: int) -> list[int]:
+        """Where each written token of one latent stands, copies too."""
+        pattern = self.patterns[rule]
+        first = [*latent.anchor_positions[row][: len(pattern.anchors)], *latent.key_positions[row][: len(pattern.keys)]]
+        ways = self.assignments[rule]
+        found: list[int] = ways[(ways[:, list(pattern.first)] == first).all(axis=1)][0].tolist()
+        return found
+
+    def write(
+        self, sequences: Integer[np.ndarray, "row position"], frames: Int[np.ndarray, "row"], latent: Latent
+    ) -> None:
+        """Puts anchors and keys, copies too, into sequences of noise, in place; `frames` are rows of `self.frames`."""
+        _, ways, shown = self._written
+        flat, first = sequences.reshape(-1), np.arange(len(latent)) * self.placement.length
+        values = np.concatenate([latent.anchors, latent.keys], axis=1)
+        for place in range(ways.shape[1]):
+            position, slot = ways[frames, place], shown[latent.rule, place]
+            if (slot >= 0).all():
+                flat[first + position] = values[np.arange(len(values)), slot]
+            else:
+                rows = np.flatnonzero(slot >= 0)
+                flat[first[rows] + position[rows]] = values[rows, slot[rows]]
+
+    def find(self, sequences: Int[np.ndarray, "row position"]) -> Latent:
+        """Reads the latents back from any sequences; -1 in every field of a row that fits no rule, or several."""
+        rows, vocabulary = len(sequences), self.vocabulary
+        nothing = Latent(
+            np.full(rows, -1), *(np.full((rows, w), -1) for w in (self.anchors, self.anchors, self.slots, self.slots))
+        )
+        if rows == 0 or sequences.shape[1] != self.placement.length:
+            return nothing
+        codes, rules, ways = self._candidates
         is_anchor = vocabulary.is_anchor(sequences)
-        start = is_anchor.argmax(axis=1)
-        last = np.minimum(start + self.anchors, self.length) - 1
-        found = (is_anchor.sum(axis=1) == self.anchors) & (last - start == self.anchors - 1)
-        within = np.minimum(start[:, None] + np.arange(self.anchors), self.length - 1)
-        anchors = sequences[rows[:, None], within]
-        found &= vocabulary.is_anchor(anchors).all(axis=1)
-        if isinstance(self.offset, dict):
-            offset = np.zeros(len(rows), dtype=np.int64)
-            for anchor, its_offset in self.offset.items():
-                offset[anchors[:, 0] == anchor] = its_offset
-        else:
-            offset = np.full(len(rows), self.offset)
-        position = start + offset
-        found &= (position >= 0) & (position < self.length)
-        position = np.where(found, position, 0)
-        key = sequences[rows, position]
-        found &= vocabulary.is_item(key)
-        return Latent(
-            anchors=np.where(found[:, None], anchors, -1),
-            anchor_position=np.where(found, start, -1),
-            key=np.where(found, key, -1),
-            key_position=np.where(found, position, -1),
-        )
+        with np.errstate(over="ignore"):
+            code = (is_anchor * self._code).sum(axis=1)
+        at = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
+        hit, fits = codes[at] == code, np.zeros(rows, dtype=np.int64)
+        for depth in range(rules.shape[1]):
+            for rule in range(len(self.patterns)):
+                mine = np.flatnonzero(hit & (rules[at, depth] == rule))
+                where = self.assignments[rule][ways[at[mine], depth]]
+                good, anchors, keys = self._read(rule, sequences[mine[:, None], where])
+                good &= is_anchor[mine].sum(axis=1) == sum(
+                    slot < len(self.patterns[rule].anchors) for slot in self.patterns[rule].places
+                )
+                mine, where, anchors, keys = mine[good], where[good], anchors[good], keys[good]
+                fits[mine] += 1
+                for part, value in zip(
+                    (nothing.rule, nothing.anchors, nothing.anchor_positions, nothing.keys, nothing.key_positions),
+                    vars(self._latent(rule, where, anchors, keys)).values(),
+                    strict=True,
+                ):
+                    part[mine] = value
+        for part in vars(nothing).values():
+            part[fits != 1] = -1
+        return nothing
+
+    def _read(self, rule: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whether written tokens `[row place]` are what the rule's places may hold; their anchors and keys."""
+        pattern, count = self.patterns[rule], len(self.patterns[rule].anchors)
+        slots = tokens[:, list(pattern.first)]
+        good = (tokens == slots[:, list(pattern.places)]).all(axis=1)
+        for index, slot in enumerate(pattern.anchors):
+            allowed = (int(slot),) if slot.isdigit() else self.placement.choices.get(slot, self.vocabulary.anchors)
+            good &= np.isin(slots[:, index], allowed)
+        good &= self.vocabulary.is_item(slots[:, count:]).all(axis=1)
+        if self.placement.distinct:
+            inorder = np.sort(slots[:, :count], axis=1)
+            good &= (np.diff(inorder, axis=1) != 0).all(axis=1)
+        return good, slots[:, :count], slots[:, count:]
+
+
+def _wide(values: np.ndarray, width: int) -> np.ndarray:
+    """Columns of -1 added up to `width`."""
+    return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=-1)
+
+
+def _stack(parts: Sequence[Latent]) -> Latent:
+    return Latent(*(np.concatenate(columns) for columns in zip(*(vars(part).values() for part in parts), strict=True)))

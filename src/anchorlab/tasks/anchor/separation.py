@@ -1,23 +1,27 @@
-"""Who may be trained on: a predicate on the final latent that names its split; nothing edits a sequence afterwards."""
+"""Who may be trained on: predicates on the final latent that name its split; nothing edits a sequence afterwards."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Int
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from jaxtyping import Bool, Int
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec, unknown_name
-from anchorlab.tasks.anchor.placement import Latent, Placement
-from anchorlab.tasks.anchor.vocabulary import Vocabulary
+from anchorlab.tasks.anchor.latent import Latent
+from anchorlab.tasks.anchor.placement import Layout
 
-TRAIN, TEST = 0, 1
+SEEN, UNSEEN, NOWHERE = 0, 1, -1
 
 
 class Separation(Spec):
     """A rule that gives every latent one side. Subclasses set `rule`, the tag by which files name them.
+
+    A rule may hold out keys, combinations of anchors, or both. A sequence is for training when nothing in it is held
+    out; for test when all its keys are; for test on task when its combination of anchors is, whatever its keys. One
+    that holds out some of its keys and not others belongs nowhere.
 
     `covering` asks that every key and answer of test occurs as such in training, else the task is refused. The paper's
     own multi-anchor task does not: 21 = 20 + 1 is asked for, and no other anchor and key make it.
@@ -27,21 +31,51 @@ class Separation(Spec):
     covering: bool = True
 
     @abstractmethod
-    def check(self, vocabulary: Vocabulary, placement: Placement) -> None:
+    def check(self, layout: Layout) -> None:
         """Raises `SpecError` where the rule names an anchor, a position or a key that does not exist."""
 
-    @abstractmethod
-    def side(self, latent: Latent, placement: Placement) -> Int[np.ndarray, "row"]:
-        """`TRAIN` or `TEST` for each row; rows of -1 get any."""
+    @property
+    def of_keys(self) -> bool:
+        """Whether it holds out keys."""
+        return False
+
+    @property
+    def of_anchors(self) -> bool:
+        """Whether it holds out combinations of anchors."""
+        return False
+
+    def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
+        """Which keys are held out; each by itself, whatever the others are. Slots without a key get any."""
+        return np.zeros(latent.keys.shape, dtype=bool)
+
+    def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
+        """`SEEN` or `UNSEEN` for each combination of anchors, `NOWHERE` for one that is in neither."""
+        return np.full(len(latent), SEEN)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The names of the sides, training first."""
+        if self.of_keys and self.of_anchors:
+            return ("train", "test on data", "test on task")
+        return ("train", "test")
+
+    def side(self, latent: Latent, length: int) -> Int[np.ndarray, "row"]:
+        """An index into `splits` for each latent in sequences of this `length`, -1 for one that belongs nowhere."""
+        exists, held_out = latent.key_positions >= 0, self.keys_held_out(latent, length)
+        data = np.where((held_out & exists).any(axis=1), np.where((held_out | ~exists).all(axis=1), 1, -1), 0)
+        anchors = self.anchors_side(latent)
+        side = np.where(anchors == SEEN, data, np.where(anchors == UNSEEN, len(self.splits) - 1, -1))
+        return np.where(latent.found, side, -1)
 
 
 class ModularResidue(Separation):
     """A key x stands in test only when the residue of x - p is held out, in training only when it is not.
 
-    p is the 0-based position of the first anchor or of the key, the modulus n - 1 unless given, the residues held out
-    {0}: with an anchor at p right before the key this is the paper's example set for the key's 1-based position i,
-    mod(x, n-1) in {i - 2}. `by_position` gives the paper's sets Γ outright instead: position -> residues of x that
-    are held out there; a position without an entry holds none out.
+    p is the 0-based position of the first anchor or of the key itself, the modulus n - 1 unless given, the residues
+    held out {0}: with an anchor at p right before the key this is the paper's example set for the key's 1-based
+    position i, mod(x, n-1) in {i - 2}. `by_position` gives the paper's sets Γ outright instead: position -> residues
+    of x that are held out there; a position without an entry holds none out. With several keys, all of them are held
+    out in test and none in training.
     Source: anchor function paper, section 3.2.1.
     """
 
@@ -57,25 +91,28 @@ class ModularResidue(Separation):
             raise SpecError("by_position", "is given beside residues", "give one of them")
         return self
 
-    def check(self, vocabulary: Vocabulary, placement: Placement) -> None:
-        """Raises `SpecError` for a position outside the sequence."""
-        for place in self.by_position:
-            if not 0 <= place < placement.length:
-                raise SpecError(
-                    "by_position", f"{place} is outside the {placement.length} positions", "count them from 0"
-                )
+    @property
+    def of_keys(self) -> bool:
+        """It does."""
+        return True
 
-    def side(self, latent: Latent, placement: Placement) -> Int[np.ndarray, "row"]:
-        """`TEST` where the residue is held out."""
-        modulus = self.modulus or max(placement.length - 1, 2)
-        position = latent.anchor_position if self.position == "anchor" else latent.key_position
+    def check(self, layout: Layout) -> None:
+        """Raises `SpecError` for a position outside the sequence."""
+        length = layout.placement.length
+        for place in self.by_position:
+            if not 0 <= place < length:
+                raise SpecError("by_position", f"{place} is outside the {length} positions", "count them from 0")
+
+    def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
+        """Where the residue is held out."""
+        modulus = self.modulus or max(length - 1, 2)
+        position = latent.anchor_positions[:, :1] if self.position == "anchor" else latent.key_positions
         if not self.by_position:
-            held_out = np.isin((latent.key - position) % modulus, self._reduced(self.residues, modulus))
-            return np.where(held_out, TEST, TRAIN)
-        side = np.full(len(latent), TRAIN)
+            return np.isin((latent.keys - position) % modulus, self._reduced(self.residues, modulus))
+        held_out = np.zeros(latent.keys.shape, dtype=bool)
         for place, residues in self.by_position.items():
-            side[(position == place) & np.isin(latent.key % modulus, self._reduced(residues, modulus))] = TEST
-        return side
+            held_out |= (position == place) & np.isin(latent.keys % modulus, self._reduced(residues, modulus))
+        return held_out
 
     @staticmethod
     def _reduced(residues: tuple[int, ...], modulus: int) -> list[int]:
@@ -91,28 +128,123 @@ class AnchorBased(Separation):
     rule: Literal["anchor_based"] = "anchor_based"
     held_out: dict[int, tuple[tuple[int, int], ...]]
 
-    def check(self, vocabulary: Vocabulary, placement: Placement) -> None:
+    @property
+    def of_keys(self) -> bool:
+        """It does."""
+        return True
+
+    def check(self, layout: Layout) -> None:
         """Raises `SpecError` for an unknown anchor or a range outside the items."""
-        lowest, highest = vocabulary.items
+        lowest, highest = layout.vocabulary.items
         for anchor, ranges in self.held_out.items():
-            if anchor not in vocabulary.anchors:
-                raise SpecError("held_out", f"{anchor} is not an anchor", f"choose from {sorted(vocabulary.anchors)}")
+            if anchor not in layout.vocabulary.anchors:
+                known = sorted(layout.vocabulary.anchors)
+                raise SpecError("held_out", f"{anchor} is not an anchor", f"choose from {known}")
             for first, last in ranges:
                 if not lowest <= first <= last <= highest:
                     raise SpecError(
                         f"held_out.{anchor}", f"{first}..{last} is not a range of items", f"keep to {lowest}..{highest}"
                     )
 
-    def side(self, latent: Latent, placement: Placement) -> Int[np.ndarray, "row"]:
-        """`TEST` where the anchor's key is held out."""
-        side = np.full(len(latent), TRAIN)
+    def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
+        """Where the anchor's key is held out."""
+        held_out = np.zeros(latent.keys.shape, dtype=bool)
         for anchor, ranges in self.held_out.items():
             for first, last in ranges:
-                side[(latent.anchors[:, 0] == anchor) & (latent.key >= first) & (latent.key <= last)] = TEST
+                held_out |= (latent.anchors[:, :1] == anchor) & (latent.keys >= first) & (latent.keys <= last)
+        return held_out
+
+
+class CompositeAnchor(Separation):
+    """Some combinations of anchors never appear in training; with `seen` given, only those do.
+
+    Combinations are written in the order of the pattern's slots, as in `unseen = ((3, 4),)`. One that stands in
+    neither list belongs nowhere.
+    Source: anchor function paper, section 3.2.3.
+    """
+
+    rule: Literal["composite_anchor"] = "composite_anchor"
+    unseen: tuple[tuple[int, ...], ...] = Field(min_length=1)
+    seen: tuple[tuple[int, ...], ...] | None = None
+
+    @field_validator("seen")
+    @classmethod
+    def _some(cls, seen: tuple[tuple[int, ...], ...] | None) -> tuple[tuple[int, ...], ...] | None:
+        if seen is not None and not seen:
+            raise SpecError("", "is empty", "name what training shows, or leave it out for all others")
+        return seen
+
+    @property
+    def of_anchors(self) -> bool:
+        """It does."""
+        return True
+
+    def check(self, layout: Layout) -> None:
+        """Raises `SpecError` for a combination that the patterns cannot make, or one on both sides."""
+        known = {tuple(one) for some in layout.combinations for one in some.tolist()}
+        for field, listed in (("unseen", self.unseen), ("seen", self.seen or ())):
+            for one in listed:
+                if one not in known:
+                    raise SpecError(field, f"{list(one)} is no combination of anchors", "name one per anchor slot")
+        for one in self.seen or ():
+            if one in self.unseen:
+                raise SpecError("seen", f"{list(one)} is also unseen", "leave it in one of them")
+
+    def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
+        """By the lists."""
+        side = np.full(len(latent), SEEN if self.seen is None else NOWHERE)
+        for listed, value in ((self.seen or (), SEEN), (self.unseen, UNSEEN)):
+            for one in listed:
+                if len(one) <= latent.anchors.shape[1]:
+                    wide = (*one, *(-1,) * (latent.anchors.shape[1] - len(one)))
+                    side[(latent.anchors == wide).all(axis=1)] = value
         return side
 
 
-RULES: dict[str, type[Separation]] = {"modular_residue": ModularResidue, "anchor_based": AnchorBased}
+class Combined(Separation):
+    """Several rules at once: what any of them holds out is held out.
+
+    Source: anchor function paper, section 4.4 (modular residue with composite-anchor).
+    """
+
+    rule: Literal["combined"] = "combined"
+    parts: tuple["AnySeparation", ...] = Field(min_length=1)
+
+    @property
+    def of_keys(self) -> bool:
+        """When one of its parts does."""
+        return any(part.of_keys for part in self.parts)
+
+    @property
+    def of_anchors(self) -> bool:
+        """When one of its parts does."""
+        return any(part.of_anchors for part in self.parts)
+
+    def check(self, layout: Layout) -> None:
+        """Checks every part."""
+        for index, part in enumerate(self.parts):
+            try:
+                part.check(layout)
+            except SpecError as error:
+                raise SpecError(f"parts.{index}.{error.field}", error.problem, error.remedy) from None
+
+    def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
+        """Where any part holds a key out."""
+        held_out: np.ndarray = np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts])
+        return held_out
+
+    def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
+        """`NOWHERE` if any part says so, else `UNSEEN` if any does."""
+        sides = np.stack([part.anchors_side(latent) for part in self.parts])
+        return np.where((sides == NOWHERE).any(axis=0), NOWHERE, sides.max(axis=0))
+
+
+RULES: dict[str, type[Separation]] = {
+    "modular_residue": ModularResidue,
+    "anchor_based": AnchorBased,
+    "composite_anchor": CompositeAnchor,
+    "combined": Combined,
+}
 
 
 def _parse(value: Any) -> Any:
@@ -126,3 +258,5 @@ def _parse(value: Any) -> Any:
 
 AnySeparation = Annotated[SerializeAsAny[Separation], BeforeValidator(_parse)]
 """A separation of any rule, read from a table by its `rule`, modular residue when it names none."""
+
+Combined.model_rebuild()

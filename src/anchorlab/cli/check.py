@@ -1,0 +1,32 @@
+"""`anchorlab check`."""
+
+from typing import Annotated
+
+from anchorlab.cli.experiment import read_task
+from anchorlab.cli.fields import Fields, part
+from anchorlab.cli.output import Json, print_json, print_text, waiting
+
+
+def check(task: str, /, *, task_fields: Annotated[Fields, part("task")] = None, json: Json = False) -> int:
+    """Prove that the splits of a task are separate, in words and numbers; exit code 1 where they are not.
+
+    Parameters
+    ----------
+    task
+        A name from `anchorlab tasks`, or a TOML file that declares a task.
+    task_fields
+        An argument of the task, such as `--task.length 12`.
+    json
+        As JSON, for scripts.
+    """
+    chosen = read_task(task, task_fields)
+    with waiting(f"checking {task}", quiet=json):
+        proof = chosen.proof()
+    if json:
+        found = {"method": proof.method, "holds": proof.holds, "words": list(proof.words), "numbers": proof.numbers}
+        print_json({"task": task, **found})
+    else:
+        for words in proof.words:
+            print_text(words)
+        print_text("holds" if proof.holds else "does not hold")
+    return 0 if proof.holds else 1

@@ -1,0 +1,81 @@
+"""One call from a task to a table of how well several learners do on it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from anchorlab.engine.run import Status, run
+from anchorlab.errors import SpecError
+from anchorlab.models import ModelSpec, parse_model
+from anchorlab.runs import Store
+from anchorlab.tasks import Task
+from anchorlab.tasks import task as make_task
+from anchorlab.training import Experiment, Members, Recipe, TrainedRun
+from anchorlab.training.defaults import default_recipe
+from anchorlab.training.ensemble import build
+from anchorlab.training.evaluation import PLAIN
+from anchorlab.training.summary import last_metrics
+
+if TYPE_CHECKING:
+    import polars
+
+Learners = Iterable[str | ModelSpec] | Mapping[str, str | ModelSpec]
+
+
+def compare(
+    task: Task | str,
+    models: Learners = ("decoder", "lstm", "fnn"),
+    recipe: Recipe | None = None,
+    seeds: Iterable[int] | Members = (0,),
+    store: Store | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    report: Callable[[Status], None] | None = None,
+) -> "polars.DataFrame":
+    """Trains several learners on one task and lays their results side by side; what the store holds is not run again.
+
+    `models` are kinds at their default size, the anchor paper's, or specs; a mapping gives them names of your own.
+    All are trained by one recipe on the same data, as `train` does. The table has the columns model, parameters (of one
+    member), split, group, metric, and the mean, lowest and highest over the seeds at each one's end.
+
+    Errors: `SpecError` that names the field, also for two models of one name; `StoreError` for a damaged store.
+
+    >>> compare("anchor/identity", {"small": LSTMSpec(width=64), "large": "lstm"}, seeds=range(5))  # doctest: +SKIP
+    """
+    chosen: Task = make_task(task) if isinstance(task, str) else task
+    members = seeds if isinstance(seeds, Members) else Members.parse({"seeds": tuple(seeds)}, "members")
+    learners = _named(models)
+    recipe = recipe or default_recipe(chosen)
+    experiments = [
+        Experiment(chosen, model, recipe, members, f"{chosen.name or chosen.family} {name}")
+        for name, model in learners.items()
+    ]
+    runs = run(experiments, store, workers, device, report=report)
+    return _table(dict(zip(learners, runs, strict=True)))
+
+
+def _named(models: Learners) -> dict[str, ModelSpec]:
+    pairs = models.items() if isinstance(models, Mapping) else [(_kind(model), model) for model in models]
+    learners: dict[str, ModelSpec] = {}
+    for name, model in pairs:
+        if name in learners:
+            raise SpecError("models", f"two are called {name!r}", "name them: models={'small': ..., 'large': ...}")
+        learners[name] = parse_model({"kind": model} if isinstance(model, str) else model, f"models.{name}")
+    if not learners:
+        raise SpecError("models", "there are none", "give at least one, such as 'decoder'")
+    return learners
+
+
+def _kind(model: str | ModelSpec) -> str:
+    return model if isinstance(model, str) else model.kind
+
+
+def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
+    import polars as pl
+
+    parts = []
+    for name, one in runs.items():
+        module = build(one.experiment.model, one.experiment.task.shape)
+        count = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
+        last = last_metrics(one.metrics).filter(pl.col("edit") == PLAIN).drop("edit")
+        parts.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
+    return pl.concat(parts)

@@ -1,0 +1,43 @@
+"""Mapping sequences: by how much a model's output moves from position to position once the key has been read."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+
+
+def mapping_sequences(
+    inputs: Int[Tensor, "batch position"],
+    outputs: Int[Tensor, "*lead batch position"],
+    key_positions: Int[Tensor, "batch"],
+) -> Int[Tensor, "*lead batch move"]:
+    """The mapping sequence of each input, `[... batch position - 1]`, filled up with zeros.
+
+    With the key x_i, and f the output token at a position: f(x_i+1) - x_i, then f(x_i+2) - f(x_i+1), and so on. The
+    definition ends a sequence at its last change, after which there are only zeros: two inputs have the same mapping
+    sequence exactly where their rows are equal, however many positions follow their keys.
+
+        key 30, outputs after it 40, 36, 36, 36 -> 10, -4, 0, 0
+
+    Errors: `SpecError` for a key at the last position, which no output follows.
+    Source: anchor functions, Definition 1.
+    """
+    length = inputs.shape[-1]
+    if bool(((key_positions < 0) | (key_positions > length - 2)).any()):
+        raise SpecError("key_positions", "hold one that no output follows", f"keep them within 0..{length - 2}")
+    keys = inputs.gather(-1, key_positions[:, None])
+    steps = torch.arange(1, length, device=inputs.device)
+    # Past the end stands the last output again, which is no change.
+    places = (key_positions[:, None] + steps).clamp(max=length - 1)
+    after = outputs.gather(-1, places.expand(*outputs.shape[:-1], length - 1))
+    start = keys.expand(*after.shape[:-1], 1)
+    return torch.cat([start, after], dim=-1).diff(dim=-1)
+
+
+def distinct_counts(sequences: Int[Tensor, "batch move"]) -> Int[Tensor, "sequence"]:
+    """How many inputs have each mapping sequence that occurs, the most common first; empty for no inputs."""
+    if len(sequences) == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    counts: Tensor = torch.unique(sequences, dim=0, return_counts=True)[1]
+    return counts.sort(descending=True).values

@@ -1,0 +1,36 @@
+"""The classification task."""
+
+from anchorlab.tasks.anchor.function import AnchorFunction
+from anchorlab.tasks.anchor.operation import Operation
+from anchorlab.tasks.anchor.placement import Placement
+from anchorlab.tasks.anchor.rule import Rule
+from anchorlab.tasks.anchor.separation import ModularResidue
+from anchorlab.tasks.anchor.vocabulary import Vocabulary
+from anchorlab.tasks.numbers import Numbers, Pair
+from anchorlab.tasks.registry import register_task
+
+
+@register_task("anchor/classification")
+def classification(
+    pairs: int = 4,
+    anchors: Numbers = tuple(range(1, 9)),
+    items: Pair = (20, 100),
+    size: int = 201,
+    modulus: int | None = None,
+) -> AnchorFunction:
+    """The anchor beside the item nearest to the last one.
+
+    (x1, a1, ..., x4, a4, x5) -> a_k where |x_k - x5| is smallest; the anchors all differ. Sequences in which two items
+    are equally near are never drawn. In test every x stands at a position where training never shows it.
+    Source: anchor function paper, section 4.3.
+    """
+    text = " ".join(f"x{index} A{index}" for index in range(1, pairs + 1))
+    table = ", ".join(f"x{index}: A{index}" for index in range(1, pairs + 1))
+    return AnchorFunction(
+        vocabulary=Vocabulary(size=size, items=items, anchors=anchors),
+        operations=dict.fromkeys(anchors, Operation()),
+        rules={"nearest": Rule.parse(f"^ {text} q $ -> nearest(q, {{{table}}})")},
+        placement=Placement(length=2 * pairs + 1, distinct=True),
+        separation=ModularResidue(modulus=modulus, position="key"),
+        group_by="nothing",
+    )

@@ -1,0 +1,244 @@
+"""What the answer is: a small expression over the slots of a pattern, parsed and never run as code."""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from anchorlab.errors import SpecError
+
+_LONGEST = 400
+_ARITHMETIC = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.FloorDiv: np.floor_divide,
+    ast.Mod: np.mod,
+}
+_FUNCTIONS = ("nearest", "first_after", "min", "max", "pair", "trained")
+_REMEDY = "write it with slots, whole numbers, + - * // %, A(x), pair(A, B, x), nearest, first_after, min or max"
+
+Value = Int[np.ndarray, "row"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation that was applied: its text, the anchor slot that asked for it, and the results `[row]`."""
+
+    text: str
+    slot: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an expression may look at, row by row: sequences, and what their slots hold and where.
+
+    Shapes
+        sequences: `[row position]`; None where only slots are known
+        tokens, positions: by slot name, each `[row]`
+        anchor_index: the row of `results` that belongs to an anchor, by its token, `[token]`
+        results: what each anchor makes of each token, `[anchor token]`, -1 where it makes none
+        exceptions: what certain pairs of anchors make of each token instead, `[token]` each
+        trained: the pairs of anchors that training shows
+        is_item: which tokens are items, `[token]`
+    """
+
+    sequences: Int[np.ndarray, "row position"] | None
+    tokens: Mapping[str, Value]
+    positions: Mapping[str, Value]
+    anchor_index: Int[np.ndarray, "token"]
+    results: Int[np.ndarray, "anchor token"]
+    is_item: Bool[np.ndarray, "token"]
+    exceptions: Mapping[tuple[int, int], Int[np.ndarray, "token"]] = field(default_factory=dict)
+    trained: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An answer, written over the slots of a pattern; capital slots are also the operations of their anchors.
+
+        x + y            sums, differences, products, // and %, of keys, numbers and the anchors' own ids
+        B(A(x))          the operation of anchor A, then of anchor B
+        pair(A, B, x)    the same, but for pairs of anchors that have an operation of their own
+        nearest(v, x, y)            whichever of x and y is nearest to v; nothing where two are equally near
+        nearest(v, {x: A, y: B})    what stands beside the nearest
+        first_after(A)   the first item after the anchor
+        min(x, y), max(x, y)
+
+    Source: anchor function paper, equation (7): any function of the sequence and of the anchors in it.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if len(self.text) > _LONGEST:
+            raise SpecError("answer", f"has {len(self.text)} characters", f"keep it below {_LONGEST}")
+        try:
+            self._check(self._tree)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise SpecError("answer", f"cannot read {self.text!r:.60}", _REMEDY) from None
+
+    @cached_property
+    def _tree(self) -> ast.expr:
+        return ast.parse(self.text.strip(), mode="eval").body
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The slots that it mentions."""
+        called = {node.func for node in ast.walk(self._tree) if isinstance(node, ast.Call)}
+        return frozenset(
+            node.id
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.Name) and not (node in called and node.id in _FUNCTIONS)
+        )
+
+    @property
+    def reads_noise(self) -> bool:
+        """Whether the answer depends on tokens that the pattern does not name."""
+        return any(isinstance(node, ast.Name) and node.id == "first_after" for node in ast.walk(self._tree))
+
+    @property
+    def may_be_nothing(self) -> bool:
+        """Whether it has no answer at times by its nature: ties, division by zero, nothing to be found."""
+        special = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)} & set(_FUNCTIONS)
+        return bool(special - {"min", "max", "pair"}) or any(
+            isinstance(node, ast.FloorDiv | ast.Mod) for node in ast.walk(self._tree)
+        )
+
+    def _check(self, node: ast.AST) -> None:
+        match node:
+            case ast.Constant(value=int() as number) if not isinstance(number, bool) and abs(number) < 2**31:
+                return None
+            case ast.Name():
+                return None
+            case ast.UnaryOp(op=ast.USub(), operand=inner):
+                return self._check(inner)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+                self._check(left)
+                return self._check(right)
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if self._fits(name, arguments):
+                for argument in arguments:
+                    for part in (*argument.keys, *argument.values) if isinstance(argument, ast.Dict) else (argument,):
+                        self._check(part or ast.Pass())
+                return None
+        raise SpecError("answer", f"cannot read {ast.unparse(node)!r:.60} in {self.text!r:.80}", _REMEDY)
+
+    @staticmethod
+    def _fits(name: str, arguments: list[ast.expr]) -> bool:
+        slots = [isinstance(argument, ast.Name) for argument in arguments]
+        tables = [isinstance(argument, ast.Dict) for argument in arguments]
+        if name == "nearest":
+            return len(arguments) >= 2 and (not any(tables) or (len(arguments) == 2 and tables == [False, True]))
+        if any(tables):
+            return False
+        if name == "first_after":
+            return slots == [True]
+        if name in ("pair", "trained"):
+            return len(arguments) == 3 and slots[:2] == [True, True]
+        if name in ("min", "max"):
+            return len(arguments) >= 2
+        return name[:1].isupper() and len(arguments) == 1
+
+    def evaluate(self, reading: Reading) -> tuple[Value, Bool[np.ndarray, "row"], list[Step]]:
+        """The answers, where there are any, and the operations applied on the way."""
+        steps: list[Step] = []
+        value, found = self._value(self._tree, reading, steps)
+        rows = len(next(iter(reading.tokens.values())))
+        return np.broadcast_to(value, (rows,)), np.broadcast_to(found, (rows,)), steps
+
+    def _value(self, node: ast.AST, reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
+        match node:
+            case ast.Constant(value=number):
+                return np.array(number), np.array(True)
+            case ast.Name(id=name):
+                return reading.tokens[name], np.array(True)
+            case ast.UnaryOp(operand=inner):
+                value, found = self._value(inner, reading, steps)
+                return -value, found
+            case ast.BinOp(left=left, op=op, right=right):
+                (one, first), (other, second) = (self._value(side, reading, steps) for side in (left, right))
+                with np.errstate(divide="ignore"):
+                    value = _ARITHMETIC[type(op)](one, other)
+                divides = other != 0 if isinstance(op, ast.FloorDiv | ast.Mod) else True
+                return value, np.asarray(first & second & divides)
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                return self._call(name, arguments, reading, steps)
+        raise AssertionError(ast.dump(node))
+
+    def _call(
+        self, name: str, arguments: list[ast.expr], reading: Reading, steps: list[Step]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if name == "nearest":
+            return self._nearest(arguments, reading, steps)
+        if name == "first_after":
+            return _first_after(reading, arguments[0].id)  # type: ignore[attr-defined]
+        if name in ("pair", "trained"):
+            first, second = arguments[0].id, arguments[1].id  # type: ignore[attr-defined]
+            value, found = self._value(arguments[2], reading, steps)
+            inner = ast.unparse(arguments[2])
+            value, found = _pair(reading, first, second, value, found, steps, inner)
+            return value, found & _is_trained(reading, first, second) if name == "trained" else found
+        values = [self._value(argument, reading, steps) for argument in arguments]
+        found = np.asarray(np.logical_and.reduce([part for _, part in values]))
+        if name in ("min", "max"):
+            return reduce(np.minimum if name == "min" else np.maximum, [value for value, _ in values]), found
+        return _apply(reading, name, values[0][0], found, steps, f"{name}({ast.unparse(arguments[0])})")
+
+    def _nearest(self, arguments: list[ast.expr], reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
+        table = arguments[1]
+        near = list(table.keys) if isinstance(table, ast.Dict) else arguments[1:]
+        given = list(table.values) if isinstance(table, ast.Dict) else near
+        to, found = self._value(arguments[0], reading, steps)
+        candidates = [self._value(node or ast.Pass(), reading, steps) for node in near]
+        partners = [self._value(node or ast.Pass(), reading, steps) for node in given]
+        distance = np.stack(np.broadcast_arrays(*(np.abs(value - to) for value, _ in candidates)))
+        best = distance.argmin(axis=0)
+        alone = (distance == distance.min(axis=0)).sum(axis=0) == 1
+        values = np.stack(np.broadcast_arrays(*(value for value, _ in partners), to)[:-1])
+        all_found = np.logical_and.reduce([found, *(part for _, part in (*candidates, *partners))])
+        return np.take_along_axis(values, best[None], axis=0)[0], all_found & alone
+
+
+def _apply(
+    reading: Reading, slot: str, value: np.ndarray, found: np.ndarray, steps: list[Step], text: str
+) -> tuple[np.ndarray, np.ndarray]:
+    size = reading.results.shape[1]
+    inside = found & (value >= 0) & (value < size)
+    result = reading.results[reading.anchor_index[reading.tokens[slot]], np.where(inside, value, 0)]
+    inside = inside & (result >= 0)
+    result = np.where(inside, result, -1)
+    steps.append(Step(text, slot, result))
+    return result, inside
+
+
+def _pair(
+    reading: Reading, first: str, second: str, value: np.ndarray, found: np.ndarray, steps: list[Step], inner: str
+) -> tuple[np.ndarray, np.ndarray]:
+    middle, between = _apply(reading, first, value, found, steps, f"{first}({inner})")
+    result, inside = _apply(reading, second, middle, between, steps, f"{second}({first}({inner}))")
+    for (one, other), results in reading.exceptions.items():
+        mine = (reading.tokens[first] == one) & (reading.tokens[second] == other) & found
+        if mine.any():
+            kept = results[np.where(mine, value, 0)]
+            result, inside = np.where(mine, kept, result), np.where(mine, kept >= 0, inside)
+    steps[-1] = Step(steps[-1].text, second, result)
+    return result, inside
+
+
+def _is_trained(reading: Reading, first: str, second: str) -> np.ndarray:
+    pairs = np.array(sorted(reading.trained), dtype=np.int64).reshape(-1, 2)
+    size = len(reading.is_item)
+    shown: np.ndarray = np.isin(reading.tokens[first] * size + reading.tokens[second], pairs[:, 0] * size + pairs[:, 1])
+    return shown
+
+
+def _first_after(reading: Reading, slot: str) -> tuple[np.ndarray, np.ndarray]:
+    assert reading.sequences is not None
+    sequences = reading.sequences
+    later = np.arange(sequences.shape[1]) > reading.positions[slot][:, None]
+    candidate = later & reading.is_item[sequences]
+    return sequences[np.arange(len(sequences)), candidate.argmax(axis=1)], candidate.any(axis=1)

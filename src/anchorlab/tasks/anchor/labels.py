@@ -1,0 +1,101 @@
+"""Labels that are not always the answer: a distribution over two tokens, as exact copies or at random."""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.random import Generator
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import Spec
+from anchorlab.tasks.anchor.operation import Operation
+from anchorlab.tasks.task import Batch, Scores
+
+CHANGED = "changed"
+"""The name under which the other label of statistical tasks stands among a batch's rivals."""
+
+
+class Labels(Spec):
+    """A share of the labels is another token: `change` of the answer.
+
+    With `copies` every sequence comes `copies` times in a row and the last `changed` of them bear the other label
+    (the paper's first kind); without, each label is changed with probability `probability` (its second kind). With
+    `targets = "distribution"` training sees both tokens at once with their probabilities instead of one label.
+    Source: anchor function paper, section 4.8.
+    """
+
+    change: Operation = Operation((("+", 1),))
+    copies: int | None = Field(None, ge=2, le=10_000)
+    changed: int = Field(1, ge=1)
+    probability: float = Field(0.2, gt=0, lt=1)
+    targets: Literal["label", "distribution"] = "label"
+
+    @model_validator(mode="after")
+    def _some_stay(self) -> "Labels":
+        if self.copies is not None and self.changed >= self.copies:
+            raise SpecError("changed", f"{self.changed} of {self.copies} copies leaves none as it is", "change fewer")
+        return self
+
+    @property
+    def share(self) -> float:
+        """How probable the other label is."""
+        return self.probability if self.copies is None else self.changed / self.copies
+
+    def changed_rows(self, rows: int, random: Generator) -> Bool[np.ndarray, "row"]:
+        """Which of the rows bear the other label."""
+        if self.copies is None:
+            return random.random(rows) < self.probability
+        return np.arange(rows) % self.copies >= self.copies - self.changed
+
+    def distribution(self, answers: Int[Tensor, "batch scored"], size: int) -> Float[Tensor, "batch scored output"]:
+        """The true distribution over tokens, for each answer."""
+        kept = torch.nn.functional.one_hot(answers, size).float()
+        other = torch.nn.functional.one_hot(self._other(answers, size), size)
+        return (1 - self.share) * kept + self.share * other
+
+    def _other(self, answers: Int[Tensor, "batch scored"], size: int) -> Int[Tensor, "batch scored"]:
+        return torch.from_numpy(self.change.results(size))[answers]
+
+    def applied(self, batch: Batch, n: int, random: Generator, size: int, by_label: bool) -> Batch:
+        """The first `n` of the batch's sequences with their copies and changed labels.
+
+        The other label of every row stands among the rivals; with `by_label` the groups are unchanged and changed.
+        """
+        rows = torch.arange(n) // (self.copies or 1)
+        changed = torch.from_numpy(self.changed_rows(n, random))
+        answers = batch.answers[rows]
+        other = self._other(answers, size)
+        targets = torch.where(changed[:, None], other, answers)
+        if self.targets == "distribution":
+            targets = answers = self.distribution(answers, size)
+        return replace(
+            batch,
+            inputs=batch.inputs[rows],
+            targets=targets,
+            answers=answers,
+            group=changed.long() if by_label else None if batch.group is None else batch.group[rows],
+            groups=("unchanged", "changed") if by_label else batch.groups,
+            latents={name: value[rows] for name, value in batch.latents.items()},
+            rivals={**{name: value[rows] for name, value in batch.rivals.items()}, CHANGED: other},
+        )
+
+    def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
+        """Accuracy against answers and against labels, the probabilities of both tokens, and the distance to the truth.
+
+        The distance is the total variation: half the sum over tokens of |p - q|.
+        """
+        soft = self.targets == "distribution"
+        answers = batch.answers.argmax(dim=-1) if soft else batch.answers
+        kept, other = Scores.probability(outputs, answers), Scores.probability(outputs, batch.rivals[CHANGED])
+        elsewhere = 1 - kept - other
+        return {
+            "accuracy": Scores.correct(outputs, answers),
+            "label accuracy": Scores.correct(outputs, batch.targets.argmax(dim=-1) if soft else batch.targets),
+            "probability of answer": kept,
+            "probability of changed": other,
+            "total variation": ((kept - 1 + self.share).abs() + (other - self.share).abs() + elsewhere) / 2,
+        }

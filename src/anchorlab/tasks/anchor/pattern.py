@@ -1,0 +1,109 @@
+"""Patterns: which tokens of a sequence are anchors and keys, and how far apart they stand."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Int
+
+from anchorlab.errors import SpecError
+
+MOST_ASSIGNMENTS = 2**18
+_ANCHOR, _KEY, _LITERAL = re.compile("[A-Z][A-Za-z0-9_]*"), re.compile("[a-z][a-z0-9_]*"), re.compile("[0-9]{1,6}")
+_REMEDY = "write slots in a row, such as `A x`, `x A ... B` or `^ A x B y A $`"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Noise between two written tokens: at least `least` tokens of it, and any number more where `open`."""
+
+    least: int
+    open: bool
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The written part of a sequence, left to right; it stands anywhere unless it is pinned to an end.
+
+        A, B, ...    an anchor, drawn from the vocabulary's         x, y, m, ...   a key, drawn from the items
+        3            this very anchor                               a name again   the same token again
+        .            one token of noise                             ...            any number of them, or none
+        ^            first in the pattern: the sequence's start     $              last: the sequence's end
+
+    `slots` names what is drawn, anchors before keys; `places` says which slot each written token shows, in order, and
+    `gaps` what lies before each of them and after the last.
+
+    >>> Pattern.parse("x A . B").positions(6).tolist()
+    [[0, 1, 3], [1, 2, 4], [2, 3, 5]]
+    """
+
+    text: str
+    anchors: tuple[str, ...]
+    keys: tuple[str, ...]
+    places: tuple[int, ...]
+    gaps: tuple[Gap, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Pattern":
+        """Reads a pattern. Errors: `SpecError` for text that is none."""
+        words = text.split()
+        pinned_start, pinned_end = words[:1] == ["^"], words[-1:] == ["$"]
+        names: list[str] = []
+        gaps: list[Gap] = []
+        least, open_ = 0, not pinned_start
+        for word in words[pinned_start : len(words) - pinned_end]:
+            if word == ".":
+                least += 1
+            elif word == "...":
+                open_ = True
+            elif _ANCHOR.fullmatch(word) or _KEY.fullmatch(word) or _LITERAL.fullmatch(word):
+                names.append(word)
+                gaps.append(Gap(least, open_))
+                least, open_ = 0, False
+            else:
+                raise SpecError("pattern", f"cannot read {word!r:.40} in {text!r:.80}", _REMEDY)
+        if not names:
+            raise SpecError("pattern", f"{text!r:.80} names no token", _REMEDY)
+        gaps.append(Gap(least, open_ or not pinned_end))
+        anchors = tuple(dict.fromkeys(name for name in names if not _KEY.fullmatch(name)))
+        keys = tuple(dict.fromkeys(name for name in names if _KEY.fullmatch(name)))
+        slots = (*anchors, *keys)
+        return cls(" ".join(words), anchors, keys, tuple(slots.index(name) for name in names), tuple(gaps))
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """What is drawn: the anchors, then the keys, each by its name."""
+        return (*self.anchors, *self.keys)
+
+    @cached_property
+    def first(self) -> tuple[int, ...]:
+        """For each slot, the written token that shows it first (an index into `places`)."""
+        return tuple(self.places.index(slot) for slot in range(len(self.slots)))
+
+    @property
+    def needed(self) -> int:
+        """The shortest sequence that the pattern fits into."""
+        return len(self.places) + sum(gap.least for gap in self.gaps)
+
+    def positions(self, length: int) -> Int[np.ndarray, "assignment place"]:
+        """Every way to lay the written tokens out over `length` positions.
+
+        Errors: `SpecError` for a sequence that is too short, or more ways than can be listed.
+        """
+        if length < self.needed:
+            raise SpecError("length", f"{length} is too short for `{self.text}`", f"use at least {self.needed}")
+        after = [sum(gap.least for gap in self.gaps[i + 1 :]) + len(self.places) - i for i in range(len(self.places))]
+        ways = np.zeros((1, 0), dtype=np.int64)
+        for index, gap in enumerate(self.gaps[:-1]):
+            lowest = (ways[:, -1] + 1 if index else np.zeros(len(ways), dtype=np.int64)) + gap.least
+            highest = np.full(len(ways), length - after[index]) if gap.open else lowest
+            counts = np.maximum(np.minimum(highest, length - after[index]) - lowest + 1, 0)
+            if counts.sum() > MOST_ASSIGNMENTS:
+                raise SpecError(
+                    "pattern", f"`{self.text}` fits in too many ways", "use fewer `...` or a shorter length"
+                )
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            ways = np.column_stack([np.repeat(ways, counts, axis=0), np.repeat(lowest, counts) + within])
+        end = self.gaps[-1]
+        return ways if end.open else ways[ways[:, -1] == length - 1 - end.least]

@@ -1,0 +1,73 @@
+"""Rules: a pattern and the answer that it asks for, written `pattern -> answer`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks.anchor.expression import Expression
+from anchorlab.tasks.anchor.pattern import Pattern
+
+_REMEDY = "write `pattern -> answer`, such as `A x -> A(x)`"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What stands in a sequence and what is to be answered.
+
+    A x -> A(x)              one anchor, its operation on the key right after it: equations (1)-(4)
+    x A B -> B(A(x))         two anchors applied in turn: equation (5)
+    m A n ... m $ -> n       what follows the anchor, asked for by what comes before it: equation (6)
+    """
+
+    pattern: Pattern
+    answer: Expression
+
+    @classmethod
+    def parse(cls, text: str) -> "Rule":
+        """Reads `pattern -> answer`. Errors: `SpecError` for any other text, or an answer with an unknown slot."""
+        pattern_text, arrow, answer_text = text.partition("->")
+        if not arrow:
+            raise SpecError("rule", f"{text!r:.80} has no `->`", _REMEDY)
+        pattern, answer = Pattern.parse(pattern_text), Expression(answer_text.strip())
+        check_names(answer, pattern, "answer")
+        return cls(pattern, answer)
+
+    @property
+    def text(self) -> str:
+        """The rule as `parse` reads it."""
+        return f"{self.pattern.text} -> {self.answer.text}"
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Specifications hold the rule as its text."""
+        return core_schema.no_info_plain_validator_function(
+            cls._validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+    @classmethod
+    def _validate(cls, value: Any) -> "Rule":
+        if isinstance(value, Rule):
+            return value
+        if not isinstance(value, str):
+            raise SpecError("", f"should be text, got {value!r:.60}", _REMEDY)
+        try:
+            return cls.parse(value)
+        except SpecError as error:
+            raise SpecError("", error.problem, error.remedy) from None
+
+
+def check_names(answer: Expression, pattern: Pattern, field: str) -> None:
+    """Raises `SpecError` where an answer mentions a slot that the pattern does not have."""
+    unknown = sorted(answer.names - set(pattern.slots))
+    if unknown:
+        raise SpecError(
+            field,
+            f"`{answer.text:.80}` mentions {unknown[0]!r}, which `{pattern.text}` does not hold",
+            f"use {', '.join(pattern.slots)}",
+        )

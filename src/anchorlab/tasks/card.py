@@ -1,0 +1,188 @@
+"""Data cards: the page beside exported data that says what it is, what is proved of it and how to make it again."""
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import chain
+
+from anchorlab.tasks.proof import SAMPLES, Proof, prove_by_samples
+from anchorlab.tasks.registry import task_description, task_names
+from anchorlab.tasks.task import Example, Task
+
+# `task.toml` would not do for the second: `datasets` takes a folder that holds one for another kind of data.
+CARD, SPECIFICATION = "README.md", "specification.toml"
+RIVAL = "rival_"
+"""Begins the name of a column that holds the answers of another rule."""
+
+_MEANINGS = {
+    "inputs": "the sequence: {inputs}",
+    "positions": "where a prediction is asked for, counted from 0",
+    "targets": "what a model is trained to say at each of these positions: {outputs}",
+    "answers": "the right answer at each of these positions; differs from the target where labels are noisy",
+    "weights": "1 where a position counts, 0 where it only fills the row",
+    "split": "the split, as the task calls it",
+    "group": "the kind of sequence within the task; `all` where there is one kind",
+    RIVAL: "what another rule, `{rule}`, would answer at each of these positions; -1: nothing",
+    "text": "the sequence as people read it",
+    "trace": "how the oracle finds the answer, step by step",
+    "answer_text": "the answer as people read it",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One split as it was written: its file, numbers of rows, columns with types from the outside in, first rows."""
+
+    split: str
+    file_name: str
+    place: str
+    rows: int
+    distinct: int
+    groups: Mapping[str, int]
+    columns: Mapping[str, tuple[str, ...]]
+    examples: tuple[Example, ...]
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything that a card tells; `every`: all splits of the task were written."""
+
+    task: Task
+    specification: str
+    format: str
+    n: int
+    seed: int
+    text: bool
+    parts: tuple[Part, ...]
+    every: bool
+
+    @property
+    def command(self) -> str:
+        """The command line that writes the same files from the specification beside them."""
+        splits = "" if self.every else "".join(f" --split {_shell(part.split)}" for part in self.parts)
+        text = " --text" if self.text else ""
+        options = f"--format {self.format} --n {self.n} --seed {self.seed}{splits}{text}"
+        return f"anchorlab export {SPECIFICATION} {options} --out FOLDER"
+
+
+def card_text(card: Card) -> str:
+    """The card as Markdown, under `hf` with the front matter that the Hub and `datasets` read."""
+    front = _front_matter(card) if card.format == "hf" else ()
+    sections = chain(front, _definition(card), _separation(card), _rows(card), _examples(card), _making(card))
+    return "\n".join(sections) + "\n"
+
+
+def _definition(card: Card) -> Iterator[str]:
+    task, name = card.task, card.task.name
+    yield from (f"# {name or task.family}", "")
+    if name in task_names():
+        yield from (task_description(name), "")
+    yield from (f"A task of the family `{task.family}`:", "", *_fenced(inspect.getdoc(type(task)) or ""), "")
+    yield from (f"Its full specification, also in `{SPECIFICATION}`:", "", *_fenced(card.specification, "toml"), "")
+
+
+def _separation(card: Card) -> Iterator[str]:
+    proof = _proof(card.task, card.n)
+    how = "by enumeration" if proof.method == "enumeration" else "on samples"
+    yield from (
+        "## Separation of the splits",
+        "",
+        f"Checked {how}; it {'holds' if proof.holds else 'does not hold'}.",
+        "",
+    )
+    yield from (*(f"- {words}" for words in proof.words), "")
+
+
+def _proof(task: Task, n: int) -> Proof:
+    """The task's own proof; one on samples takes as many as there are rows, lest a card cost more than its data."""
+    return prove_by_samples(task, min(n, SAMPLES)) if type(task).proof is Task.proof else task.proof()
+
+
+def _rows(card: Card) -> Iterator[str]:
+    yield from (
+        "## Splits",
+        "",
+        "| split | file | rows | distinct sequences | bytes | SHA-256 |",
+        "|---|---|---|---|---|---|",
+    )
+    for part in card.parts:
+        numbers = f"{part.rows} | {part.distinct} | {part.size} | `{part.sha256}`"
+        yield f"| {part.split} | `{part.place}` | {numbers} |"
+    yield from ("", "Rows are independent draws, so a sequence can occur more than once.", "")
+    renamed = [part for part in card.parts if part.file_name != part.split]
+    if renamed:
+        told = ", ".join(f"`{part.split}` is called `{part.file_name}`" for part in renamed)
+        yield from (f"In names of files and of splits to load: {told}.", "")
+    if any(len(part.groups) > 1 for part in card.parts):
+        yield from ("| split | group | rows |", "|---|---|---|")
+        yield from (
+            f"| {part.split} | {group} | {rows} |" for part in card.parts for group, rows in part.groups.items()
+        )
+        yield ""
+    shape = card.task.shape
+    tokens = shape.inputs == "tokens"
+    inputs = f"token ids below {shape.input_size}" if tokens else f"vectors of {shape.input_size} numbers"
+    outputs = f"ids below {shape.output_size}" if card.task.loss == "cross_entropy" else f"{shape.output_size} numbers"
+    yield from ("## Columns", "", "| column | type | meaning |", "|---|---|---|")
+    for column, kind in card.parts[0].columns.items():
+        rule = column.removeprefix(RIVAL)
+        told = _MEANINGS[RIVAL if rule != column else column]
+        meaning = told.format(inputs=f"{shape.length} {inputs}", outputs=outputs, rule=rule)
+        yield f"| `{column}` | {' of '.join(kind)} | {meaning} |"
+    yield ""
+
+
+def _examples(card: Card) -> Iterator[str]:
+    yield from ("## First rows, with the oracle's trace", "")
+    for part in card.parts:
+        for example in part.examples:
+            shown = " ".join(token.text for token in example.tokens)
+            yield from (*_fenced(f"{part.split}: {shown} -> {example.answer}\n{'; '.join(example.trace)}"), "")
+
+
+def _making(card: Card) -> Iterator[str]:
+    made = f"anchorlab {version('anchorlab')}, polars {version('polars')} and numpy {version('numpy')}"
+    yield from ("## How it was made", "", f"By {made}, task family `{card.task.family}`, seed {card.seed}.", "")
+    yield from ("These versions write the same bytes again:", "", *_fenced(card.command, "bash"), "")
+    call = f'load_task("{SPECIFICATION}").sample(split, {card.n}, seed={card.seed})'
+    yield f"In Python, the rows of a split are those of `{call}`."
+    if card.format == "hf":
+        yield from ("", "Read it with", "", *_fenced('datasets.load_dataset("FOLDER")', "python"))
+    yield from ("", "## Licence", "", "MIT, as anchorlab itself.")
+
+
+def _front_matter(card: Card) -> Iterator[str]:
+    yield from ("---", "license: mit", f"pretty_name: {json.dumps(card.task.name or card.task.family)}")
+    yield from ("tags:", "- synthetic", "- anchorlab", "configs:", "- config_name: default", "  data_files:")
+    for part in card.parts:
+        yield from (f"  - split: {part.file_name}", f"    path: {part.place}")
+    yield from ("dataset_info:", "  features:")
+    for column, kind in card.parts[0].columns.items():
+        yield f"  - name: {column}"
+        yield from _feature(kind, "    ")
+    yield "  splits:"
+    for part in card.parts:
+        yield from (f"  - name: {part.file_name}", f"    num_bytes: {part.size}", f"    num_examples: {part.rows}")
+    yield from ("---", "")
+
+
+def _feature(kind: tuple[str, ...], indent: str) -> Iterator[str]:
+    """A column's type as front matter has it: lists of plain values in one line, of lists below one another."""
+    if kind[0] != "list":
+        yield f"{indent}dtype: {kind[0]}"
+    elif kind[1] != "list":
+        yield f"{indent}sequence: {kind[1]}"
+    else:
+        yield from (f"{indent}sequence:", *_feature(kind[1:], indent + "  "))
+
+
+def _fenced(text: str, language: str = "text") -> Iterator[str]:
+    yield from (f"```{language}", *text.rstrip("\n").splitlines(), "```")
+
+
+def _shell(word: str) -> str:
+    return f"'{word}'" if not word.replace("_", "").isalnum() else word

@@ -1,0 +1,119 @@
+"""Several studies at once, and every claim with its verdict."""
+
+import json
+
+import pytest
+
+from anchorlab.studies import STUDIES, findings_directory, study, study_names
+from anchorlab.studies.findings import Findings, Provenance
+
+SMOKE = ("--profile", "smoke", "--workers", "1")
+TRUNCATION = "truncation/feedforward-noise"
+SOURCE = Provenance("smoke", "0", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
+
+
+@pytest.fixture(autouse=True)
+def instant(monkeypatch):
+    """Studies that take no time: the first claim is reproduced, nothing else is measured."""
+
+    def run(chosen, profile, store, *_):
+        first, *others = chosen.claims
+        inside = next(end for end in first.band if end is not None)
+        results = [first.judge(inside, profile), *(claim.judge(None, profile) for claim in others)]
+        findings = Findings(chosen.name, chosen.title, "", profile, SOURCE, claims=tuple(results))
+        folder = findings_directory(store, chosen.name, profile)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "findings.json").write_text(findings.to_json())
+        return findings
+
+    monkeypatch.setattr("anchorlab.studies.run_study", run)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["*"], list(STUDIES)),
+        (["retrieval/*", "anchor/identity"], ["retrieval/depth", "anchor/identity"]),
+        (["*/[di]*", "anchor/identity"], ["anchor/identity", "retrieval/depth"]),
+        (["retrieval/dept?"], ["retrieval/depth"]),
+    ],
+)
+def test_names_and_patterns(asked, found):
+    known = ("anchor/identity", TRUNCATION, "retrieval/depth")
+    assert [name for name in study_names(asked) if name in known] == found or asked == ["*"]
+
+
+def test_several_studies_have_a_page_each_and_one_for_all(anchorlab, workplace):
+    said = anchorlab("study", "trunc*", "anchor/identity", *SMOKE, "--report", "all.html")
+    assert (said.code, said.err) == (0, "")
+    pages = {path.partition("/studies/")[2] for path in said.new_files if path.endswith("report.html")}
+    assert pages == {"truncation-feedforward-noise/smoke/report.html", "anchor-identity/smoke/report.html"}
+    page = workplace / "all.html"
+    assert TRUNCATION in page.read_text() and "anchor/identity" in page.read_text()
+    summary = said.out[said.out.index("\nsummary\n") :].splitlines()
+    assert [line.split()[0] for line in summary[3:5]] == [TRUNCATION, "anchor/identity"]
+    assert f"1 of {len(study(TRUNCATION).claims)} claims reproduced" in summary[3]
+    assert summary[3].rstrip().endswith("141 s")
+
+
+def test_one_pattern_gives_a_list_and_one_name_an_object(anchorlab):
+    many = json.loads(anchorlab("study", "trunc*", *SMOKE, "--json").out)
+    one = json.loads(anchorlab("study", TRUNCATION, *SMOKE, "--json").out)
+    assert set(one) == {"study", "profile", "report", "claims", "provenance"}
+    assert many == [one]
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [Stopped, ValueError])
+def test_a_failing_study_does_not_stop_the_others(anchorlab, monkeypatch, instant, error):
+    def failing(chosen, *arguments):
+        if chosen is study("anchor/identity"):
+            raise error("it broke\nhere")
+        return instant(chosen, *arguments)
+
+    monkeypatch.setattr("anchorlab.studies.run_study", failing)
+    said = anchorlab("study", "anchor/identity", "trunc*", *SMOKE)
+    assert said.code == 2
+    assert said.err.splitlines()[-1] == f"anchorlab: anchor/identity failed: {error.__name__}: it broke here"
+    assert "Traceback" in said.err
+    assert "claims reproduced" in said.out and "failed" in said.out
+    told = anchorlab("study", "anchor/identity", "trunc*", *SMOKE, "--json")
+    failed, done = json.loads(told.out)
+    assert told.code == 2
+    assert failed == {"study": "anchor/identity", "profile": "smoke", "error": f"{error.__name__}: it broke\nhere"}
+    assert done["study"] == TRUNCATION
+
+
+def test_a_profile_that_no_study_has_is_refused_before_any_runs(anchorlab):
+    said = anchorlab("study", "anchor/identity", "trunc*", "--profile", "smok")
+    assert "profile: unknown profile 'smok'; did you mean 'smoke'?" in said.err
+    assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
+
+
+def test_every_claim_is_listed(anchorlab):
+    """Those of studies that have not been run are not measured."""
+    expected = {claim.id for name in STUDIES for claim in study(name).claims}
+    listed = json.loads(anchorlab("claims", "--json").out)
+    assert {claim["id"] for claim in listed} == expected
+    assert {(claim["verdict"], claim["value"], claim["profile"]) for claim in listed} == {("not measured", None, None)}
+
+    anchorlab("study", TRUNCATION, *SMOKE)
+    listed = json.loads(anchorlab("claims", "--json").out)
+    assert {claim["id"] for claim in listed} == expected and len(listed) == len(expected)
+    assert [claim["verdict"] for claim in listed].count("reproduced") == 1
+    run = {claim["id"] for claim in listed if claim["profile"] == "smoke"}
+    assert run == {claim.id for claim in study(TRUNCATION).claims}
+    words = anchorlab("claims").out
+    assert f"{TRUNCATION}  profile smoke, 1 of " in words and "retrieval/depth  not run yet, " in words
+
+
+def test_claims_of_some_studies(anchorlab):
+    ids = [claim["id"] for claim in json.loads(anchorlab("claims", "retr*", "--json").out)]
+    assert ids == [claim.id for claim in study("retrieval/depth").claims]
+    said = anchorlab("claims", "retr*", "--measured")
+    assert "none of these studies has been run" in said.out
+    assert "study: unknown study 'retrieval/dept'; did you mean" in anchorlab("claims", "retrieval/dept").err
