@@ -45,14 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = [Findings.from_json(path.read_bytes(), at=str(path)) for path in paths.values()]
     for findings in found:
         publish(findings, chosen.out)
+        for profile in study(findings.study).profiles:
+            other = findings_directory(store, findings.study, profile) / "findings.json"
+            if profile not in (chosen.profile, "smoke") and other.exists():
+                publish(Findings.from_json(other.read_bytes(), at=str(other)), chosen.out, profile)
     if chosen.readme.exists():
         write_readme(chosen.readme, found)
     return 0
 
 
-def publish(findings: Findings, out: Path) -> Path:
-    """Writes one study's folder afresh."""
-    folder = out / findings.study.replace("/", "-")
+def publish(findings: Findings, out: Path, beside: str = "") -> Path:
+    """Writes one study's folder afresh; of another profile, a folder named after it too."""
+    folder = out / "-".join(part for part in (findings.study.replace("/", "-"), beside) if part)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -65,7 +69,8 @@ def publish(findings: Findings, out: Path) -> Path:
             vector.unlink()
         shown.append(figure_block(figure, f"/gallery/{folder.name}/{name}.png"))
     (folder / "figures.md").write_text("\n".join(shown), "utf-8")
-    (folder / "claims.md").write_text(claims_text(findings), "utf-8")
+    measured = [result for result in findings.claims if not beside or result.verdict != "not measured"]
+    (folder / "claims.md").write_text(claims_text(replace(findings, claims=tuple(measured))), "utf-8")
     (folder / "findings.json").write_text(replace(findings, views=()).to_json() + "\n", "utf-8")
     if findings.study in STUDIES:
         (folder / "settings.md").write_text(settings_text(study(findings.study), findings.profile), "utf-8")

@@ -11,7 +11,7 @@ def test_tasks_and_studies(anchorlab):
     shown = anchorlab("tasks").out
     assert all(name in shown for name in names)
     studies = [entry["name"] for entry in json.loads(anchorlab("studies", "--json").out)]
-    assert studies == ["anchor/identity", "truncation/feedforward-noise", "retrieval/depth"]
+    assert {"anchor/identity", "truncation/feedforward-noise", "retrieval/depth"} <= set(studies)
     assert max(map(len, anchorlab("studies").out.splitlines())) <= COLUMNS
 
 

@@ -415,6 +415,10 @@ def _mean(values: Tensor) -> float | None:
     return None if values.isnan().all() else float(values.nanmean())
 
 
+def _finite(value: Tensor) -> float | None:
+    return float(value) if value.isfinite() else None
+
+
 def _first_table(depth: Depth) -> Table:
     seeds = depth.run.experiment.members.seeds
     rows: list[tuple[str | int | float | None, ...]] = []
@@ -499,7 +503,7 @@ def _depth_table(depths: Sequence[Depth]) -> Table:
     return Table(
         title="Depth by depth",
         caption=f"Means over seeds. Steps are those at which the accuracy is first measured above {REACHED:g}, median "
-        "over seeds; infinite where it never is.",
+        "over seeds; none where it never is.",
         columns=(
             "layers",
             *(f"{label}, accuracy" for label in SPLITS.values()),
@@ -513,7 +517,7 @@ def _depth_table(depths: Sequence[Depth]) -> Table:
             (
                 depth.layers,
                 *(float(values.mean()) for values in depth.accuracy.values()),
-                *(float(steps.median()) for steps in depth.reached.values()),
+                *(_finite(steps.median()) for steps in depth.reached.values()),
                 _mean(depth.seen.counts()),
                 _mean(depth.seen.counts(common=True)),
                 _mean(depth.seen.most_common()),

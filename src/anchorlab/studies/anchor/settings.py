@@ -1,4 +1,4 @@
-"""What the studies of the anchor-function paper have in common: its own recipe, and one that small models learn from."""
+"""What the anchor-function studies have in common: the paper's own recipe, and one that small models learn from."""
 
 from anchorlab.models import DecoderSpec
 from anchorlab.training import AdamW, Evaluation, FixedSample, Recipe, Times, WarmupCosine
