@@ -1,7 +1,7 @@
 import pytest
 
 from anchorlab.cli.experiment import read_seeds
-from anchorlab.cli.fields import as_written, fold, merged, nested
+from anchorlab.cli.fields import as_written, fold, merged, nested, read_value
 from anchorlab.errors import SpecError
 
 
@@ -72,3 +72,17 @@ def test_errors_name_fields_as_written(field, told):
     with pytest.raises(SpecError) as caught, as_written(["recipe.learning-rate", "members.learning-rate"], short):
         raise SpecError(field, "is wrong", "mend it")
     assert str(caught.value) == f"{told}: is wrong; mend it"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,2", ["1", "2"]),
+        ("+5,-2", ["+5", "-2"]),
+        ("A x y -> max(x, y)", "A x y -> max(x, y)"),
+        ("20 -> 31, 21 -> 40", "20 -> 31, 21 -> 40"),
+        ("3,4;4,3", "3,4;4,3"),
+    ],
+)
+def test_commas_make_lists_outside_rules(text, value):
+    assert read_value(text, "task.x") == value

@@ -69,6 +69,8 @@ def nested(fields: Fields, at: str) -> dict[str, Any]:
 def read_value(text: str, at: str) -> Any:
     """A value of the command line: `none`, a list written with commas, JSON in brackets, or the text as it is.
 
+    A rule such as `A x y -> max(x, y)`, or pairs such as `3,4;4,3`, are text.
+
     Errors: `SpecError` at `at` for JSON that cannot be read.
     """
     if text[:1] in ("[", "{"):
@@ -76,7 +78,7 @@ def read_value(text: str, at: str) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise SpecError(at, f"cannot be read as JSON: {error}", "mend its brackets and quotes") from None
-    if "," in text:
+    if "," in text and not set(text) & set("();>"):  # what stands in a rule or in pairs is the field's own to read
         return [item.strip() for item in text.split(",") if item.strip()]
     return None if text == "none" else text
 

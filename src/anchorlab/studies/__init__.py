@@ -1,5 +1,6 @@
 """Studies: one module per figure or question - its grid of experiments, its analysis, its claims."""
 
+from anchorlab.studies.anchor.sweeps import sweep_study
 from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names
 from anchorlab.studies.study import Profile, Study, findings_directory, kept_findings, run_study
 
@@ -13,4 +14,5 @@ __all__ = [
     "run_study",
     "study",
     "study_names",
+    "sweep_study",
 ]

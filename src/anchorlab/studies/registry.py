@@ -12,6 +12,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
     {
         "anchor/composite": "Composite: learned operations (Fig 6); mapping sequences and accuracy by depth (Fig 7)",
         "anchor/identity": "Identity: test accuracy against train size (Fig 4); shift and broadcast heads (Fig 13)",
+        "anchor/recitation": "Recitation: what follows is learned with less data than what comes before (Fig 10)",
         "anchor/phase-diagram": "Composite, one pair mislabelled: composing or memorising, by depth and initialisation",
         "truncation/feedforward-noise": "Noisy recall: the second feed-forward layer stores the noise (Fig 3)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",

@@ -10,7 +10,12 @@ def _split(value: Any) -> Any:
 
 
 def _split_pairs(value: Any) -> Any:
-    return [_split(part) for part in value.split(";") if part.strip()] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return [_split(part) for part in value.split(";") if part.strip()]
+    one_pair = (
+        isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(v, list | tuple) for v in value)
+    )
+    return [value] if one_pair else value
 
 
 Numbers = Annotated[tuple[int, ...], BeforeValidator(_split)]

@@ -21,6 +21,8 @@ from anchorlab.tasks import (
     task_names,
 )
 
+from ..examples import TASKS
+
 IDENTITY = task("anchor/identity")
 TRAIN_KEYS = {p: [x for x in range(20, 101) if (x - p) % 8 != 0] for p in range(8)}
 TEST_KEYS = {p: [x for x in range(20, 101) if (x - p) % 8 == 0] for p in range(8)}
@@ -303,3 +305,36 @@ def test_a_million_sequences_never_cross(name: str) -> None:
 def test_labels_stay_labels_on_disk() -> None:
     one = AnchorFunction(labels=Labels(copies=3, change=Operation.parse("+2")), rules={"r": Rule.parse("A x -> A(x)")})
     assert parse_task(one.model_dump(mode="json")) == one
+
+
+ANCHOR_FUNCTIONS = {name: one for name, one in TASKS.items() if isinstance(one, AnchorFunction)}
+
+
+@pytest.mark.parametrize("one", ANCHOR_FUNCTIONS.values(), ids=ANCHOR_FUNCTIONS.keys())
+class TestTrapsOfThePapersCode:
+    """Three mistakes that a reader of the paper's code meets; none can be made here, whatever the task."""
+
+    def test_keys_and_anchors_stand_in_the_sequence(self, one: AnchorFunction) -> None:
+        """One task there never writes its key: its labels are right by chance only."""
+        for split in one.splits:
+            batch = one.sample(split, 3000, 0)
+            for what in ("key", "anchor"):
+                tokens, places = batch.latents[f"{what}s"], batch.latents[f"{what}_positions"]
+                standing = batch.inputs.gather(1, places.clamp(min=0))
+                assert torch.equal(torch.where(places >= 0, standing, -1), tokens)
+                assert (places[:, 0] >= 0).all()
+
+    def test_no_latent_of_test_recurs_in_training(self, one: AnchorFunction) -> None:
+        """Another moves its key after the split was decided: every pair of test recurs in training."""
+        drawn = []
+        for split in one.splits:
+            latents = one.sample(split, 30_000, 1).latents
+            columns = [value if value.ndim == 2 else value[:, None] for value in latents.values()]
+            drawn.append(set(map(tuple, torch.cat(columns, dim=1).tolist())))
+        assert all(drawn) and all(not first & second for first, second in itertools.combinations(drawn, 2))
+
+    def test_a_batch_is_of_the_split_asked_for(self, one: AnchorFunction) -> None:
+        """A loader there builds its training list from the test groups."""
+        for index, split in enumerate(one.splits):
+            batch = one.sample(split, 3000, 2)
+            assert batch.split == split and (one.split_of(batch.inputs) == index).all()

@@ -4,23 +4,25 @@ Source: anchor functions, sections 3.1.3 and 4.7, Figure 10; settings in its app
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.findings import Claim
-from anchorlab.studies.study import Profile
+from anchorlab.studies.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Table, line
+from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Members
+from anchorlab.training import Experiment, Members, TrainedRun
 
 DIRECTIONS = ("forward", "backward")
 CAN_TELL = (0.1, 0.98)
 """Sizes are compared where the mean accuracy of both directions lies between: neither unlearned nor both solved."""
 
-_EARLY = 0.1  # the paper measures at 400 of 4000 epochs
-_QUICK_EARLY = 0.25
+_EARLY = {"epochs": 0.1, "steps": 0.25}
+"""The earlier training length as a share of the whole: 400 of 4000 epochs as the paper's, or a quarter of the steps."""
 
 CLAIMS = (
     Claim(
@@ -71,9 +73,10 @@ def quick_experiments(
     sizes: Sequence[int] = (500, 1000, 2000, 3000, 5000, 7000), steps: int = 800, seeds: int = 6
 ) -> list[Experiment]:
     """Two layers of one head, width 64, a number of steps that is the same at every size; the largest size is last."""
+    recitation = task("anchor/recitation")
     return [
         Experiment(
-            task("anchor/recitation"),
+            recitation,
             quick_model(),
             quick_recipe(size, steps, batch=100),
             Members(seeds=tuple(range(seeds))),
@@ -83,7 +86,7 @@ def quick_experiments(
     ]
 
 
-def _quick(note: str = "") -> Profile:
+def _quick() -> Profile:
     return Profile(
         quick_experiments,
         "Quick profile: two layers of one head, width 64 (0.1 M parameters), 800 steps of batch 100 at every size with "
@@ -95,9 +98,10 @@ def _quick(note: str = "") -> Profile:
 
 def _paper() -> Profile:
     def experiments() -> list[Experiment]:
+        recitation = task("anchor/recitation")
         return [
             Experiment(
-                task("anchor/recitation"),
+                recitation,
                 DecoderSpec(),
                 paper_recipe(size, batch=100),
                 Members(seeds=tuple(range(5))),
@@ -116,7 +120,7 @@ def _paper() -> Profile:
 
 @dataclass(frozen=True)
 class Length:
-    """Test accuracy at one training length, each `[size member]`."""
+    """Test accuracies at one training length: its name, and `forward` and `backward`, each `[size member]`."""
 
     name: str
     forward: Tensor
@@ -129,7 +133,7 @@ class Comparison:
 
     Shapes
         judged: whether a size can be judged, `[size]`
-        wins: whether the mean over seeds is higher forward than backward, `[judged size]`
+        wins: 1 where the mean over seeds is higher forward than backward, else 0, `[judged size]`
         difference: forward minus backward, mean over the judged sizes, `[member]`
     """
 
@@ -145,3 +149,148 @@ def compare(forward: Tensor, backward: Tensor) -> Comparison:
     judged = (both >= low) & (both <= high)
     difference = (forward - backward)[judged]
     return Comparison(judged, (difference.mean(dim=1) > 0).to(forward.dtype), difference.mean(dim=0))
+
+
+def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
+    """The two panels of Figure 10, and who wins at which size."""
+    sizes = [run.experiment.recipe.data.size for run in runs]  # type: ignore[union-attr]
+    lengths = [_length(runs, early=True), _length(runs, early=False)]
+    measured: dict[str, Tensor | None] = {"learns": member_values(runs[-1], "test", "accuracy")}
+    for name, length in zip(("early", "late"), lengths, strict=True):
+        found = compare(length.forward, length.backward)
+        any_judged = bool(found.judged.any())
+        measured[f"every-size-{name}"] = found.wins if any_judged else None
+        measured[f"difference-{name}"] = found.difference if any_judged else None
+    return Findings(
+        study=STUDY.name,
+        title=STUDY.title,
+        summary="Sequences of nine tokens hold m, 3, n somewhere. Where the last token is m the answer is n (forward), "
+        f"where it is n the answer is m (backward); half of the sequences are of each kind. {note}",
+        profile=provenance.profile,
+        provenance=provenance,
+        claims=_judged(measured, lengths, provenance.profile),
+        figures=tuple(_figure(sizes, length) for length in lengths),
+        tables=(_size_table(sizes, lengths), _answer_table(sizes, runs)),
+    )
+
+
+def _judged(measured: dict[str, Tensor | None], lengths: Sequence[Length], profile: str) -> tuple[ClaimResult, ...]:
+    """The claims judged; the spread of a share is over sizes, not over seeds."""
+    results = judge_means(CLAIMS, measured, profile)
+    sizes = {
+        f"every-size-{name}": compare(length.forward, length.backward)
+        for name, length in zip(("early", "late"), lengths, strict=True)
+    }
+    return tuple(
+        replace(result, spread=f"{int(found.wins.sum())} of {len(found.wins)} sizes that can be judged")
+        if (found := sizes.get(result.claim.id.rpartition("/")[2])) is not None and len(found.wins)
+        else result
+        for result in results
+    )
+
+
+def _length(runs: Sequence[TrainedRun], early: bool) -> Length:
+    """The accuracies at the evaluation next to the earlier training length, or at the end."""
+    name, found = "", {}
+    for direction in DIRECTIONS:
+        values = []
+        for run in runs:
+            steps, accuracy = along(run, "test", "accuracy", group=direction)
+            unit = run.experiment.recipe.unit
+            wanted = (_EARLY[unit] if early else 1.0) * run.experiment.steps
+            at = min(range(len(steps)), key=lambda index: abs(steps[index] - wanted))
+            values.append(accuracy[:, at])
+            name = f"{steps[at] // run.experiment.steps_per_unit} {unit}"
+        found[direction] = torch.stack(values)
+    return Length(name, **found)
+
+
+def _figure(sizes: Sequence[int], length: Length) -> LineFigure:
+    return LineFigure(
+        title=f"Test accuracy in both directions after {length.name} (Fig 10)",
+        caption="Mean over seeds; the band reaches from the lowest to the highest. In test both m and n stand at "
+        "positions where training never shows them (modular residue).",
+        x_label="training sequences",
+        y_label="test accuracy",
+        lines=(
+            line("forward", sizes, length.forward.T),
+            line("backward", sizes, length.backward.T),
+        ),
+        y_range=(0.0, 1.02),
+    )
+
+
+def _size_table(sizes: Sequence[int], lengths: Sequence[Length]) -> Table:
+    rows = []
+    for length in lengths:
+        judged = compare(length.forward, length.backward).judged.tolist()
+        for index, size in enumerate(sizes):
+            forward, backward = length.forward[index], length.backward[index]
+            rows.append(
+                (
+                    length.name,
+                    size,
+                    float(forward.mean()),
+                    float(backward.mean()),
+                    float((forward - backward).mean()),
+                    int((forward > backward).sum()),
+                    len(forward),
+                    "yes" if judged[index] else "no",
+                )
+            )
+    return Table(
+        title="Forward against backward by train size",
+        caption=f"Means over seeds. A size is judged where the mean accuracy of both directions lies in "
+        f"{CAN_TELL[0]:g} to {CAN_TELL[1]:g}.",
+        columns=(
+            "training length",
+            "training sequences",
+            "forward",
+            "backward",
+            "difference",
+            "seeds with forward ahead",
+            "seeds",
+            "judged",
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _answer_table(sizes: Sequence[int], runs: Sequence[TrainedRun]) -> Table:
+    """What is answered instead: the other neighbour of the anchor is the token that stands last."""
+    rows = []
+    for size, run in zip(sizes, runs, strict=True):
+        shares = [
+            float(member_values(run, "test", f"agrees: always {rule}", group=direction).mean())
+            for direction in DIRECTIONS
+            for rule in DIRECTIONS
+        ]
+        rows.append((size, *shares))
+    return Table(
+        title="What is answered at the end, by direction",
+        caption="Mean over seeds of the share of test sequences answered by n (always forward) or by m (always "
+        "backward). Where the direction asks for the other of the two, this answer repeats the last token.",
+        columns=(
+            "training sequences",
+            "forward asked, n answered",
+            "forward asked, m answered",
+            "backward asked, n answered",
+            "backward asked, m answered",
+        ),
+        rows=tuple(rows),
+    )
+
+
+STUDY = Study(
+    name="anchor/recitation",
+    title="Forward-backward recitation: the forward direction is learned with less data",
+    claims=CLAIMS,
+    profiles={
+        "quick": _quick(),
+        "paper": _paper(),
+        "smoke": Profile(
+            lambda: quick_experiments(sizes=(200, 1000), steps=16, seeds=2), "Smoke profile: 16 steps, for tests."
+        ),
+    },
+    analyse=analyse,
+)
