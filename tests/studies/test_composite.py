@@ -57,25 +57,6 @@ def test_wrong_answers_do_not_count():
     assert nothing.counts().isnan().all()
 
 
-def test_rare_sequences_are_not_common():
-    batch = Batch(
-        inputs=INPUTS[:1].repeat(30, 1),
-        targets=BATCH.targets[:1].repeat(30, 1),
-        answers=BATCH.answers[:1].repeat(30, 1),
-        positions=BATCH.positions,
-        split="test on data",
-        group=torch.zeros(30, dtype=torch.int64),
-        groups=("1,2",),
-        latents={name: value[:1].repeat(30, 1) for name, value in BATCH.latents.items()},
-    )
-    outputs = TIDY[:1].repeat(1, 30, 1)
-    outputs[0, 0, 1] = 77  # one of 30 inputs is below 5 %
-    seen = read_outputs([batch], outputs)
-    assert seen.counts().tolist() == [[2]] and seen.counts(common=True).tolist() == [[1]]
-    outputs[0, 1, 1] = 77  # two of 30 are above
-    assert read_outputs([batch], outputs).counts(common=True).tolist() == [[2]]
-
-
 def test_batches_stand_one_after_the_other():
     both = read_outputs([BATCH, BATCH], torch.cat([TIDY, TIDY])[None])
     assert len(both.batch) == 8 and both.counts().tolist() == [[1, 1]]

@@ -11,8 +11,12 @@ from anchorlab.studies.study import Study
 STUDIES: Mapping[str, str] = MappingProxyType(
     {
         "anchor/composite": "Composite: learned operations (Fig 6); mapping sequences and accuracy by depth (Fig 7)",
+        "anchor/frequency": "Frequency: what changes less with the anchor is learned first (Fig 18)",
         "anchor/identity": "Identity: test accuracy against train size (Fig 4); shift and broadcast heads (Fig 13)",
+        "anchor/learners": "Identity: the data that a transformer, an LSTM and a fully connected network need (Fig 4)",
         "anchor/recitation": "Recitation: what follows is learned with less data than what comes before (Fig 10)",
+        "anchor/synonym": "Synonyms: pairs never trained are learned from an anchor that does the same (Fig 9)",
+        "anchor/working-memory": "Working memory: the intermediate result is held until the second anchor (Fig 8)",
         "anchor/phase-diagram": "Composite, one pair mislabelled: composing or memorising, by depth and initialisation",
         "truncation/feedforward-noise": "Noisy recall: the second feed-forward layer stores the noise (Fig 3)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",

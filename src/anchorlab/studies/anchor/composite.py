@@ -20,8 +20,6 @@ from anchorlab.training import Experiment, Members, TrainedRun
 
 SPLITS = {"train": "training", "test on data": "test on data", "test on task": "test on task"}
 REACHED = 0.9
-COMMON = 0.05
-"""A mapping sequence is common when at least this share of a pair's inputs have it."""
 
 _LOOKED_AT = 1600  # inputs of the 15 trained pairs, about 107 of each; the unseen pair has a 15th of that
 
@@ -182,14 +180,9 @@ class Look:
     pair: Tensor
     pairs: tuple[str, ...]
 
-    def counts(self, common: bool = False) -> Tensor:
-        """How many mapping sequences each pair has over its inputs answered rightly, `[member pair]`, NaN for none.
-
-        With `common`, those that at least a share `COMMON` of these inputs have.
-        """
-        return self._per_pair(
-            lambda count: (count >= COMMON * count.sum()).sum() if common else torch.tensor(len(count))
-        )
+    def counts(self) -> Tensor:
+        """How many mapping sequences each pair has over its inputs answered rightly, `[member pair]`, NaN for none."""
+        return self._per_pair(lambda count: torch.tensor(len(count)))
 
     def most_common(self) -> Tensor:
         """The share of each pair's inputs answered rightly that have its most common mapping sequence, as `counts`."""
@@ -378,17 +371,14 @@ def _depth_figure(depths: Sequence[Depth]) -> LineFigure:
 
 def _sequence_figure(depths: Sequence[Depth]) -> LineFigure:
     layers = [depth.layers for depth in depths]
+    counts = torch.stack([depth.seen.counts().nanmean(dim=1) for depth in depths], dim=1)
     return LineFigure(
         title="Mapping sequences per pair against depth (Fig 7a, bars)",
-        caption="Distinct mapping sequences (Definition 1) over about 107 test inputs of each pair that are answered "
-        f"rightly, mean over the 16 pairs; and those of them that at least {COMMON:.0%} of a pair's inputs have. Mean "
-        "over seeds; the band reaches from the lowest to the highest.",
+        caption="Distinct mapping sequences (Definition 1) over about 107 test inputs of each pair, those answered "
+        "wrongly left out; mean over the 16 pairs. Mean over seeds; the band reaches from the lowest to the highest.",
         x_label="layers",
         y_label="mapping sequences per pair",
-        lines=tuple(
-            line(label, layers, torch.stack([depth.seen.counts(common).nanmean(dim=1) for depth in depths], dim=1))
-            for label, common in (("all", False), (f"of at least {COMMON:.0%}", True))
-        ),
+        lines=(line("mapping sequences", layers, counts),),
         y_range=(0.0, None),
         references=(Reference("the paper, 10 layers: 1", 1.0),),
     )
@@ -509,7 +499,6 @@ def _depth_table(depths: Sequence[Depth]) -> Table:
             *(f"{label}, accuracy" for label in SPLITS.values()),
             *(f"{label}, step above {REACHED:g}" for label in SPLITS.values()),
             "mapping sequences",
-            f"of at least {COMMON:.0%}",
             "share of the most common",
             "answer kept from the second anchor on",
         ),
@@ -519,7 +508,6 @@ def _depth_table(depths: Sequence[Depth]) -> Table:
                 *(float(values.mean()) for values in depth.accuracy.values()),
                 *(_finite(steps.median()) for steps in depth.reached.values()),
                 _mean(depth.seen.counts()),
-                _mean(depth.seen.counts(common=True)),
                 _mean(depth.seen.most_common()),
                 _mean(_share(depth.seen.kept, depth.seen.right)),
             )
