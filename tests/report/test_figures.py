@@ -9,7 +9,7 @@ from hand_made_findings import PROVENANCE
 from anchorlab.errors import SpecError
 from anchorlab.report import draw, save
 from anchorlab.report.figures import _apart, _spread, page_svg
-from anchorlab.studies.findings import LineFigure, Map, MapFigure, grid, line
+from anchorlab.studies.findings import LineFigure, Map, MapFigure, Scatter, ScatterFigure, grid, line
 
 TENS = [10.0, 10.0]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -82,6 +82,23 @@ def test_signed_maps_are_white_at_zero():
     assert image.norm(0.0) == 0.5
     assert (image.norm.vmin, image.norm.vmax) == (-3.0, 3.0)
     np.testing.assert_allclose(image.cmap(0.5)[:3], 1.0, atol=0.01)
+
+
+def test_scatters_share_one_named_scale_and_keep_their_places(tmp_path):
+    clouds = (Scatter("one", (0, 1), (2, 3), (20, 60)), Scatter("$two", (5, 6), (7, 8), (40, 100)))
+    figure = ScatterFigure("Points", "", clouds, "across", "up", "item")
+    left, right, bar = draw(figure, PROVENANCE).axes
+    points, others = left.collections[0], right.collections[0]
+    np.testing.assert_array_equal(points.get_offsets(), [[0, 2], [1, 3]])
+    np.testing.assert_array_equal(others.get_offsets(), [[5, 7], [6, 8]])
+    assert points.norm is others.norm and (points.norm.vmin, points.norm.vmax) == (20, 100)
+    np.testing.assert_array_equal(others.get_array(), [40, 100])
+    assert bar.get_ylabel() == "item"
+    svg = page_svg(figure, PROVENANCE)
+    assert {"one", "$two", "across", "up", "item"} <= set(texts(svg))
+    assert "var(--ink)" in svg and "var(--line-" not in svg  # the axes follow the page, the points keep their colours
+    first, second = (save(figure, PROVENANCE, tmp_path / f"{name}.svg").read_bytes() for name in "ab")
+    assert first == second
 
 
 def test_a_small_range_on_a_logarithmic_axis_still_has_labels():

@@ -15,6 +15,8 @@ from anchorlab.studies.findings import (
     MapFigure,
     Provenance,
     Reference,
+    Scatter,
+    ScatterFigure,
     Table,
     grid,
     line,
@@ -64,6 +66,7 @@ def test_findings_go_to_json_and_back():
         (
             LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),), references=(Reference("g", 0.1),)),
             MapFigure("t", "c", ((Map("m", grid(np.eye(2)), ("a", "b"), ("a", "b")),),), provenance=PROVENANCE),
+            ScatterFigure("t", "c", (Scatter("s", (1, 2), (3, 4), (5, 6)),), "x", "y", "v"),
         ),
         (Table("t", "c", ("n", "v", "w"), ((1, 0.5, "x"), (2, None, "1"))),),
         (view(torch.eye(2).expand(2, 1, 1, 1, 2, 2), predicted=[["4"], ["5"]]),),
@@ -133,6 +136,9 @@ def test_view_of_several_members_and_predictions():
         (lambda: Line("a", (1, 2), (1, 2), (1, 2)), r"line\.high"),
         (lambda: Map("m", ((1, 2), (3,))), r"map\.values"),
         (lambda: Map("m", ((1, 2),), column_ticks=("a",)), r"map\.column_ticks"),
+        (lambda: Scatter("s", (1, 2), (1,), (1, 2)), r"scatter\.y"),
+        (lambda: Scatter("s", (1, 2), (1, 2), (1,)), r"scatter\.values"),
+        (lambda: ScatterFigure("t", "c", (), "x", "y", "v"), r"figure\.scatters"),
         (lambda: Table("t", "c", ("a", "b"), ((1,),)), r"table\.rows\.0"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Figures in one style: curves with bands and direct labels, and grids of heat maps."""
+"""Figures in one style: curves with bands and direct labels, grids of heat maps, and coloured points."""
 
 import io
 import re
@@ -17,8 +17,8 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from anchorlab.errors import SpecError
-from anchorlab.report.style import DRAWING, GRID, LINES, MARKERS, MUTED, PAGE_COLOURS, SEQUENTIAL, SIGNED
-from anchorlab.studies.findings import Figure, LineFigure, Map, MapFigure, Provenance
+from anchorlab.report.style import DRAWING, GRID, LINES, MARKERS, MUTED, PAGE_COLOURS, POINTS, SEQUENTIAL, SIGNED
+from anchorlab.studies.findings import Figure, LineFigure, Map, MapFigure, Provenance, ScatterFigure
 
 _MOST_MARKERS = 30  # more points than this are drawn as a bare line
 _MOST_TICK_LABELS = 24  # more tokens than this are numbered instead of written
@@ -36,6 +36,8 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
         if isinstance(figure, LineFigure):
             drawing.set_size_inches((5.3, 3.3) if bare else (6.4, 3.7))  # a page's columns are narrower
             _draw_lines(drawing, figure)
+        elif isinstance(figure, ScatterFigure):
+            _draw_scatters(drawing, figure, margin=0.0 if bare else 0.55)
         else:
             _draw_maps(drawing, figure, margin=0.0 if bare else 0.55)
         if not bare:
@@ -299,3 +301,20 @@ def _map_ticks(axes: Axes, one: Map, left: Map | None, below: Map | None) -> Non
             axis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
         else:
             place([])
+
+
+def _draw_scatters(drawing: Drawing, figure: ScatterFigure, margin: float) -> None:
+    drawing.set_size_inches(max(2.6 * len(figure.scatters) + 0.9, 3.6), 2.7 + margin)
+    grid: Any = drawing.subplots(1, len(figure.scatters), squeeze=False)
+    values = np.concatenate([one.values for one in figure.scatters])
+    scale = Normalize(float(values.min()), float(values.max())) if values.size else Normalize(0, 1)
+    colours = LinearSegmentedColormap.from_list("points", POINTS)
+    for axes, one in zip(grid[0], figure.scatters, strict=True):
+        points = axes.scatter(one.x, one.y, c=one.values, norm=scale, cmap=colours, s=16, linewidths=0)
+        axes.set_title(fill(one.title, 30), pad=4)
+        axes.set_xlabel(figure.x_label)
+        axes.margins(0.06)
+    grid[0, 0].set_ylabel(figure.y_label)
+    bar = drawing.colorbar(points, ax=grid, label=figure.value_label, aspect=22, pad=0.02, fraction=0.05)
+    bar.outline.set_visible(False)
+    bar.solids.set_rasterized(True)  # type: ignore[union-attr]

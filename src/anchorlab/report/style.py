@@ -7,6 +7,7 @@ INK, MUTED, GRID = "#1c2530", "#5d6875", "#e4e8ed"
 LINES = ("#0072b2", "#c8500a", "#00856a", "#a8477f", "#a87400", "#3d8fd1", "#5b5b5b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SEQUENTIAL = ("#ffffff", "#d3e4f3", "#8dbbdf", "#3f86be", "#12507f", "#052a47")
+POINTS = ("#5a3d9c", "#2c7fb4", "#2fa37f", "#d9a321")
 SIGNED = ("#07395f", "#2f7fb8", "#a9cde6", "#ffffff", "#f5c09a", "#cc5b12", "#6d2600")
 
 PAGE_COLOURS = MappingProxyType(

@@ -187,7 +187,43 @@ class MapFigure:
     kind: Literal["maps"] = "maps"
 
 
-Figure = LineFigure | MapFigure
+@dataclass(frozen=True, config=_PLAIN)
+class Scatter:
+    """Points of a plane, each with the value that colours it."""
+
+    title: str
+    x: Numbers
+    y: Numbers
+    values: Numbers
+
+    def __post_init__(self) -> None:
+        for name, given in (("y", self.y), ("values", self.values)):
+            if len(given) != len(self.x):
+                raise SpecError(f"scatter.{name}", f"has {len(given)} numbers", f"give one for each of {len(self.x)} x")
+
+
+@dataclass(frozen=True, config=_PLAIN)
+class ScatterFigure:
+    """Clouds of points side by side, all on one colour scale, each with axes of its own reach.
+
+    `provenance` as in `LineFigure`.
+    """
+
+    title: str
+    caption: str
+    scatters: tuple[Scatter, ...]
+    x_label: str
+    y_label: str
+    value_label: str
+    provenance: Provenance | None = None
+    kind: Literal["scatters"] = "scatters"
+
+    def __post_init__(self) -> None:
+        if not self.scatters:
+            raise SpecError("figure.scatters", "has none", "give at least one")
+
+
+Figure = LineFigure | MapFigure | ScatterFigure
 
 
 @dataclass(frozen=True, config=_PLAIN)

@@ -14,6 +14,8 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "anchor/frequency": "Frequency: what changes less with the anchor is learned first (Fig 18)",
         "anchor/identity": "Identity: test accuracy against train size (Fig 4); shift and broadcast heads (Fig 13)",
         "anchor/learners": "Identity: the data that a transformer, an LSTM and a fully connected network need (Fig 4)",
+        "anchor/order": "Classification: the embeddings of the items lie in the order of their values (Fig 5)",
+        "anchor/multi-anchor": "Multi-anchor: ten operations on unseen keys; the edges are hardest (Fig 12)",
         "anchor/recitation": "Recitation: what follows is learned with less data than what comes before (Fig 10)",
         "anchor/synonym": "Synonyms: pairs never trained are learned from an anchor that does the same (Fig 9)",
         "anchor/working-memory": "Working memory: the intermediate result is held until the second anchor (Fig 8)",

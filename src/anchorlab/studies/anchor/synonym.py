@@ -127,8 +127,8 @@ def _paper() -> Profile:
     return Profile(
         experiments,
         "Paper profile: the setting of appendix A and the reference code, batch 100, 4000 epochs. The paper shows "
-        "totals from 1000 to 20000 and does not list them; nine are used here. It names no seeds (five here) and no weight "
-        "decay (PyTorch's 0.01).",
+        "totals from 1000 to 20000 and does not list them; nine are used here. It names no seeds (five here) and no "
+        "weight decay (PyTorch's 0.01).",
     )
 
 

@@ -124,6 +124,7 @@ class Held:
         whole: share of stretches with a single output `[member]`
         offsets: the constant learned for each first anchor: most common output minus key `[member anchor]`
         intermediate: share of positions with the key plus that constant `[member]`
+        possible: share of positions with what would be the answer under one second anchor or another `[member]`
         answered: share of positions from the second anchor on with the answer `[member]`
         is_intermediate, is_answer: whether an output is the one or the other `[member batch position]`
     """
@@ -132,6 +133,7 @@ class Held:
     whole: Tensor
     offsets: Tensor
     intermediate: Tensor
+    possible: Tensor
     answered: Tensor
     is_intermediate: Tensor
     is_answer: Tensor
@@ -150,8 +152,11 @@ def _anchors(batch: Batch) -> tuple[Tensor, Tensor]:
     return places[:, :1], places[:, 1:2]
 
 
-def read_held(outputs: Tensor, batch: Batch, first_anchors: Sequence[int]) -> Held:
-    """What outputs `[member batch position]` hold; `first_anchors` are those that may stand first."""
+def read_held(outputs: Tensor, batch: Batch, first_anchors: Sequence[int], possible: Tensor) -> Held:
+    """What outputs `[member batch position]` hold; `first_anchors` are those that may stand first.
+
+    `possible` are the answers that each sequence would have under every anchor that may stand second, `[anchor batch]`.
+    """
     stretch = first_stretch(batch)
     long = stretch.sum(dim=1) >= SHORTEST
     stretch = stretch & long[:, None]
@@ -167,11 +172,13 @@ def read_held(outputs: Tensor, batch: Batch, first_anchors: Sequence[int]) -> He
         is_intermediate |= mine[:, None] & (moved == offset[:, None, None])
     after = torch.arange(batch.inputs.shape[1]) >= _anchors(batch)[1]
     is_answer = outputs == batch.answers[:, :1]
+    is_possible = (outputs[..., None] == possible.T[:, None, :]).any(dim=-1)
     return Held(
         constant=most_common.sum(dim=1) / lengths.sum(),
         whole=(most_common == lengths).float().mean(dim=1),
         offsets=torch.stack(offsets, dim=1),
         intermediate=is_intermediate[:, stretch].float().mean(dim=1),
+        possible=is_possible[:, stretch].float().mean(dim=1),
         answered=is_answer[:, after].float().mean(dim=1),
         is_intermediate=is_intermediate,
         is_answer=is_answer,
@@ -191,7 +198,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     batch = of.sample("test", _LOOKED_AT, seed=0)
     outputs = look(run.ensemble(), batch.inputs)["output"].argmax(dim=-1)
     first_anchors = of.placement.choices["A"]
-    held = read_held(outputs, batch, first_anchors)
+    held = read_held(outputs, batch, first_anchors, possible_answers(of, batch))
     accuracy = member_values(run, "test", "accuracy")
     learned = accuracy >= LEARNED
     own = torch.tensor([_offset(of, anchor) for anchor in first_anchors])
@@ -214,6 +221,14 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         claims=judge_means(CLAIMS, {"learns": accuracy, **measured}, provenance.profile),
         figures=(_switch_figure(held, batch, of, learned), _learning_figure(run)),
         tables=(_example_table(run, of, batch, outputs), _seed_table(run, of, held, accuracy)),
+    )
+
+
+def possible_answers(of: AnchorFunction, batch: Batch) -> Tensor:
+    """What each sequence's answer would be under every anchor that may stand second, `[anchor batch]`."""
+    place = _anchors(batch)[1]
+    return torch.stack(
+        [of.oracle(batch.inputs.scatter(1, place, anchor)).answers[:, 0] for anchor in of.placement.choices["B"]]
     )
 
 
@@ -304,7 +319,8 @@ def _seed_table(run: TrainedRun, of: AnchorFunction, held: Held, accuracy: Tenso
     return Table(
         title="What the output holds, seed by seed",
         caption=f"On {_LOOKED_AT} test sequences; stretches from the first anchor until the second of at least "
-        f"{SHORTEST} positions. A learned constant is the most common difference of output and key.",
+        f"{SHORTEST} positions. A learned constant is the most common difference of output and key; a possible "
+        "answer is the one that either second anchor would give. The last column is of positions from the second on.",
         columns=(
             "seed",
             "test accuracy",
@@ -312,6 +328,7 @@ def _seed_table(run: TrainedRun, of: AnchorFunction, held: Held, accuracy: Tenso
             "stretches of one value",
             *(f"constant of anchor {anchor} (operation {_offset(of, anchor):+d})" for anchor in first_anchors),
             "positions with key plus constant",
+            "positions with a possible answer",
             "positions with the answer",
         ),
         rows=tuple(
@@ -322,6 +339,7 @@ def _seed_table(run: TrainedRun, of: AnchorFunction, held: Held, accuracy: Tenso
                 float(held.whole[member]),
                 *(int(offset) for offset in held.offsets[member]),
                 float(held.intermediate[member]),
+                float(held.possible[member]),
                 float(held.answered[member]),
             )
             for member, seed in enumerate(run.experiment.members.seeds)

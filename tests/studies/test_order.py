@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from anchorlab.studies.anchor.order import (
+    Order,
+    along_the_curve,
+    chance_of_near,
+    distances,
+    near_neighbours,
+    picture,
+    places,
+)
+
+ITEMS = 81
+
+
+def curve(noise: float, seed: int = 0) -> torch.Tensor:
+    """A spiral through 64 dimensions, by hand: neighbours on it are about 0.5 apart, its turns 3 or more."""
+    generator = np.random.default_rng(seed)
+    angle = np.linspace(0, 4 * np.pi, ITEMS)
+    spiral = np.stack([np.cos(angle) * 3, np.sin(angle) * 3, np.linspace(0, 8, ITEMS)], axis=1)
+    axes = np.linalg.qr(generator.normal(size=(64, 3)))[0]
+    return torch.tensor(spiral @ axes.T + noise * generator.normal(size=(ITEMS, 64)))
+
+
+def shuffled(points: torch.Tensor, seed: int) -> torch.Tensor:
+    return points[torch.tensor(np.random.default_rng(seed).permutation(len(points)))]
+
+
+def test_a_noisy_curve_is_ordered_and_the_same_points_shuffled_are_not():
+    points = curve(noise=0.05)
+    found = Order.of(torch.stack([points, points.flip(0), *(shuffled(points, seed) for seed in range(6))]))
+    assert found.order[0] > 0.99 and found.order[1] > 0.99
+    assert found.neighbours[0] > 0.95 and found.neighbours[1] > 0.95
+    # Of shuffled items the correlation is about N(0, 1/80) and taken without sign: 0.09 in the mean.
+    assert found.order[2:].mean() < 0.2
+    assert (found.neighbours[2:] - chance_of_near(ITEMS)).abs().mean() < 0.04
+
+
+def test_points_in_no_order_have_none():
+    points = torch.tensor(np.random.default_rng(1).normal(size=(6, ITEMS, 64)))
+    found = Order.of(points)
+    assert found.order.mean() < 0.3
+    assert found.neighbours.mean() < 0.15
+
+
+def test_the_order_is_the_rank_correlation():
+    points = torch.stack([curve(noise=0.05), curve(noise=0.6, seed=1), shuffled(curve(noise=0.1), 2)])
+    expected = [abs(spearmanr(along_the_curve(one).numpy(), np.arange(ITEMS)).statistic) for one in points]
+    np.testing.assert_allclose(Order.of(points).order, expected, atol=1e-9)
+
+
+def test_places_run_from_0_to_1_from_the_small_items_on():
+    forward, backward = places(torch.stack([curve(0.0), curve(0.0).flip(0)]))
+    np.testing.assert_allclose(forward, np.linspace(0, 1, ITEMS), atol=1e-9)
+    np.testing.assert_allclose(backward, np.linspace(0, 1, ITEMS), atol=1e-9)
+
+
+def test_pieces_far_from_each_other_are_linked_in_order():
+    along = torch.cat([torch.arange(20.0), 100 + torch.arange(20.0), 200 + torch.arange(20.0)])
+    found = along_the_curve(along.unsqueeze(1))
+    assert (found.diff() > 0).all() or (found.diff() < 0).all()
+
+
+def test_near_neighbours_by_hand():
+    line = torch.tensor([[0.0], [1.0], [3.0], [6.0], [2.1]]).unsqueeze(0)
+    # Nearest: 0 -> 1; 1 -> 0; 2 -> 4 (0.9 away); 3 -> 2; 4 -> 2. One place away: 0, 1 and 3.
+    assert near_neighbours(line, count=1, near=1).tolist() == pytest.approx([3 / 5])
+    assert near_neighbours(line, count=1, near=2).tolist() == [1.0]
+    assert torch.isinf(distances(line)[0].diagonal()).all()
+    assert float(distances(line)[0, 2, 4]) == pytest.approx(0.9)
+
+
+def test_chance_by_hand():
+    assert chance_of_near(5, near=1) == pytest.approx(8 / 20)
+    assert chance_of_near(4, near=3) == 1.0
+
+
+def test_the_picture_keeps_what_is_near_and_is_the_same_each_time():
+    points = curve(noise=0.05)[::4].unsqueeze(0)
+    drawn = picture(points)
+    assert drawn.shape == (1, 21, 2)
+    assert float(near_neighbours(drawn)) > 0.9
+    assert torch.equal(drawn, picture(points))
