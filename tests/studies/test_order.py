@@ -11,6 +11,7 @@ from anchorlab.studies.anchor.order import (
     near_neighbours,
     picture,
     places,
+    ranks,
 )
 
 ITEMS = 81
@@ -48,20 +49,28 @@ def test_points_in_no_order_have_none():
 
 def test_the_order_is_the_rank_correlation():
     points = torch.stack([curve(noise=0.05), curve(noise=0.6, seed=1), shuffled(curve(noise=0.1), 2)])
-    expected = [abs(spearmanr(along_the_curve(one).numpy(), np.arange(ITEMS)).statistic) for one in points]
+    expected = [abs(spearmanr(along_the_curve(one).numpy().round(9), np.arange(ITEMS)).statistic) for one in points]
     np.testing.assert_allclose(Order.of(points).order, expected, atol=1e-9)
 
 
 def test_places_run_from_0_to_1_from_the_small_items_on():
     forward, backward = places(torch.stack([curve(0.0), curve(0.0).flip(0)]))
-    np.testing.assert_allclose(forward, np.linspace(0, 1, ITEMS), atol=1e-9)
-    np.testing.assert_allclose(backward, np.linspace(0, 1, ITEMS), atol=1e-9)
+    np.testing.assert_allclose(forward, np.linspace(0, 1, ITEMS), atol=0.05)  # the ends are linked alike
+    np.testing.assert_allclose(backward, np.linspace(0, 1, ITEMS), atol=0.05)
 
 
 def test_pieces_far_from_each_other_are_linked_in_order():
     along = torch.cat([torch.arange(20.0), 100 + torch.arange(20.0), 200 + torch.arange(20.0)])
-    found = along_the_curve(along.unsqueeze(1))
-    assert (found.diff() > 0).all() or (found.diff() < 0).all()
+    first, second, third = along_the_curve(along.unsqueeze(1)).split(20)
+    if first[0] > third[0]:  # the coordinate has no sign of its own
+        first, third = third, first
+    assert first.max() < second.min()
+    assert second.max() < third.min()
+
+
+def test_ties_share_the_mean_of_their_ranks():
+    found = ranks(torch.tensor([[0.3, 0.1, 0.3 + 1e-13, 0.2], [4.0, 3.0, 2.0, 1.0]]))
+    assert found.tolist() == [[2.5, 0.0, 2.5, 1.0], [3.0, 2.0, 1.0, 0.0]]
 
 
 def test_near_neighbours_by_hand():

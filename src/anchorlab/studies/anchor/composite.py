@@ -529,7 +529,7 @@ STUDY = Study(
         ),
         "paper": _paper(),
         "smoke": Profile(
-            lambda: quick_experiments(depths=(1, 2), steps=20, seeds=2, size=200),
+            lambda: quick_experiments(depths=(1, 2), steps=4, seeds=2, size=200),
             "Smoke profile: it only exercises the code.",
         ),
     },

@@ -139,14 +139,16 @@ def along_the_curve(points: Float[Tensor, "item width"], linked: int = _LINKED) 
     return slowest
 
 
-def ranks(values: Tensor) -> Tensor:
-    """The place of each value among all, from 0, along the last axis."""
-    return values.argsort(dim=-1).argsort(dim=-1).double()
+def ranks(values: Float[Tensor, "member item"]) -> Float[Tensor, "member item"]:
+    """The place of each value among all, from 0; values that are equal but for rounding share the mean of theirs."""
+    rounded = values.double().round(decimals=9)
+    mine, others = rounded.unsqueeze(-1), rounded.unsqueeze(-2)
+    return ((others < mine).sum(dim=-1) + (others <= mine).sum(dim=-1) - 1) / 2.0
 
 
 def places(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item"]:
     """The items' places along the curve, from 0 to 1, counted from the end at which the small items lie."""
-    found = ranks(torch.stack([along_the_curve(one) for one in points])) / (points.shape[1] - 1)
+    found = ranks(torch.stack([along_the_curve(one) for one in points])).double() / (points.shape[1] - 1)
     return torch.where(_correlation(found).unsqueeze(-1) < 0, 1 - found, found)
 
 

@@ -90,20 +90,20 @@ def _experiments(
 
 
 def _quick(
-    depths: Sequence[int] = (2, 4, 6),
-    gammas: Sequence[float] = (0.3, 0.5, 0.65, 0.8),
+    depths: Sequence[int] = (2, 3, 4),
+    gammas: Sequence[float] = (0.5, 0.65, 0.8, 1.0),
     seeds: int = 3,
-    steps: int = 2000,
+    steps: int = 2500,
     size: int = 8000,
 ) -> Profile:
     def experiments() -> list[Experiment]:
-        recipe = quick_recipe(size, steps, learning_rate=2e-3, weight_decay=0.1)
+        recipe = quick_recipe(size, steps, batch=100, learning_rate=2e-3, weight_decay=0.03)
         return _experiments(quick_model(), recipe, depths, gammas, seeds)
 
     return Profile(
         experiments,
         f"Quick profile: one head, width 64, {', '.join(map(str, depths))} layers, {len(gammas)} rates γ, {seeds} "
-        f"seeds each; {size} sequences, {steps} steps of batch 50 with learning rate 2e-3 and weight decay 0.1.",
+        f"seeds each; {size} sequences, {steps} steps of batch 100 with learning rate 2e-3 and weight decay 0.03.",
     )
 
 
@@ -285,7 +285,7 @@ STUDY = Study(
     profiles={
         "quick": _quick(),
         "paper": _paper(),
-        "smoke": _quick(depths=(1, 2), gammas=(0.5, 0.8), seeds=2, steps=20, size=200),
+        "smoke": _quick(depths=(1, 2), gammas=(0.5, 0.8), seeds=2, steps=4, size=200),
     },
     analyse=analyse,
 )
