@@ -56,10 +56,14 @@ def test_nothing_is_said_of_what_was_not_learned():
 
 
 def test_what_the_first_epochs_say():
-    measured = begin(made([[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]], [[1.0, 1.0], [0.98, 1.0], [1.0, 1.0]]))
+    test = [[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]]
+    measured = begin(made(test, [[1.0, 1.0], [0.99, 1.0], [1.0, 1.0]]))
     assert measured["start-enough"].tolist() == pytest.approx([0.9, 1.0])
     assert measured["start-rises"].tolist() == pytest.approx([-0.05])
-    assert measured["start-fits"].tolist() == pytest.approx([0.98])
+    assert measured["start-fits"].tolist() == pytest.approx([0.99])
+    unfitted = begin(made(test, [[1.0, 1.0], [0.98, 1.0], [1.0, 1.0]]))
+    assert unfitted["start-rises"] is None
+    assert unfitted["start-fits"].tolist() == pytest.approx([0.98])
 
 
 def test_every_claim_is_measured_in_one_of_the_two_ways():

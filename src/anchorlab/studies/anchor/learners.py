@@ -30,7 +30,7 @@ _FITTED = 0.99
 _QUICK_SIZES = (200, 300, 400, 500, 600, 1000, 2000)
 _START = (300, 400, 500, 600)
 _SOURCE = "anchor functions, section 4.1 and Fig 4"
-_ALONE = "judged in the profile `paper-start` alone"
+_ALONE = "measured in the profile `paper-start` alone"
 
 CLAIMS = (
     Claim(
@@ -88,7 +88,7 @@ CLAIMS = (
         "anchor functions, Fig 4 (4000 epochs)",
         "rises",
         "smallest difference of the mean test accuracies of neighbouring train sizes, larger minus smaller, after 400 "
-        f"epochs; {_ALONE}",
+        f"epochs; judged only where every training set is fitted; {_ALONE}",
         (0.0, None),
     ),
     Claim(
@@ -201,11 +201,12 @@ def compare(by_kind: Mapping[str, Curve]) -> dict[str, Tensor | None]:
 
 def begin(transformer: Curve) -> dict[str, Tensor | None]:
     """What the claims on the first epochs are judged by: the transformer alone."""
-    means = transformer.test.mean(dim=1)
+    means, fitted = transformer.test.mean(dim=1), transformer.train.min()
+    rises = torch.stack([larger - smaller for smaller, larger in pairwise(means)]).min()
     return {
         "start-enough": transformer.at(ENOUGH),
-        "start-rises": torch.stack([larger - smaller for smaller, larger in pairwise(means)]).min().reshape(1),
-        "start-fits": transformer.train.min().reshape(1),
+        "start-rises": rises.reshape(1) if fitted >= _FITTED else None,
+        "start-fits": fitted.reshape(1),
     }
 
 
@@ -329,8 +330,8 @@ STUDY = Study(
         ),
         "smoke": Profile(
             lambda: [
-                *identity.quick_experiments(sizes=(200, 600), steps=20, seeds=2),
-                *quick_experiments(sizes=(200, 600), steps=20, lstm_seeds=2, fnn_seeds=2),
+                *identity.quick_experiments(sizes=(200, 600), steps=8, seeds=2),
+                *quick_experiments(sizes=(200, 600), steps=8, lstm_seeds=1, fnn_seeds=1),
             ],
             "Smoke profile: it only exercises the code.",
         ),

@@ -289,7 +289,7 @@ STUDY = Study(
         "quick": _quick(),
         "paper": _paper(),
         "smoke": Profile(
-            lambda: quick_experiments(sizes=(200, 500), steps=4, seeds=2), "Smoke profile: four steps, for tests."
+            lambda: quick_experiments(sizes=(200, 500), steps=2, seeds=2), "Smoke profile: two steps, for tests."
         ),
     },
     analyse=analyse,
