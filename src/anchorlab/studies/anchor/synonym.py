@@ -347,8 +347,8 @@ STUDY = Study(
         "quick": _QUICK,
         "paper": _paper(),
         "smoke": Profile(
-            lambda: quick_experiments(totals=(500, 1000), steps=4, seeds=2, every=4),
-            "Smoke profile: four steps, for tests.",
+            lambda: quick_experiments(totals=(1000,), steps=2, seeds=2, every=2),
+            "Smoke profile: two steps, for tests.",
         ),
     },
     analyse=analyse,
