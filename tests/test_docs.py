@@ -180,7 +180,11 @@ def test_gallery_rewrites_the_claims_of_the_readme(tmp_path):
     text = readme.read_text("utf-8")
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
-    assert text.count("| `anchor/identity` | It is high | about 1 | 0.9877 | ✓ reproduced |") == 1
+    made = made_findings()
+    reproduced = sum(result.verdict == "reproduced" for result in made.claims)
+    assert text.count(f"| `anchor/identity` | {made.title} | {reproduced} of {len(made.claims)} |") == 1
+    failed = [result.claim.statement for result in made.claims if result.verdict != "reproduced"]
+    assert failed and all(text.count(statement) == 1 for statement in failed)
     assert "old" not in text
 
 

@@ -170,14 +170,22 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def readme_text(found: Sequence[Findings]) -> str:
-    """The claims of all studies in one table, for the README."""
+    """What became of every study's claims in one table, for the README; those that failed by name."""
     rows = [
-        (f"`{findings.study}`", result.claim.statement, result.claim.paper, ours(result), SYMBOLS[result.verdict])
+        (
+            f"`{findings.study}`",
+            findings.title,
+            f"{sum(result.verdict == 'reproduced' for result in findings.claims)} of {len(findings.claims)}",
+            "; ".join(
+                f"{SYMBOLS[result.verdict]}: {result.claim.statement}"
+                for result in findings.claims
+                if result.verdict != "reproduced"
+            ),
+        )
         for findings in found
-        for result in findings.claims
     ]
     sources = "".join(f"- `{findings.study}`: {source_text(findings.provenance)}\n" for findings in found)
-    return f"{table(('study', 'claim', 'paper', 'ours', 'verdict'), rows)}\n{sources}"
+    return f"{table(('study', 'what it shows', 'claims reproduced', 'the others'), rows)}\n{sources}"
 
 
 def write_readme(path: Path, found: Sequence[Findings]) -> None:
