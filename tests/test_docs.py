@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -173,18 +174,19 @@ def test_gallery_is_written_from_findings(tmp_path):
 
 
 def test_gallery_rewrites_the_claims_of_the_readme(tmp_path):
-    build, readme = gallery_build(), tmp_path / "README.md"
+    build, readme, made = gallery_build(), tmp_path / "README.md", made_findings()
+    failed = made.claims[0].claim.judge(0.1, "quick")
+    made = replace(made, claims=(*made.claims, failed))
     readme.write_text(f"before\n{build.BEGIN}\nold\n{build.END}\nafter\n", "utf-8")
     for _ in range(2):
-        build.write_readme(readme, [made_findings()])
+        build.write_readme(readme, [made])
     text = readme.read_text("utf-8")
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
-    made = made_findings()
-    reproduced = sum(result.verdict == "reproduced" for result in made.claims)
-    assert text.count(f"| `anchor/identity` | {made.title} | {reproduced} of {len(made.claims)} |") == 1
-    failed = [result.claim.statement for result in made.claims if result.verdict != "reproduced"]
-    assert failed and all(text.count(statement) == 1 for statement in failed)
+    reproduced = len(made.claims) - 1
+    assert failed.verdict == "not reproduced"
+    row = f"| `anchor/identity` | {made.title} | {reproduced} of {len(made.claims)} | ✗ not reproduced: It is high |"
+    assert text.count(row) == 1
     assert "old" not in text
 
 
