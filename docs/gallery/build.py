@@ -110,7 +110,7 @@ def source_text(source: Provenance) -> str:
     """Where numbers come from, in one sentence."""
     return (
         f"Profile `{source.profile}`, seeds {source.seeds}, {source.hardware}, torch {source.torch}, "
-        f"{duration_text(source.seconds)}, commit `{source.commit[:12]}`."
+        f"{duration_text(source.seconds)}, commit `{source.short_commit}`."
     )
 
 

@@ -6,7 +6,7 @@ import torch
 
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Run
-from anchorlab.studies.findings import Claim
+from anchorlab.studies.findings import Claim, Provenance
 from anchorlab.studies.provenance import hardware, seeds_text, versions
 from anchorlab.studies.tables import along, judge_means, member_values, spread
 from anchorlab.tasks import task
@@ -86,3 +86,9 @@ def test_claims_are_judged_by_means():
     (result,) = judge_means([claim], {"c": torch.tensor([0.25, 1.0])}, "quick")
     assert (result.value, result.verdict, result.spread) == (0.625, "reproduced", "0.25 to 1 over 2 seeds")
     assert judge_means([claim], {"c": None}, "quick")[0].verdict == "not measured"
+
+
+def test_a_short_commit_tells_of_changes():
+    source = Provenance("quick", "0", "1 CPU core", f"{'a' * 40}, {'b' * 40}-dirty, unknown", "2.13.0", 1.0)
+    assert source.short_commit == f"{'a' * 12}, {'b' * 12}-dirty, unknown"
+    assert source.line.endswith(f"commit {source.short_commit}")

@@ -44,7 +44,12 @@ class Provenance:
     @property
     def line(self) -> str:
         """The one line that every figure carries."""
-        return f"profile {self.profile} · seeds {self.seeds} · {self.hardware} · commit {self.commit[:12]}"
+        return f"profile {self.profile} · seeds {self.seeds} · {self.hardware} · commit {self.short_commit}"
+
+    @property
+    def short_commit(self) -> str:
+        """The first twelve digits of every commit, and whether its working tree had changes of its own."""
+        return ", ".join(one[:12] + "-dirty" * one.endswith("-dirty") for one in self.commit.split(", "))
 
 
 @dataclass(frozen=True, config=_PLAIN)
