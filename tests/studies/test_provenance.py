@@ -69,8 +69,11 @@ class Measured(TrainedRun):
 def test_member_values():
     run = Measured()
     assert member_values(run, "test", "accuracy").tolist() == pytest.approx([0.9, 0.6])
-    with pytest.raises(ValueError, match="has no loss on test under none for every member"):
+    with pytest.raises(ValueError, match="has no loss on test under none in group all for every member"):
         member_values(run, "test", "loss")
+    with pytest.raises(ValueError, match="in group 7 for every member"):
+        member_values(Measured(), "train", "accuracy", group="7")
+    assert member_values(run, "test", "accuracy", group="7").tolist() == pytest.approx([0.3, 0.3])
 
 
 def test_along():
