@@ -17,7 +17,6 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "anchor/order": "Classification: the embeddings of the items lie in the order of their values (Fig 5)",
         "anchor/multi-anchor": "Multi-anchor: ten operations on unseen keys; the edges are hardest (Fig 12)",
         "anchor/recitation": "Recitation: what follows is learned with less data than what comes before (Fig 10)",
-        "anchor/synonym": "Synonyms: pairs never trained are learned from an anchor that does the same (Fig 9)",
         "anchor/working-memory": "Working memory: the intermediate result is held until the second anchor (Fig 8)",
         "anchor/phase-diagram": "Composite, one pair mislabelled: composing or memorising, by depth and initialisation",
         "anchor/statistical": "Statistical output: the distribution of labels is learned (Fig 11)",

@@ -82,7 +82,7 @@ CLAIMS = (
 
 
 def quick_experiments(
-    totals: Sequence[int] = (1000, 2000, 4000, 10_000), steps: int = 1600, seeds: int = 4, every: int = 80
+    totals: Sequence[int] = (1000, 4000, 7000, 10_000), steps: int = 1600, seeds: int = 4, every: int = 80
 ) -> list[Experiment]:
     """With synonyms, smallest total first, then without; the largest total with synonyms generalises."""
     return [
