@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from anchorlab.studies.anchor.composite import first_reached, quick_experiments, read_outputs
+from anchorlab.studies.anchor.composite import quick_experiments
+from anchorlab.studies.anchor.composite_outputs import first_reached, read_outputs
 from anchorlab.tasks import Batch
 
 # Two pairs of anchors, 1: +5 and 2: -2; keys 40 and 50 at positions 0 and 1 of five.
