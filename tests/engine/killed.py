@@ -49,8 +49,8 @@ def contents(path):
 def results(path):
     """The files that a run's numbers are in.
 
-    Beside them stand the commit, which may change while the tests run, and a lock file: the kernel holds the lock itself
-    and lets go of it with the process, but one killed between finishing a run and removing the file leaves that behind.
+    Beside them stand the commit, which may change while the tests run, and a lock file. The kernel holds the lock and
+    lets go of it with the process; one killed between finishing a run and removing the file leaves that behind.
     """
     beside = ("spec.json", "manifest.json", "lock")
     return {name: data for name, data in contents(path).items() if not name.endswith(beside)}
