@@ -14,9 +14,9 @@ from anchorlab.models.attention import affine
 from anchorlab.models.block import STREAM
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
-from anchorlab.models.model import Model, ModelSpec, register_model
+from anchorlab.models.model import Draw, Model, ModelSpec, register_model
 from anchorlab.models.sites import Site, Tap, identity_tap
-from anchorlab.models.transformer import Draw, require_inputs
+from anchorlab.models.transformer import require_inputs
 
 _FLAT = ("batch", "width")
 
@@ -67,11 +67,6 @@ class FNN(Model):
         sites += [site for layer in range(layers) for site in _block_sites(f"blocks.{layer}")]
         sites += [Site("hook_flat_out", _FLAT), Site("hook_logits", ("batch", "position", "output"))]
         self.sites = {site.name: site for site in sites}
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draws every weight afresh."""
-        with torch.no_grad():
-            self._draw(self, generator)
 
     def forward(
         self,

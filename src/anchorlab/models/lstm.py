@@ -11,9 +11,9 @@ from anchorlab.axes import TaskShape
 from anchorlab.models.attention import affine
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
-from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
+from anchorlab.models.model import Draw, Model, ModelSpec, gather_positions, register_model
 from anchorlab.models.sites import Site, Tap, identity_tap
-from anchorlab.models.transformer import Draw, require_inputs
+from anchorlab.models.transformer import require_inputs
 
 _STREAM = ("batch", "position", "width")
 
@@ -53,11 +53,6 @@ class LSTM(Model):
         hidden = [Site(f"layers.{layer}.hook_hidden", _STREAM) for layer in range(layers)]
         sites = [Site("hook_embed", _STREAM), *hidden, Site("hook_logits", ("batch", "position", "output"))]
         self.sites = {site.name: site for site in sites}
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draws every weight afresh."""
-        with torch.no_grad():
-            self._draw(self, generator)
 
     def forward(
         self,

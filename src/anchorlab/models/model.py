@@ -13,15 +13,21 @@ from anchorlab.axes import TaskShape
 from anchorlab.models.sites import Sites, Tap, identity_tap
 from anchorlab.spec import Spec
 
+Draw = Callable[[nn.Module, torch.Generator], None]
+"""Fills every weight of a module from a generator."""
+
 
 class Model(nn.Module):
     """One member: a module that visits its sites through `tap` and computes its last layer only where asked.
+
+    Subclasses set `sites`, and `_draw`, by which their weights are drawn.
 
     A user's own module need not inherit from this: any `forward(inputs)` that returns `[batch position output]` can be
     trained, and one that also takes `positions` or `tap` gets them.
     """
 
     sites: Sites
+    _draw: Draw
     predicts_last_alone: ClassVar[bool] = False
     """Whether it makes one prediction for a whole sequence, and so serves only tasks that ask at the last position."""
 
@@ -34,9 +40,10 @@ class Model(nn.Module):
     ) -> Float[Tensor, "batch scored output"]:
         """Predictions at `positions` (`[scored]` for all sequences or `[batch scored]`), or everywhere when None."""
 
-    @abstractmethod
     def initialise(self, generator: torch.Generator) -> None:
         """Draws every weight afresh from `generator`, and nothing from anywhere else."""
+        with torch.no_grad():
+            self._draw(self, generator)
 
 
 class ModelSpec(Spec):

@@ -1,6 +1,6 @@
 """The transformer that all kinds share: embedding, blocks, output map."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -11,11 +11,8 @@ from anchorlab.errors import SpecError
 from anchorlab.models.attention import causal_mask
 from anchorlab.models.block import STREAM, Block, LayerNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
-from anchorlab.models.model import Model, ModelSpec
+from anchorlab.models.model import Draw, Model, ModelSpec
 from anchorlab.models.sites import Site, Tap, identity_tap
-
-Draw = Callable[[nn.Module, torch.Generator], None]
-"""Fills every weight of a module from a generator."""
 
 
 class Transformer(Model):
@@ -45,11 +42,6 @@ class Transformer(Model):
         if self.ln_final is not None:
             yield from self.ln_final.sites
         yield Site("hook_logits", ("batch", "position", "output"))
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draws every weight afresh."""
-        with torch.no_grad():
-            self._draw(self, generator)
 
     def forward(
         self,
