@@ -35,6 +35,19 @@ def test_plain_lines_tell_accuracy_and_time_left(monkeypatch, capsys):
     ]
 
 
+def test_what_an_earlier_process_did_says_nothing_of_the_time_left(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    with progress() as tell:
+        tell(Status(1000, 0, "starting 2 processes"))
+        clock.now += 3
+        tell(Status(1000, 300, before=300, label="resumed"))  # the first of two pieces
+        tell(Status(1000, 600, before=600, label="resumed"))  # the second
+        clock.now += 10
+        tell(Status(1000, 620, before=600, label="resumed"))
+    # two steps a second: 380 are left
+    assert capsys.readouterr().err.splitlines() == ["starting 2 processes", "resumed: 62%, 190 s left"]
+
+
 def test_what_takes_no_time_says_nothing(monkeypatch, capsys):
     clock = Clock(monkeypatch)
     with progress() as tell:

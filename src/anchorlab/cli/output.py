@@ -149,19 +149,19 @@ def _bar() -> "Iterator[Callable[[Status], None]]":
 
 
 def _lines() -> "Callable[[Status], None]":
-    began, already = 0.0, 0
+    began, already = 0.0, 0  # of what is done here, how much was at that time
     due = time.monotonic() + _FIRST_LINE
 
     def show(status: "Status") -> None:
         nonlocal began, already, due
-        now = time.monotonic()
+        now, done = time.monotonic(), status.done - status.before
         if not status.done:
             print(status.label, file=sys.stderr, flush=True)
         elif not began:
-            began, already = now, status.done  # what went before, such as starting processes, says nothing of the rest
-        elif now >= due and status.done > already:
+            began, already = now, done  # what went before, such as starting processes, says nothing of the rest
+        elif now >= due and done > already:
             due = now + _NEXT_LINE
-            left = (now - began) * (status.total - status.done) / (status.done - already)
+            left = (now - began) * (status.total - status.done) / (done - already)
             told = f"{status.label}: {status.done / status.total:.0%}, {left:.0f} s left"
             print(", ".join(filter(None, (told, _newest(status.metrics)))), file=sys.stderr, flush=True)
 

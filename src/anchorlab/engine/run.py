@@ -22,13 +22,17 @@ _ORPHANS_LEAVE = 10.0  # seconds within which the workers of a killed process ha
 
 @dataclass
 class Status:
-    """How far a set of experiments has come, for progress bars: member-steps done of all, and the newest metrics."""
+    """How far a set of experiments has come, for progress bars: member-steps done of all, and the newest metrics.
+
+    Of those done, `before` were there when the pieces of work were first heard of: a run that was killed and goes on.
+    """
 
     total: int
     done: int = 0
     label: str = ""
     cells: int = 0
     cells_done: int = 0
+    before: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -131,6 +135,8 @@ class _Progress:
     def count(self, piece: Piece, member_steps: int) -> None:
         """Takes how much of a piece is done."""
         key = piece.chunk.address, piece.chunk.path.name
+        if key not in self._done:
+            self.status.before += member_steps
         self._done[key] = max(member_steps, self._done.get(key, 0))
         self.status.done = sum(self._done.values())
         self.say(piece.experiment.cell.label)
