@@ -1,23 +1,5 @@
-import math
-
-import torch
-
-from anchorlab.studies.anchor.synonym import TWINS, UNSEEN, passed_at
+from anchorlab.studies.anchor.synonym import TWINS, UNSEEN
 from anchorlab.tasks import task
-
-
-def test_passing_lies_between_two_measurements():
-    values = torch.tensor(
-        [
-            [0.0, 0.5, 0.7, 1.0],  # two thirds of the way from 20 to 30
-            [0.95, 1.0, 1.0, 1.0],  # above from the start
-            [0.0, 0.9, 0.9, 0.9],  # reaches the level and never passes it
-            [0.0, 1.0, 0.2, 1.0],  # the first time counts
-        ]
-    )
-    found = passed_at([0, 10, 20, 30], values)
-    assert found[2] == math.inf
-    torch.testing.assert_close(found[[0, 1, 3]], torch.tensor([20 + 10 * 2 / 3, 0.0, 9.0]))
 
 
 def test_the_compared_pairs_are_groups_of_their_splits():

@@ -20,6 +20,8 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "anchor/working-memory": "Working memory: the intermediate result is held until the second anchor (Fig 8)",
         "anchor/phase-diagram": "Composite, one pair mislabelled: composing or memorising, by depth and initialisation",
         "anchor/statistical": "Statistical output: the distribution of labels is learned (Fig 11)",
+        "anchor/synonym": "Synonyms: pairs never trained are learned from an anchor that does the same (Fig 9)",
+        "anchor/nine-tasks": "Nine tasks: each is fitted and generalises (Fig 3)",
         "truncation/feedforward-noise": "Noisy recall: the second feed-forward layer stores the noise (Fig 3)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",
     }

@@ -1,6 +1,7 @@
 """Reading what studies need from tables of metrics."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -60,11 +61,20 @@ def spread(values: Tensor, of: str = "seeds") -> str:
 
 
 def judge_means(
-    claims: Sequence[Claim], measured: Mapping[str, Tensor | None], profile: str
+    claims: Sequence[Claim],
+    measured: Mapping[str, Tensor | None],
+    profile: str,
+    of: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[ClaimResult, ...]:
-    """Every claim judged by the mean of what was measured under the last part of its id; None: not measured."""
-    values = [measured[claim.id.rpartition("/")[2]] for claim in claims]
-    return tuple(
-        claim.judge(None, profile) if value is None else claim.judge(float(value.mean()), profile, spread(value))
-        for claim, value in zip(claims, values, strict=True)
-    )
+    """Every claim judged by the mean of what was measured under the last part of its id; None: not measured.
+
+    `of` says in words what the values of a claim are of, where there is not one for every seed.
+    """
+
+    def judged(claim: Claim, name: str) -> ClaimResult:
+        value = measured[name]
+        if value is None:
+            return claim.judge(None, profile)
+        return claim.judge(float(value.mean()), profile, spread(value, of.get(name, "seeds")))
+
+    return tuple(judged(claim, claim.id.rpartition("/")[2]) for claim in claims)

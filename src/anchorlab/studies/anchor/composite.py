@@ -161,7 +161,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         f"ordered pairs, (3, 4), is never trained. {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=judge_means(CLAIMS, _measured(depths), provenance.profile),
+        claims=judge_means(CLAIMS, _measured(depths), provenance.profile, {"data-first": "runs of every depth"}),
         figures=(_depth_figure(depths), _sequence_figure(depths), _learning_figure(depths[-1])),
         tables=(_first_table(depths[-1]), _pair_table(depths[-1]), _example_table(depths[-1]), _depth_table(depths)),
     )

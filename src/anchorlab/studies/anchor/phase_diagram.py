@@ -209,7 +209,16 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         f"by composing its operations (-10) or as the symmetric pair (-6)? {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=judge_means(CLAIMS, measure(cells), provenance.profile),
+        claims=judge_means(
+            CLAIMS,
+            measure(cells),
+            provenance.profile,
+            {
+                **dict.fromkeys(("small-composes", "large-symmetric"), "runs of every depth that learned"),
+                "initialisation-decides": "depths",
+                "learned": "runs of every depth",
+            },
+        ),
         figures=(_phase_figure(cells), _line_figure(cells)),
         tables=(_table(cells),),
     )

@@ -183,7 +183,18 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         f"sequence (first kind), or each label with probability 0.2 (second kind). {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=judge_means(CLAIMS, measure(scores), provenance.profile),
+        claims=judge_means(
+            CLAIMS,
+            measure(scores),
+            provenance.profile,
+            {
+                **dict.fromkeys(("all-labels", "unchanged", "changed"), "measurements (kinds, contents and seeds)"),
+                **dict.fromkeys(
+                    ("probability-of-x", "probability-of-x-plus-1", "second-kind"), "measurements (contents and seeds)"
+                ),
+                "distance": "runs of both kinds",
+            },
+        ),
         figures=(
             *(_accuracy_figure(kind, by_kind[kind], panel) for kind, panel in zip(KINDS, "ab", strict=True)),
             *(_probability_figure(kind, by_kind[kind]) for kind in KINDS),

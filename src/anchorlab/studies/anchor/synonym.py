@@ -13,7 +13,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Table, line, numbers
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, judge_means, member_values
+from anchorlab.studies.tables import along, first_crossing, judge_means, member_values
 from anchorlab.tasks import AnchorFunction, task
 from anchorlab.training import Evaluation, Experiment, Members, TrainedRun
 
@@ -66,8 +66,8 @@ CLAIMS = (
         "The unseen pairs are learned after the same pairs with the synonym, (4, 3) and (3, 4)",
         "anchor functions, section 4.6 and Fig 9b",
         "at both sizes",
-        f"share of members, over the two sizes and seeds, whose unseen pairs pass {ENOUGH:g} later than (4, 3) and "
-        "(3, 4); of those that pass it on both",
+        f"share of members, over the two sizes and seeds, whose unseen pairs reach {ENOUGH:g} later than (4, 3) "
+        "and (3, 4); of those that reach it on both",
         (0.8, None),
     ),
     Claim(
@@ -75,7 +75,7 @@ CLAIMS = (
         "They are learned slightly after them",
         "anchor functions, section 4.6 and Fig 9b",
         "slightly; no value in the text",
-        f"step at which the unseen pairs pass {ENOUGH:g} over that of (4, 3) and (3, 4), mean over the same members",
+        f"step at which the unseen pairs reach {ENOUGH:g} over that of (4, 3) and (3, 4), mean over the same members",
         (1.01, 1.5),
     ),
 )
@@ -174,24 +174,9 @@ def _has_synonyms(run: TrainedRun) -> bool:
     return TWINS[0] in of.shares
 
 
-def passed_at(steps: Sequence[int], values: Tensor, level: float = ENOUGH) -> Tensor:
-    """When `[member step]` first passes `level`, between two measurements as if straight, per member.
-
-    Infinite where it never does; the first of `steps` where it begins above.
-    """
-    at = torch.tensor(steps, dtype=values.dtype)
-    above = values > level
-    first = above.int().argmax(dim=1)
-    before = (first - 1).clamp(min=0)
-    low, high = (values.gather(1, index[:, None])[:, 0] for index in (before, first))
-    part = torch.where(first > 0, (level - low) / (high - low).clamp(min=1e-12), 0)
-    found = at[before] + part * (at[first] - at[before])
-    return found.where(above.any(dim=1), torch.tensor(float("inf"), dtype=values.dtype))
-
-
 @dataclass(frozen=True)
 class Timing:
-    """At one total, the steps at which the unseen pairs and the pairs with the synonym are learned, each `[member]`."""
+    """At one total, when the unseen pairs and the pairs with the synonym are learned: steps `[member]`, NaN for never."""
 
     total: int
     unseen: Tensor
@@ -206,8 +191,8 @@ class Timing:
 def _timing(run: TrainedRun, total: int) -> Timing:
     return Timing(
         total,
-        passed_at(*_pairs_along(run, "test on task", UNSEEN)),
-        passed_at(*_pairs_along(run, "test on data", TWINS)),
+        first_crossing(*_pairs_along(run, "test on task", UNSEEN), ENOUGH),
+        first_crossing(*_pairs_along(run, "test on data", TWINS), ENOUGH),
     )
 
 
@@ -231,7 +216,12 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         f"without, all of the same number of sequences are of pairs of 1, 2, 4 and 9. {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=judge_means(CLAIMS, _measured(with_synonyms, plain, timings), provenance.profile),
+        claims=judge_means(
+            CLAIMS,
+            _measured(with_synonyms, plain, timings),
+            provenance.profile,
+            dict.fromkeys(("later", "slightly-later"), "runs of both sizes"),
+        ),
         figures=(
             _size_figure(with_synonyms, plain),
             *(_learning_figure(with_synonyms.runs[index], with_synonyms.totals[index]) for index in shown),
@@ -322,7 +312,7 @@ def _timing_table(timings: Sequence[Timing], run: TrainedRun) -> Table:
 
     return Table(
         title="When the pairs are learned, seed by seed",
-        caption=f"Step at which the mean accuracy of a kind of pair first passes {ENOUGH:g}, between two measurements "
+        caption=f"Step at which the mean accuracy of a kind of pair first reaches {ENOUGH:g}, between two measurements "
         "as if straight; a dash where it never does.",
         columns=("training sequences", "seed", "(4, 3) and (3, 4)", "(4, 9) and (9, 4)", "later by"),
         rows=tuple(
