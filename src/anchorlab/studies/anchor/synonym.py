@@ -176,7 +176,7 @@ def _has_synonyms(run: TrainedRun) -> bool:
 
 @dataclass(frozen=True)
 class Timing:
-    """At one total, when the unseen pairs and the pairs with the synonym are learned: steps `[member]`, NaN for never."""
+    """At one total, when the unseen pairs and those with the synonym are learned: steps `[member]`, NaN for never."""
 
     total: int
     unseen: Tensor
