@@ -34,11 +34,10 @@ imports: .venv/installed-dev
 docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
-# the published results: runs the three studies and writes what the docs and the README show of them
+# the published results: runs every study and writes what the docs and the README show of them
 gallery: .venv/installed
-	$(BIN)/anchorlab study anchor/identity --profile quick
-	$(BIN)/anchorlab study truncation/feedforward-noise --profile quick
-	$(BIN)/anchorlab study retrieval/depth --profile quick
+	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
+	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/python docs/gallery/build.py
 
 check: lint types imports docs

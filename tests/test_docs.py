@@ -38,8 +38,13 @@ def gallery_build() -> ModuleType:
 
 
 def published() -> list[Findings]:
-    """The published findings, in the order of the studies."""
-    paths = [GALLERY / study.replace("/", "-") / "findings.json" for study in STUDIES]
+    """The published findings, in the order of the studies; of each, those of its quick profile first."""
+    folders = [
+        GALLERY / "-".join((known.replace("/", "-"), *beside))
+        for known in STUDIES
+        for beside in ((), *((profile,) for profile in study(known).profiles))
+    ]
+    paths = [folder / "findings.json" for folder in folders]
     return [Findings.from_json(path.read_bytes(), at=name(path)) for path in paths if path.exists()]
 
 
@@ -188,6 +193,16 @@ def test_gallery_rewrites_the_claims_of_the_readme(tmp_path):
     row = f"| `anchor/identity` | {made.title} | {reproduced} of {len(made.claims)} | ✗ not reproduced: It is high |"
     assert text.count(row) == 1
     assert "old" not in text
+
+
+def test_a_claim_that_only_another_profile_measures_counts_as_that_has_it(tmp_path):
+    made = made_findings()
+    claim = made.claims[0].claim
+    quick = replace(made, claims=(claim.judge(None, "quick"), claim.judge(0.1, "quick")))
+    paper = replace(made, claims=(claim.judge(0.95, "paper"), claim.judge(0.95, "paper")))
+    text = gallery_build().readme_text([quick, paper])
+    assert f"| `anchor/identity` | {made.title} | 1 of 2 | ✗ not reproduced: It is high |" in text
+    assert text.count("- `anchor/identity`: Profile `quick`") == 2  # both sources are named
 
 
 def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):

@@ -42,13 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no findings of {name}: run `anchorlab study {name} --profile {chosen.profile}` first", file=sys.stderr)
     if missing:
         return 2
-    found = [Findings.from_json(path.read_bytes(), at=str(path)) for path in paths.values()]
-    for findings in found:
-        publish(findings, chosen.out)
-        for profile in study(findings.study).profiles:
-            other = findings_directory(store, findings.study, profile) / "findings.json"
+    found = []
+    for name, path in paths.items():
+        found.append(Findings.from_json(path.read_bytes(), at=str(path)))
+        publish(found[-1], chosen.out)
+        for profile in study(name).profiles:
+            other = findings_directory(store, name, profile) / "findings.json"
             if profile not in (chosen.profile, "smoke") and other.exists():
-                publish(Findings.from_json(other.read_bytes(), at=str(other)), chosen.out, profile)
+                found.append(Findings.from_json(other.read_bytes(), at=str(other)))
+                publish(found[-1], chosen.out, profile)
     if chosen.readme.exists():
         write_readme(chosen.readme, found)
     return 0
@@ -170,22 +172,30 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def readme_text(found: Sequence[Findings]) -> str:
-    """What became of every study's claims in one table, for the README; those that failed by name."""
-    rows = [
-        (
-            f"`{findings.study}`",
-            findings.title,
-            f"{sum(result.verdict == 'reproduced' for result in findings.claims)} of {len(findings.claims)}",
-            "; ".join(
-                f"{SYMBOLS[result.verdict]}: {result.claim.statement}"
-                for result in findings.claims
-                if result.verdict != "reproduced"
-            ),
+    """What became of every study's claims in one table, for the README; those that failed by name.
+
+    A study's findings under several profiles stand together: each claim counts as the first that measured it has it.
+    """
+    rows = []
+    for name in dict.fromkeys(findings.study for findings in found):
+        own = [findings for findings in found if findings.study == name]
+        results = [first_measured(same) for same in zip(*(findings.claims for findings in own), strict=True)]
+        others = [result for result in results if result.verdict != "reproduced"]
+        rows.append(
+            (
+                f"`{name}`",
+                own[0].title,
+                f"{len(results) - len(others)} of {len(results)}",
+                "; ".join(f"{SYMBOLS[result.verdict]}: {result.claim.statement}" for result in others),
+            )
         )
-        for findings in found
-    ]
     sources = "".join(f"- `{findings.study}`: {source_text(findings.provenance)}\n" for findings in found)
     return f"{table(('study', 'what it shows', 'claims reproduced', 'the others'), rows)}\n{sources}"
+
+
+def first_measured(results: Sequence[ClaimResult]) -> ClaimResult:
+    """One claim under several profiles: the first verdict that rests on a measurement, else none."""
+    return next((result for result in results if result.verdict != "not measured"), results[0])
 
 
 def write_readme(path: Path, found: Sequence[Findings]) -> None:

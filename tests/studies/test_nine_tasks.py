@@ -27,14 +27,17 @@ def test_each_experiment_trains_the_task_that_its_place_names(profile):
         assert held_out(name) in experiment.task.splits
 
 
-def test_quick_runs_are_those_of_the_tasks_own_studies():
-    def cells(name):
-        return {one.cell.address for one in study(f"anchor/{name}").profiles["quick"].experiments()}
+def test_quick_settings_are_those_of_the_tasks_own_studies():
+    def settings(one):
+        return one.task, one.model, one.recipe
+
+    def known(name):
+        return [settings(one) for one in study(f"anchor/{name}").profiles["quick"].experiments()]
 
     own = study("anchor/nine-tasks").profiles["quick"].experiments()
     studies = "identity", None, "order", "composite", "working-memory", "synonym", "recitation", "statistical"
     for experiment, of in zip(own, (*studies, "multi-anchor"), strict=True):
-        assert of is None or experiment.cell.address in cells(of), of
+        assert of is None or settings(experiment) in known(of), of
 
 
 @pytest.mark.parametrize(
