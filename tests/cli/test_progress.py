@@ -42,6 +42,7 @@ def test_what_an_earlier_process_did_says_nothing_of_the_time_left(monkeypatch, 
         clock.now += 3
         tell(Status(1000, 300, before=300, label="resumed"))  # the first of two pieces
         tell(Status(1000, 600, before=600, label="resumed"))  # the second
+        tell(Status(1000, 601, before=600, label="resumed"))  # too soon to judge by
         clock.now += 10
         tell(Status(1000, 620, before=600, label="resumed"))
     # two steps a second: 380 are left

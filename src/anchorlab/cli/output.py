@@ -29,6 +29,7 @@ Json = Flag
 """The option `--json` of every command that a script may read."""
 
 _FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds until a line of progress when nobody watches a terminal
+_SEEN = 1.0  # seconds of training from which on the time left is more than a guess
 
 
 def print_json(data: Any) -> None:
@@ -159,7 +160,7 @@ def _lines() -> "Callable[[Status], None]":
             print(status.label, file=sys.stderr, flush=True)
         elif not began:
             began, already = now, done  # what went before, such as starting processes, says nothing of the rest
-        elif now >= due and done > already:
+        elif now >= max(due, began + _SEEN) and done > already:
             due = now + _NEXT_LINE
             left = (now - began) * (status.total - status.done) / (done - already)
             told = f"{status.label}: {status.done / status.total:.0%}, {left:.0f} s left"
