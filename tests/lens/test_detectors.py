@@ -6,9 +6,13 @@ from anchorlab.lens import detectors, look
 
 from .hand_built import (
     LENGTH,
+    TOKEN,
+    blank,
     identity_sequences,
     identity_solver,
     induction_circuit,
+    matching,
+    reading,
     stacked,
 )
 
@@ -71,6 +75,49 @@ class TestShift:
             detectors.shift(torch.ones(2, 1, 1, LENGTH) / LENGTH, 1)
 
 
+class TestNeighbours:
+    def test_self_attending_is_shift_by_none(self, solver):
+        first, second, _ = solver
+        assert detectors.self_attending(second)[0, 2] == pytest.approx(1, abs=1e-3)
+        # the head that shifts by one: only query 0, which sees itself alone, attends to itself
+        assert detectors.self_attending(first)[0, 0] == pytest.approx(1 / LENGTH, abs=1e-3)
+
+    def test_next_token_by_hand(self):
+        pattern = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]).expand(2, 1, 3, 3)
+        assert is_near(detectors.next_token(pattern), [0.75])  # queries 0 and 1 have a next token: 1 and 0.5
+
+    def test_causal_heads_see_no_next_token(self, solver):
+        assert not detectors.next_token(solver[0]).any()
+
+    def test_single_position(self):
+        with pytest.raises(SpecError, match="a single position has no next one"):
+            detectors.next_token(torch.ones(1, 1, 1, 1))
+
+
+class TestFixedPosition:
+    PATTERN = torch.tensor([[[[1.0, 0, 0, 0], [0.4, 0.6, 0, 0], [0.1, 0.7, 0.2, 0], [0.2, 0.5, 0.2, 0.1]]]])
+
+    @pytest.mark.parametrize(
+        ("queries", "expected"),
+        [("from", (0.6 + 0.7 + 0.5) / 3), ("after", (0.7 + 0.5) / 2), ("last", 0.5), ("all", (0.6 + 0.7 + 0.5) / 4)],
+    )
+    def test_by_hand(self, queries, expected):
+        assert is_near(detectors.fixed_position(self.PATTERN, 1, queries), [expected])
+
+    def test_profile_names_the_position(self):
+        profile = detectors.fixed_position_profile(self.PATTERN)
+        assert (profile.offsets.tolist(), profile.best.tolist()) == ([0, 1, 2], [1])
+        assert is_near(profile.mass, [(1 + 0.4 + 0.1 + 0.2) / 4, 0.6, 0.2])
+        whole = detectors.fixed_position_profile(self.PATTERN, largest=3, queries="all")
+        assert is_near(whole.mass, [1.7 / 4, 1.8 / 4, 0.4 / 4, 0.1 / 4])
+
+    def test_bad_position(self):
+        with pytest.raises(SpecError, match=r"position: 4 is outside 4 positions; give one of 0\.\.3"):
+            detectors.fixed_position(self.PATTERN, 4)
+        with pytest.raises(SpecError, match=r"largest: 4 is outside 4 positions; give one of 0\.\.3"):
+            detectors.fixed_position_profile(self.PATTERN, 4)
+
+
 class TestBroadcast:
     def test_from_k_after_the_anchor(self, solver):
         _, second, anchors = solver
@@ -114,12 +161,13 @@ class TestBroadcast:
         generator = torch.Generator().manual_seed(0)
         pattern = torch.softmax(torch.randn(2, 5, 3, 6, 6, generator=generator), dim=-1)
         sources = torch.tensor([0, 3, 5, 5, 1])
-        for queries, first in (("from", 0), ("after", 1), ("last", None)):
+        asks = {"from": lambda s: range(s, 6), "after": lambda s: range(s + 1, 6), "last": lambda s: [5]}
+        for queries, ask in (asks | {"all": lambda s: range(6)}).items():
             for member in range(2):
                 for head in range(3):
                     means = []
                     for b, s in enumerate(sources.tolist()):
-                        asked = [5] if first is None else list(range(s + first, 6))
+                        asked = ask(s)
                         if asked:
                             means.append(sum(float(pattern[member, b, head, q, s]) for q in asked) / len(asked))
                     value = detectors.broadcast(pattern, sources, queries)
@@ -143,7 +191,7 @@ class TestAnchorAttending:
 
     def test_one_anchor_is_a_broadcast_from_it(self, solver):
         first, _, anchors = solver
-        for queries in ("from", "after", "last"):
+        for queries in ("from", "after", "last", "all"):
             expected = detectors.broadcast(first, anchors, queries)
             assert torch.allclose(detectors.anchor_attending(first, anchors, queries), expected, atol=1e-6)
 
@@ -204,3 +252,31 @@ class TestInduction:
     def test_nothing_to_match(self):
         with pytest.raises(SpecError, match="no token occurs twice"):
             detectors.induction(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))
+
+
+class TestMatching:
+    TOKENS = TestInduction.TOKENS
+
+    def test_head_that_matches_tokens(self):
+        module = blank(layers=1)
+        matching(module, 0, 1, reading(TOKEN), reading(TOKEN))
+        record = look(module, self.TOKENS, record=[PATTERNS])
+        value = detectors.matching(record["blocks.0.attn.hook_pattern"], self.TOKENS)
+        # it attends alike to itself and to the one or two earlier places of the token: 1/2, 1/2, 2/3, then 1/2 each
+        assert value[0, 1] == pytest.approx((1 / 2 + 1 / 2 + 2 / 3 + 1 / 2 + 1 / 2 + 1 / 2 + 2 / 3) / 7, abs=1e-3)
+        assert float(value[0, 0]) < 0.4
+
+    def test_against_enumeration(self):
+        generator = torch.Generator().manual_seed(0)
+        pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
+        values = []
+        for b, row in enumerate(self.TOKENS.tolist()):
+            for q, token in enumerate(row):
+                places = [j for j in range(q) if row[j] == token]
+                if places:
+                    values.append(sum(pattern[b, :, q, k] for k in places))
+        assert torch.allclose(detectors.matching(pattern, self.TOKENS), torch.stack(values).mean(0), atol=1e-6)
+
+    def test_nothing_to_match(self):
+        with pytest.raises(SpecError, match="no token occurs twice"):
+            detectors.matching(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))

@@ -42,7 +42,7 @@ def inspect(
 
     import polars as pl
 
-    from anchorlab.lens import detect, look
+    from anchorlab.lens import describe, detect, look
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
@@ -55,15 +55,18 @@ def inspect(
     if json:
         print_json(found.to_dicts())
         return
-    means = found.group_by("layer", "head", "detector", maintain_order=True).agg(
+    labels = describe(found).group_by("layer", "head").agg(pl.col("label").mode().sort().first())
+    called = {f"{layer}.{head}": label for layer, head, label in labels.rows()}
+    shown = found.filter(~pl.col("detector").is_in(("previous_token", "self_attending", "anchor_attending")))
+    means = shown.group_by("layer", "head", "detector", maintain_order=True).agg(
         pl.col("value").mean(), pl.col("offset").mode().sort().first()
     )
     detectors = means["detector"].unique(maintain_order=True).to_list()
     heads: dict[str, dict[str, Text]] = {}
     for layer, head, detector, value, offset in means.rows():
         heads.setdefault(f"{layer}.{head}", {})[detector] = _shaded(value, offset)
-    rows = [(head, *(cells.get(detector, "") for detector in detectors)) for head, cells in heads.items()]
-    columns = ("layer\n.head", *(detector.replace("_", "\n") for detector in detectors))
+    rows = [(head, called[head], *(cells.get(detector, "") for detector in detectors)) for head, cells in heads.items()]
+    columns = ("layer\n.head", "mostly", *(detector.replace("_", "\n") for detector in detectors))
     count = members_text(len(trained.experiment.members))
     print_table(columns, rows, title=f"{trained.run.label}: what each head does, mean over {count}")
     print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: it does this and nothing else; @: the offset")

@@ -1,20 +1,30 @@
 """Looking inside: record what passes the sites of a model, intervene there, and measure what its heads do."""
 
-from anchorlab.lens import detectors
+from anchorlab.lens import detectors, per_sequence
+from anchorlab.lens.attribution import Attribution, attribute, logit_lens
+from anchorlab.lens.chance import chance_of_uniform, threshold, uniform_attention
 from anchorlab.lens.detectors import (
     Profile,
     anchor_attending,
     broadcast,
     broadcast_profile,
+    fixed_position,
+    fixed_position_profile,
     induction,
+    matching,
+    next_token,
     previous_token,
+    self_attending,
     shift,
     shift_profile,
     uniform,
 )
-from anchorlab.lens.geometry import cosine_similarity, head_similarity
-from anchorlab.lens.interventions import Intervention, Operand
+from anchorlab.lens.geometry import condensation, cosine_similarity, head_similarity
+from anchorlab.lens.head_circuits import HeadCircuits, ov, qk
+from anchorlab.lens.interventions import Intervention, Operand, shift_pattern
 from anchorlab.lens.look import look
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
 from anchorlab.lens.record import Record
-from anchorlab.lens.summary import detect
+from anchorlab.lens.scores import Scores
+from anchorlab.lens.summary import describe, detect
+from anchorlab.lens.sweep import METRICS, Sweep, sweep

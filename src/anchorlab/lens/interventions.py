@@ -18,9 +18,12 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
 
-Rule = Literal["zero", "mean", "replace", "scale", "add", "project_out", "project_onto"]
+Rule = Literal["zero", "mean", "resample", "patch", "replace", "scale", "add", "project_out", "project_onto"]
 
-WITHOUT_OPERAND = ("zero", "mean")
+BORROWING = ("mean", "resample", "patch")
+"""The rules that take values from passes of the model without any intervention."""
+
+WITHOUT_OPERAND = ("zero", *BORROWING)
 PROJECTIONS = ("project_out", "project_onto")
 
 
@@ -64,21 +67,58 @@ Indices = Annotated[
 """Places along one axis; a single index may be given as a number."""
 
 
+def _one_row_each(at: Any) -> Any:
+    rows = at.tolist() if hasattr(at, "tolist") else at
+    return [[row] if isinstance(row, int) else row for row in rows] if isinstance(rows, list | tuple) else rows
+
+
+OwnIndices = Annotated[
+    tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...],
+    Field(min_length=1),
+    BeforeValidator(_one_row_each),
+]
+"""Places along one axis for each sequence: `[batch]` or `[batch place]`, as an integer tensor or nested lists."""
+
+
+def shift_pattern(length: int, k: int) -> Operand:
+    """The attention that shifts by exactly k: P[q, q - k] = 1, an operand for `replace` at a `hook_pattern`.
+
+    The first k queries, which have nothing k before them, attend to position 0 (anchor functions, appendix B).
+
+    >>> shift_pattern(3, 1).values.tolist()
+    [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+
+    Shapes
+        values: `[query key]`, each `length`
+    Errors: `SpecError` for a k outside 0..length - 1.
+    """
+    if not 0 <= k < length:
+        raise SpecError("k", f"{k} is not a shift within {length} positions", f"give one of 0..{length - 1}")
+    keys = (torch.arange(length) - k).clamp(min=0)
+    return Operand(values=torch.nn.functional.one_hot(keys, length).double(), axes=("query", "key"))
+
+
 class Intervention(Spec):
     """A change of the value at one site of a model.
 
     `where` selects by axis name: an index (negative ones count from the end), or several; an axis that is left out is
-    taken whole. With v the selected values and o the operand:
+    taken whole. `at` selects places that differ between sequences, such as a role's: for each sequence of the look one
+    index from 0, or several, the same number for all. With v the selected values and o the operand:
 
     | rule | v becomes |
     |---|---|
     | `zero` | 0 |
-    | `mean` | its mean over all sequences of the look, taken without any intervention |
+    | `mean` | its mean over all sequences of the look |
+    | `resample` | the v of another sequence of the look, by a permutation drawn from `seed` that keeps none in place |
+    | `patch` | the value at the same places for the `patch_inputs` of the look |
     | `replace` | o |
     | `scale` | v * o |
     | `add` | v + o |
     | `project_out` | v - (v . u) u, with u = o / norm(o) along the last axis of o |
     | `project_onto` | (v . u) u |
+
+    What `mean`, `resample` and `patch` take comes from passes without any intervention; for `mean` and `resample` each
+    sequence gives what stands at its own places of `at`.
 
     The operand is a number or an `Operand` whose axes are some of the site's, or `member`; along each it has one entry
     for each selected index, and along the others it is repeated. An axis selected by a single index has size 1.
@@ -91,14 +131,36 @@ class Intervention(Spec):
 
     site: str
     where: dict[str, Indices] = Field(default_factory=dict)
+    at: dict[str, OwnIndices] = Field(default_factory=dict)
     rule: Rule
     operand: float | Operand | None = None
+    seed: int | None = None
     may_do_nothing: bool = False
 
     @field_validator("operand", mode="before")
     @classmethod
     def _as_operand(cls, given: Any) -> Any:
         return Operand.parse(given) if isinstance(given, Mapping) else given
+
+    @model_validator(mode="after")
+    def _selection_fits(self) -> "Intervention":
+        for axis, rows in self.at.items():
+            if axis in ("batch", "member"):
+                raise SpecError(f"at.{axis}", "cannot differ between sequences", "select it in where")
+            if axis in self.where:
+                raise SpecError(f"at.{axis}", "is selected in where, too", "select it once")
+            if len({len(row) for row in rows}) > 1:
+                raise SpecError(f"at.{axis}", "has more places in some sequences", "give the same number for each")
+            if min(map(min, rows)) < 0:
+                raise SpecError(f"at.{axis}", "lacks a place in some sequences", "give each a place counted from 0")
+        return self
+
+    @model_validator(mode="after")
+    def _seed_fits(self) -> "Intervention":
+        if (self.seed is None) == (self.rule == "resample"):
+            problem = "is missing" if self.seed is None else f"rule {self.rule!r} draws nothing"
+            raise SpecError("seed", problem, "give a number" if self.seed is None else "leave it out")
+        return self
 
     @model_validator(mode="after")
     def _operand_fits(self) -> "Intervention":
@@ -109,7 +171,7 @@ class Intervention(Spec):
         if self.rule in PROJECTIONS:
             if not isinstance(self.operand, Operand) or not self.operand.axes:
                 raise SpecError("operand", f"rule {self.rule!r} needs a direction", "give values with their axes")
-            if self.operand.axes[-1] in (*self.where, "member", "batch"):
+            if self.operand.axes[-1] in (*self.where, *self.at, "member", "batch"):
                 axis = self.operand.axes[-1]
                 raise SpecError("operand", f"a direction along {axis!r} cannot be projected on", "take that axis whole")
             if bool((self.operand.values.norm(dim=-1) == 0).any()):
@@ -119,4 +181,4 @@ class Intervention(Spec):
     def describe(self) -> str:
         """One line for people: rule, site and selection."""
         chosen = [f"{axis}={at[0] if len(at) == 1 else list(at)}" for axis, at in self.where.items()]
-        return " ".join([self.rule, self.site, *chosen])
+        return " ".join([self.rule, self.site, *chosen, *(f"at {axis}" for axis in self.at)])

@@ -1,6 +1,6 @@
 """Looking into models: record what passes named sites, under interventions and weight edits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.access import OUTPUT, Access, evaluating
+from anchorlab.lens.borrowing import Borrowed, borrower, chunks, fitting
 from anchorlab.lens.intervene import Moment, intervene
 from anchorlab.lens.interventions import Intervention
 from anchorlab.lens.record import Record
@@ -25,6 +26,7 @@ def look(
     *,
     edits: Sequence[Truncate | Remove] = (),
     candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None = None,
+    patch_inputs: Tensor | None = None,
     positions: Int[Tensor, "*batch scored"] | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     chunk: int = 512,
@@ -35,6 +37,8 @@ def look(
     `member` (of size 1 for a module), then `candidate` if there are some, then the site's own. `"output"` is always
     recorded: `[member (candidate) batch position output]`, or `scored` rows alone where `positions` are given. A site
     is recorded after the interventions there, so it shows what the model went on with.
+
+    `patch_inputs`, one for each of the inputs, are what interventions with the rule `patch` take their values from.
 
     Every candidate is a named list of further interventions and weight edits, looked at beside the others; an empty
     list is the model as it is. Interventions at one site act in the order given, those for all candidates first.
@@ -53,7 +57,7 @@ def look(
         raise SpecError("inputs", "holds no sequence", "give at least one")
     if chunk < 1:
         raise SpecError("chunk", f"{chunk} sequences at a time are none", "give at least 1")
-    ensemble = model if isinstance(model, Ensemble) else _single(model)
+    ensemble = as_ensemble(model)
     members = ensemble.size if ensemble.weights else 1
     access = Access(ensemble.template, axes or {})
     recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record.{at}")} - {OUTPUT}
@@ -64,11 +68,11 @@ def look(
         for member in range(members):
             for place, branch in enumerate(branches):
                 weights = branch.ensemble.member_weights(member)
-                means = _means(access, weights, inputs, branch.mean_sites, chunk)
-                for rows in _chunks(len(inputs), chunk):
+                borrow = borrower(access, weights, inputs, branch.interventions, patch_inputs, chunk)
+                for rows in chunks(len(inputs), chunk):
                     moment = Moment(member, members, rows, len(inputs))
-                    visit = _Visit(access, moment, branch, recorded, means)
-                    present = _fitting(inputs[rows.start : rows.stop], weights)
+                    visit = _Visit(access, moment, branch, recorded, borrow(rows))
+                    present = fitting(inputs[rows.start : rows.stop], weights)
                     output = access.run(weights, present, visit.targets, visit)
                     visit.check_visited()
                     for site, (value, names) in visit.seen.items():
@@ -90,10 +94,6 @@ class _Branch:
     @property
     def sites(self) -> set[str]:
         return {intervention.site for intervention in self.interventions.values()}
-
-    @property
-    def mean_sites(self) -> set[str]:
-        return {intervention.site for intervention in self.interventions.values() if intervention.rule == "mean"}
 
     def check_changed(self) -> None:
         for name, intervention in self.interventions.items():
@@ -127,10 +127,8 @@ def _branches(
 class _Visit:
     """The tap of one pass: it intervenes, and keeps what is to be recorded."""
 
-    def __init__(
-        self, access: Access, moment: Moment, branch: _Branch, recorded: set[str], means: Mapping[str, Tensor]
-    ) -> None:
-        self.access, self.moment, self.branch, self.recorded, self.means = access, moment, branch, recorded, means
+    def __init__(self, access: Access, moment: Moment, branch: _Branch, recorded: set[str], borrowed: Borrowed) -> None:
+        self.access, self.moment, self.branch, self.recorded, self.borrowed = access, moment, branch, recorded, borrowed
         self.targets = recorded | branch.sites
         self.visited: set[str] = set()
         self.seen: dict[str, tuple[Tensor, tuple[str, ...]]] = {}
@@ -146,7 +144,7 @@ class _Visit:
         for name, intervention in self.branch.interventions.items():
             if intervention.site == site:
                 before = value
-                value = intervene(intervention, value, axes, self.moment, self.means.get(site), name)
+                value = intervene(intervention, value, axes, self.moment, self.borrowed.get(name), name)
                 if name not in self.branch.changed and not torch.equal(before, value):
                     self.branch.changed.add(name)
         if site in self.recorded:
@@ -185,23 +183,6 @@ class _Shelf:
         return Record(arrays, self.axes, inputs.cpu(), candidates)
 
 
-def _means(
-    access: Access, weights: Mapping[str, Tensor], inputs: Tensor, sites: set[str], chunk: int
-) -> dict[str, Tensor]:
-    """The mean over all sequences at each site, with a batch axis of size 1, of the model without interventions."""
-    sums: dict[str, Tensor] = {}
-
-    def add(site: str, value: Tensor) -> Tensor:
-        if access.axes(site, value)[:1] == ("batch",):
-            total = value.sum(dim=0, keepdim=True, dtype=torch.float64)
-            sums[site] = sums[site] + total if site in sums else total
-        return value
-
-    for rows in _chunks(len(inputs), chunk) if sites else ():
-        access.run(weights, _fitting(inputs[rows.start : rows.stop], weights), sites, add)
-    return {site: total / len(inputs) for site, total in sums.items()}
-
-
 def _output(output: Tensor, positions: Tensor | None, rows: range) -> tuple[tuple[str, ...], Tensor]:
     if positions is not None:
         if output.ndim < 3:
@@ -214,19 +195,10 @@ def _output(output: Tensor, positions: Tensor | None, rows: range) -> tuple[tupl
     return {2: ("batch", "output"), 3: ("batch", place, "output")}.get(output.ndim, ("batch", *other)), output
 
 
-def _single(module: nn.Module) -> Ensemble:
-    named = [*module.named_parameters(), *module.named_buffers()]
-    trainable = tuple(name for name, value in module.named_parameters() if value.requires_grad)
-    return Ensemble(module, {name: value.detach().unsqueeze(0) for name, value in named}, trainable)
-
-
-def _fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-    """The inputs on the device of the weights, and vectors in their precision."""
-    floating = next((value for value in weights.values() if value.is_floating_point()), None)
-    if floating is None:
-        return inputs
-    return inputs.to(floating.device, floating.dtype if inputs.is_floating_point() else inputs.dtype)
-
-
-def _chunks(batch: int, chunk: int) -> Iterator[range]:
-    return (range(start, min(start + chunk, batch)) for start in range(0, batch, chunk))
+def as_ensemble(model: Ensemble | nn.Module) -> Ensemble:
+    """An ensemble as it is, a module as an ensemble of one."""
+    if isinstance(model, Ensemble):
+        return model
+    named = [*model.named_parameters(), *model.named_buffers()]
+    trainable = tuple(name for name, value in model.named_parameters() if value.requires_grad)
+    return Ensemble(model, {name: value.detach().unsqueeze(0) for name, value in named}, trainable)

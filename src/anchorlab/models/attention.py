@@ -114,6 +114,7 @@ def attend(
     """The mixture of values that each query receives, through the sites below `name`."""
     q, k, v = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k), tap(f"{name}.hook_v", v)
     scores = (q * (1 / math.sqrt(q.shape[-1]))).transpose(1, 2) @ k.permute(0, 2, 3, 1)
+    scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
     if mask is not None:
         scores = scores + mask.to(scores.dtype)  # a sum, not a fill: its backward pass is free
     scores = tap(f"{name}.hook_attn_scores", scores)
@@ -151,6 +152,7 @@ def _attention_sites(name: str) -> list[Site]:
         Site(f"{name}.hook_q", _PER_HEAD),
         Site(f"{name}.hook_k", _PER_HEAD),
         Site(f"{name}.hook_v", _PER_HEAD),
+        Site(f"{name}.hook_attn_scores_unmasked", _PER_PAIR),
         Site(f"{name}.hook_attn_scores", _PER_PAIR),
         Site(f"{name}.hook_pattern", _PER_PAIR),
         Site(f"{name}.hook_z", _PER_HEAD),
