@@ -1,0 +1,195 @@
+"""A trained member in TransformerLens: its weights in that library's layout, inside a `HookedTransformer`."""
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.attribution import transformer
+from anchorlab.lens.look import as_ensemble
+from anchorlab.models.attention import Attention, MergedAttention
+from anchorlab.models.block import Block
+from anchorlab.models.embedding import TokenEmbedding
+from anchorlab.models.feedforward import FeedForward, LinearFeedForward
+from anchorlab.models.transformer import Transformer
+from anchorlab.training.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    import transformer_lens
+
+
+def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transformer_lens.HookedTransformer":
+    """One member as TransformerLens's `HookedTransformer`: the same logits, and the same values at the same names.
+
+    The weights are copied, on their device and in their precision. A hook has the name of our site, such as
+    `blocks.0.attn.hook_pattern`. Exceptions: `hook_logits` is `unembed.hook_out` there; the scores before the mask have
+    no hook; a layer norm's `hook_normalized` stands before its weight and bias; a model without feed-forward layers
+    has no `hook_resid_mid`, which equals its `hook_resid_post`. Blocks whose layer norms stand after the sums are the
+    library's `BertBlock`s.
+
+    Needs TransformerLens 3: `pip install 'anchorlab[interop]'`.
+
+    Errors: `SpecError` that names the part which has no counterpart there (see `transformer_lens_weights`), for a
+    member that is not there, and where the library is missing or of another version.
+    """
+    weights = transformer_lens_weights(model, member)
+    blocks = _blocks(transformer(as_ensemble(model)))
+    hooked_transformer, config, bert_block = _library()
+    heads, width, head_width = weights["blocks.0.attn.W_Q"].shape
+    positions, outputs = len(weights["pos_embed.W_pos"]), weights["unembed.W_U"].shape[1]
+    hidden = weights["blocks.0.mlp.W_in"].shape[1] if "blocks.0.mlp.W_in" in weights else None
+    embedding = weights["embed.W_E"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "HookedTransformer", DeprecationWarning)  # the extra stays below 4
+        hooked = hooked_transformer(
+            config(
+                n_layers=len(blocks),
+                d_model=width,
+                n_heads=heads,
+                d_head=head_width,
+                d_mlp=hidden,
+                d_vocab=len(embedding),
+                d_vocab_out=outputs,
+                n_ctx=positions,
+                act_fn="relu",
+                attn_only=hidden is None,
+                attention_dir="causal" if blocks[0].causal else "bidirectional",
+                normalization_type=None,
+                init_weights=False,
+                device=str(embedding.device),
+                dtype=embedding.dtype,
+            )
+        )
+    for layer, block in enumerate(blocks):
+        if block.ln1 is not None:
+            hooked.blocks[layer] = bert_block(hooked.cfg).to(embedding.device)
+            hooked.blocks[layer].register_forward_pre_hook(_stream_alone, with_kwargs=True)
+    hooked.setup()  # names the hooks of the blocks that were put in
+    hooked.load_state_dict({**dict(hooked.named_buffers()), **weights})
+    return hooked
+
+
+def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Tensor]:
+    """One member's weights by the names and in the shapes of a `HookedTransformer`; the library is not needed.
+
+    What a model does without is written out: biases as zeros; an output map of heads, or of the model, as the identity;
+    a merged key-query matrix as queries against the identity as keys. One matrix W as a feed-forward layer becomes
+    `relu(x W) - relu(-x W)`; where only some blocks have a feed-forward layer, or a smaller one, the missing neurons
+    are zero.
+
+    Shapes
+        W_Q, W_K, W_V: `[head width head_width]`, with biases `[head head_width]`
+        W_O: `[head head_width width]`
+        W_in, W_out, W_E, W_pos, W_U: as ours
+
+    Errors: `SpecError` for a model that is not one of this package's transformers on tokens, for one with a part that
+    no `HookedTransformer` has (no residual path, shifted values, a mask in some blocks alone, layer norm without
+    feed-forward), and for a member that is not there.
+    """
+    ensemble = as_ensemble(model)
+    template = transformer(ensemble)
+    _check(template)
+    if not 0 <= member < ensemble.size:
+        raise SpecError("member", f"there is no member {member}", f"give one from 0 to {ensemble.size - 1}")
+    weights = ensemble.member_weights(member)
+    held = {name: weights[name] for name in ("embed.W_E", "pos_embed.W_pos")}
+    blocks = _blocks(template)
+    perceptrons = [_perceptron(block, weights) for block in blocks]
+    hidden = max(W_in.shape[1] for W_in, *_ in perceptrons)
+    for block, (W_in, b_in, W_out, b_out) in zip(blocks, perceptrons, strict=True):
+        held |= _heads(block.attn, weights)
+        spare = hidden - W_in.shape[1]
+        if hidden:
+            held[f"{block.name}.mlp.W_in"] = functional.pad(W_in, (0, spare))
+            held[f"{block.name}.mlp.b_in"] = functional.pad(b_in, (0, spare))
+            held[f"{block.name}.mlp.W_out"] = functional.pad(W_out, (0, 0, 0, spare))
+            held[f"{block.name}.mlp.b_out"] = b_out
+        norms = (f"{block.name}.{norm}.{part}" for norm in ("ln1", "ln2") for part in ("w", "b"))
+        held |= {name: weights[name] for name in norms if name in weights}
+    width = held["embed.W_E"].shape[1]
+    W_U = held["unembed.W_U"] = weights.get("unembed.W_U", torch.eye(width).to(held["embed.W_E"]))
+    held["unembed.b_U"] = weights.get("unembed.b_U", W_U.new_zeros(W_U.shape[1]))
+    return held
+
+
+def _library() -> tuple[Any, Any, Any]:
+    try:
+        from transformer_lens import HookedTransformer, HookedTransformerConfig
+        from transformer_lens.components.bert_block import BertBlock
+    except ImportError as error:  # version 4 has no HookedTransformer
+        remedy = "run pip install 'anchorlab[interop]'"
+        raise SpecError("transformer_lens", "version 3 cannot be imported", remedy) from error
+    return HookedTransformer, HookedTransformerConfig, BertBlock
+
+
+def _blocks(template: Transformer) -> list[Block]:
+    return [cast(Block, block) for block in template.blocks]
+
+
+def _check(template: Transformer) -> None:
+    """Refuses what no `HookedTransformer` computes."""
+    if not isinstance(template.embed, TokenEmbedding) or template.pos_embed is None:
+        problem = "reads vectors, and a HookedTransformer reads tokens at numbered positions"
+        raise SpecError("model", problem, "look into it here, with anchorlab.look")
+    for block in _blocks(template):
+        perceptron = block.mlp if isinstance(block.mlp, FeedForward) else None
+        for part, refused, problem in (
+            ("residual", not block.residual, "the stream of a HookedTransformer always has its residual path"),
+            ("shift_values", getattr(block.attn, "shift_values", 0), "a HookedTransformer does not shift values"),
+            ("mask", block.causal != template.blocks[0].causal, "a HookedTransformer masks all blocks or none"),
+            ("layer_norm", block.norm_first or template.ln_final, "norms before their layers are not converted"),
+            ("layer_norm", block.ln1 and not block.mlp, "its counterpart has norms with a feed-forward layer alone"),
+            ("feed_forward", perceptron and perceptron.activation != "relu", "only ReLU is converted"),
+        ):
+            if refused:
+                raise SpecError(f"model.{part}", f"{block.name}: {problem}", "look into it here, with anchorlab.look")
+
+
+def _heads(attention: Attention | MergedAttention, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    name = attention.name
+    W_V = weights[f"{name}.W_V"]
+    identity = torch.eye(W_V.shape[1]).to(W_V)
+    if isinstance(attention, MergedAttention):
+        heads, inputs = 1, {"Q": weights[f"{name}.W_KQ"], "K": identity, "V": W_V}
+    else:
+        heads, inputs = attention.heads, {role: weights[f"{name}.W_{role}"] for role in "QKV"}
+    held = {
+        f"{name}.W_{role}": weight.reshape(len(weight), heads, -1).transpose(0, 1) for role, weight in inputs.items()
+    }
+    for role in "QKV":
+        bias = weights.get(f"{name}.b_{role}", W_V.new_zeros(W_V.shape[1]))
+        held[f"{name}.b_{role}"] = bias.reshape(heads, -1)
+    held[f"{name}.W_O"] = weights.get(f"{name}.W_O", identity).reshape(heads, -1, W_V.shape[0])
+    held[f"{name}.b_O"] = weights.get(f"{name}.b_O", W_V.new_zeros(W_V.shape[0]))
+    return held
+
+
+def _perceptron(
+    block: Block, weights: Mapping[str, Tensor]
+) -> tuple[
+    Float[Tensor, "width hidden"], Float[Tensor, "hidden"], Float[Tensor, "hidden width"], Float[Tensor, "width"]
+]:
+    """The feed-forward layer of a block as a two-layer ReLU perceptron, without neurons where it has none."""
+    name = f"{block.name}.mlp"
+    W_V = weights[f"{block.attn.name}.W_V"]
+    identity = torch.eye(len(W_V)).to(W_V)
+    if isinstance(block.mlp, LinearFeedForward):
+        W_F = weights[f"{name}.W_F"]
+        W_in, W_out = torch.cat([W_F, -W_F], dim=1), torch.cat([identity, -identity])
+    else:
+        W_in = weights.get(f"{name}.W_in", identity[:, :0])
+        W_out = weights.get(f"{name}.W_out", identity[:0])
+    b_in = weights.get(f"{name}.b_in", W_in.new_zeros(W_in.shape[1]))
+    return W_in, b_in, W_out, weights.get(f"{name}.b_out", identity.new_zeros(len(identity)))
+
+
+def _stream_alone(block: nn.Module, streams: tuple[Tensor, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Takes away what a `HookedTransformer` offers its blocks and a `BertBlock` has no argument for."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise SpecError(given[0], "blocks with layer norms after the sums do not take it", "give whole sequences alone")
+    return streams, {}
