@@ -1,6 +1,7 @@
 """The docs hold together: code compiles, command lines parse, links lead somewhere, published numbers are current."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -230,3 +231,16 @@ def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path))
     load(ROOT / "examples" / "own_module.py").main(duration=3)
     assert "memory[0]: member 2, batch 100, position 9, width 64" in capsys.readouterr().out
+
+
+def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "take_apart.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("shift 1") == done.stdout.count("broadcast from anchor+1") == 3
+    numbers = {label: float(value) for label, value in re.findall(r"(?m)^([a-z][\w' ]+): ([\d.]+)", done.stdout)}
+    assert numbers["as it is"] > 0.98
+    assert numbers["exact shift"] > 0.98 and numbers["exact shift and broadcast"] > 0.98
+    assert numbers["layer 1's head off"] < 0.3
+    assert numbers["positions alone"] < 0.3 < numbers["tokens alone"]

@@ -1,4 +1,4 @@
-"""Geometry of what is recorded: how alike two directions, or two heads, are."""
+"""Geometry of what is recorded: how alike directions, heads or neurons are."""
 
 import torch
 from jaxtyping import Float
@@ -29,3 +29,23 @@ def head_similarity(pattern: Float[Tensor, "*lead batch head query key"]) -> Flo
     similarity = cosine_similarity(pattern.flatten(-2), pattern.flatten(-2))
     pairs = torch.ones(heads, heads, device=pattern.device).triu(1).bool()
     return similarity[..., pairs].mean(dim=(-2, -1))
+
+
+def condensation(weights: Float[Tensor, "*lead input neuron"]) -> Float[Tensor, "*lead"]:
+    """How far the neurons of a layer point the same way or opposite ways: 1 where all do (anchor functions, 6.2).
+
+    The absolute cosine between the input weights of two neurons, averaged over all pairs of different neurons, each
+    pair counted by the product of its norms, so that neurons that have faded away count little. Of `input` random
+    directions it is about sqrt(2 / (pi input)).
+
+    Errors: `SpecError` for a single neuron.
+    """
+    neurons = weights.shape[-1]
+    if neurons < 2:
+        raise SpecError("weights", "a single neuron has no other to be like", "give a layer of at least two neurons")
+    products = weights.transpose(-1, -2) @ weights
+    norms = weights.norm(dim=-2)
+    pairs = ~torch.eye(neurons, dtype=torch.bool, device=weights.device)
+    counted = norms.unsqueeze(-1) * norms.unsqueeze(-2)
+    alike: Tensor = products.abs()[..., pairs].sum(dim=-1) / counted[..., pairs].sum(dim=-1)
+    return alike

@@ -22,6 +22,11 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "anchor/statistical": "Statistical output: the distribution of labels is learned (Fig 11)",
         "anchor/synonym": "Synonyms: pairs never trained are learned from an anchor that does the same (Fig 9)",
         "anchor/nine-tasks": "Nine tasks: each is fitted and generalises (Fig 3)",
+        "anchor/two-distances": "Two distances: two shifts in layer 1, and a source that follows the anchor (Fig 14)",
+        "anchor/structures": "Structures: which components of a decoder the identity task needs (Fig 15)",
+        "anchor/simplified": "Simplified model: two attention products carry the key to the end (Fig 16)",
+        "anchor/condensation": "Condensation: heads of one layer are alike, by number and initialisation (Fig 19)",
+        "anchor/mechanism": "Mechanism: how two layers solve the identity task, part by part (Fig 20-27)",
         "truncation/feedforward-noise": "Noisy recall: the second feed-forward layer stores the noise (Fig 3)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",
     }
