@@ -18,7 +18,7 @@ import anchorlab.cli
 from anchorlab.cli import main
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, line
+from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Table, line
 from documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
 
 GALLERY = DOCS / "gallery"
@@ -163,13 +163,15 @@ def made_findings() -> Findings:
     source = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
     claim = Claim("anchor/identity/made", "It is high", "nowhere", "about 1", "its height", (0.9, None))
     figure = LineFigure("Height | width (Fig 1)", "Made by hand.", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),))
-    return Findings("anchor/identity", "Made", "By hand.", "quick", source, (claim.judge(0.98765, "quick"),), (figure,))
+    heights = Table("Heights", "By width.", ("width", "height"), ((1, 0.5), (2, None)))
+    judged = claim.judge(0.98765, "quick")
+    return Findings("anchor/identity", "Made", "By hand.", "quick", source, (judged,), (figure,), (heights,))
 
 
 def test_gallery_is_written_from_findings(tmp_path):
     folder = gallery_build().publish(made_findings(), tmp_path)
     assert {path.name for path in folder.iterdir()} == {
-        "claims.md", "figures.md", "findings.json", "height-width.png", "height-width.svg", "settings.md",
+        "claims.md", "figures.md", "findings.json", "height-width.png", "height-width.svg", "settings.md", "tables.md",
     }  # fmt: skip
     claims = (folder / "claims.md").read_text("utf-8")
     assert "| about 1 | 0.9877 | at least 0.9 | ✓ reproduced |" in claims
@@ -177,6 +179,8 @@ def test_gallery_is_written_from_findings(tmp_path):
     assert Findings.from_json((folder / "findings.json").read_bytes()) == made_findings()
     settings = (folder / "settings.md").read_text("utf-8")
     assert "| `model.width` | 64 | 400 |" in settings
+    tables = (folder / "tables.md").read_text("utf-8")
+    assert tables == "**Heights.** By width.\n\n| width | height |\n| --- | --- |\n| 1 | 0.5 |\n| 2 | — |\n"
 
 
 def test_gallery_rewrites_the_claims_of_the_readme(tmp_path):

@@ -18,7 +18,7 @@ from anchorlab.report import save
 from anchorlab.report.page import duration_text, value_text
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, Study, findings_directory, study
-from anchorlab.studies.findings import ClaimResult, Figure, Findings, Provenance
+from anchorlab.studies.findings import ClaimResult, Figure, Findings, Provenance, Table
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
@@ -71,6 +71,7 @@ def publish(findings: Findings, out: Path, beside: str = "") -> Path:
             vector.unlink()
         shown.append(figure_block(figure, f"/gallery/{folder.name}/{name}.png"))
     (folder / "figures.md").write_text("\n".join(shown), "utf-8")
+    (folder / "tables.md").write_text("\n".join(map(table_text, findings.tables)), "utf-8")
     measured = [result for result in findings.claims if not beside or result.verdict != "not measured"]
     (folder / "claims.md").write_text(claims_text(replace(findings, claims=tuple(measured))), "utf-8")
     (folder / "findings.json").write_text(replace(findings, views=()).to_json() + "\n", "utf-8")
@@ -87,6 +88,12 @@ def slug(title: str) -> str:
 def figure_block(figure: Figure, path: str) -> str:
     """A figure as MyST shows it; title and provenance stand in the picture."""
     return f":::{{figure}} {path}\n:alt: {figure.title}\n\n{figure.caption}\n:::\n"
+
+
+def table_text(shown: Table) -> str:
+    """A table of the findings, with its title and caption above."""
+    rows = [list(map(value_text, row)) for row in shown.rows]
+    return f"**{shown.title}.** {shown.caption}\n\n{table(shown.columns, rows)}"
 
 
 def claims_text(findings: Findings) -> str:
