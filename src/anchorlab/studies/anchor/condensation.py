@@ -169,7 +169,12 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         f"the heads of the second layer, and the neurons of its feed-forward network? {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=judge_means(CLAIMS, dict(_measured(layers)), provenance.profile, {"learned": "members"}),
+        claims=judge_means(
+            CLAIMS,
+            dict(_measured(layers)),
+            provenance.profile,
+            {"learned": "members", **dict.fromkeys(("heads-alike", "all-broadcast"), "members that learned")},
+        ),
         figures=(_map_figure(runs[-1]), _figure(layers, "heads"), _figure(layers, "neurons")),
         tables=(_table(layers),),
     )
