@@ -133,8 +133,17 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
     assert results(again.root) == results(whole.root)
 
 
-def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path):
+def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monkeypatch):
     """Three members in two processes are two chunks, also when one process goes on alone."""
+    work, divided = sys.modules["anchorlab.engine.run"]._Work, []
+    pieces = work.pieces
+
+    def heard(self):
+        for piece in pieces(self):
+            divided.append(piece.experiment.members.seeds)
+            yield piece
+
+    monkeypatch.setattr(work, "pieces", heard)
     one = experiment(**EVERY, precision="float32")
     whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
     with whole.open(one.cell) as directory:
@@ -144,9 +153,9 @@ def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path):
         directory.plan(plan)
     run([one], again, workers=2, execution="mapped")
     assert results(again.root) == results(whole.root)
-    alone = Store(tmp_path / "alone")
-    run([one], alone, workers=1, execution="mapped")
-    assert results(alone.root) != results(whole.root)  # other products, other last bits
+    assert divided == [(0,), (1, 2)] * 2
+    run([one], Store(tmp_path / "alone"), workers=1, execution="mapped")
+    assert divided[4:] == [(0, 1, 2)]  # what one process does without a plan
 
 
 def test_one_by_one_the_division_changes_no_bit(tmp_path):
