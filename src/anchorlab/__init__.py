@@ -37,8 +37,6 @@ _FACE = {
     "compare": "engine",
     "train": "engine",
     "Intervention": "lens",
-    "attribute": "lens",
-    "describe": "lens",
     "detect": "lens",
     "look": "lens",
     "sweep": "lens",
@@ -63,7 +61,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from anchorlab.engine import compare, train
-    from anchorlab.lens import Intervention, attribute, describe, detect, look, sweep
+    from anchorlab.lens import Intervention, detect, look, sweep
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import draw, write_report
     from anchorlab.runs import Store
