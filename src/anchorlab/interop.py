@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.attribution import transformer
+from anchorlab.lens.attribution import blocks, transformer
 from anchorlab.lens.look import as_ensemble
 from anchorlab.models.attention import Attention, MergedAttention
 from anchorlab.models.block import Block
@@ -38,7 +38,7 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     member that is not there, and where the library is missing or of another version.
     """
     weights = transformer_lens_weights(model, member)
-    blocks = _blocks(transformer(as_ensemble(model)))
+    layers = blocks(transformer(as_ensemble(model)))
     hooked_transformer, config, bert_block = _library()
     heads, width, head_width = weights["blocks.0.attn.W_Q"].shape
     positions, outputs = len(weights["pos_embed.W_pos"]), weights["unembed.W_U"].shape[1]
@@ -48,7 +48,7 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
         warnings.filterwarnings("ignore", "HookedTransformer", DeprecationWarning)  # the extra stays below 4
         hooked = hooked_transformer(
             config(
-                n_layers=len(blocks),
+                n_layers=len(layers),
                 d_model=width,
                 n_heads=heads,
                 d_head=head_width,
@@ -58,14 +58,14 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
                 n_ctx=positions,
                 act_fn="relu",
                 attn_only=hidden is None,
-                attention_dir="causal" if blocks[0].causal else "bidirectional",
+                attention_dir="causal" if layers[0].causal else "bidirectional",
                 normalization_type=None,
                 init_weights=False,
                 device=str(embedding.device),
                 dtype=embedding.dtype,
             )
         )
-    for layer, block in enumerate(blocks):
+    for layer, block in enumerate(layers):
         if block.ln1 is not None:
             hooked.blocks[layer] = bert_block(hooked.cfg).to(embedding.device)
             hooked.blocks[layer].register_forward_pre_hook(_stream_alone, with_kwargs=True)
@@ -98,10 +98,10 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
         raise SpecError("member", f"there is no member {member}", f"give one from 0 to {ensemble.size - 1}")
     weights = ensemble.member_weights(member)
     held = {name: weights[name] for name in ("embed.W_E", "pos_embed.W_pos")}
-    blocks = _blocks(template)
-    perceptrons = [_perceptron(block, weights) for block in blocks]
+    layers = blocks(template)
+    perceptrons = [_perceptron(block, weights) for block in layers]
     hidden = max(W_in.shape[1] for W_in, *_ in perceptrons)
-    for block, (W_in, b_in, W_out, b_out) in zip(blocks, perceptrons, strict=True):
+    for block, (W_in, b_in, W_out, b_out) in zip(layers, perceptrons, strict=True):
         held |= _heads(block.attn, weights)
         spare = hidden - W_in.shape[1]
         if hidden:
@@ -127,16 +127,12 @@ def _library() -> tuple[Any, Any, Any]:
     return HookedTransformer, HookedTransformerConfig, BertBlock
 
 
-def _blocks(template: Transformer) -> list[Block]:
-    return [cast(Block, block) for block in template.blocks]
-
-
 def _check(template: Transformer) -> None:
     """Refuses what no `HookedTransformer` computes."""
     if not isinstance(template.embed, TokenEmbedding) or template.pos_embed is None:
         problem = "reads vectors, and a HookedTransformer reads tokens at numbered positions"
         raise SpecError("model", problem, "look into it here, with anchorlab.look")
-    for block in _blocks(template):
+    for block in blocks(template):
         perceptron = block.mlp if isinstance(block.mlp, FeedForward) else None
         for part, refused, problem in (
             ("residual", not block.residual, "the stream of a HookedTransformer always has its residual path"),

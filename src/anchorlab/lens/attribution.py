@@ -115,7 +115,7 @@ def logit_lens(
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
-    sites = [f"{block.name}.hook_resid_pre" for block in _blocks(template)]
+    sites = [f"{block.name}.hook_resid_pre" for block in blocks(template)]
     positions = torch.arange(inputs.shape[1]) if positions is None else positions
     record = look(ensemble, inputs, sites, positions=positions, chunk=chunk)
     depths = []
@@ -137,6 +137,11 @@ def transformer(ensemble: Ensemble) -> Transformer:
     return ensemble.template
 
 
+def blocks(template: Transformer) -> list[Block]:
+    """The blocks of a transformer, in order, typed as such."""
+    return [cast(Block, block) for block in template.blocks]
+
+
 class _Parts:
     """The summands of one member's residual stream at the scored positions, followed through the model."""
 
@@ -147,7 +152,7 @@ class _Parts:
         self.names = [*embeddings, "bias"]
         first = torch.stack([self._seen(site) for site in embeddings])
         self.values: Float[Tensor, "component batch scored width"] = torch.cat([first, torch.zeros_like(first[:1])])
-        for block in _blocks(template):
+        for block in blocks(template):
             self._attend(block)
             if block.ln1 is not None and not block.norm_first:
                 self._normalise(block.ln1, f"{block.name}.hook_resid_mid")
@@ -156,7 +161,7 @@ class _Parts:
             if block.ln2 is not None and not block.norm_first:
                 self._normalise(block.ln2, f"{block.name}.hook_resid_post")
         if template.ln_final is not None:
-            self._normalise(template.ln_final, f"{_blocks(template)[-1].name}.hook_resid_post")
+            self._normalise(template.ln_final, f"{blocks(template)[-1].name}.hook_resid_post")
 
     def logits(self) -> Float[Tensor, "component batch scored output"]:
         values = self.values @ _output_map(self.weights, self.values)
@@ -200,14 +205,10 @@ def _by_member(chunks_of_members: list[Tensor], ensemble: Ensemble) -> Tensor:
 
 def _stream_sites(template: Transformer) -> list[str]:
     sites = [site for site in ("hook_embed", "hook_pos_embed") if site in template.sites]
-    for block in _blocks(template):
+    for block in blocks(template):
         sites += [f"{block.attn.name}.hook_z", f"{block.name}.hook_resid_mid", f"{block.name}.hook_resid_post"]
         sites += [f"{block.name}.hook_mlp_out"] if block.mlp is not None else []
     return sites
-
-
-def _blocks(template: Transformer) -> list[Block]:
-    return [cast(Block, block) for block in template.blocks]
 
 
 def _centred(x: Tensor) -> Tensor:

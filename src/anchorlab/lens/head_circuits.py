@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anchorlab.lens.attribution import transformer
+from anchorlab.lens.attribution import blocks, transformer
 from anchorlab.lens.look import as_ensemble
 from anchorlab.models.attention import Attention, MergedAttention
-from anchorlab.models.block import Block
 from anchorlab.training.ensemble import Ensemble
 
 Stacked = Float[Tensor, "member layer head row column"]
@@ -101,7 +99,7 @@ def ov(model: Ensemble | nn.Module) -> HeadCircuits:
 
 
 def _attentions(ensemble: Ensemble) -> list[Attention | MergedAttention]:
-    return [cast(Block, block).attn for block in transformer(ensemble).blocks]
+    return [block.attn for block in blocks(transformer(ensemble))]
 
 
 def _columns_by_head(
