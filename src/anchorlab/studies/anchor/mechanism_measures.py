@@ -32,7 +32,7 @@ class FirstAttention:
     positions_apart, tokens_apart: total variation between the rows of its map and those of positions, or tokens, alone
     queries_to_keys: cosine of Q(Xpos) and K(Xpos), `[member query key]`
     matched: share of positions i > 0 whose query is nearest in direction to the key of i - 1
-    shifted_agrees, shifted_right: predictions that stay, and are right, with the exact shift in place of the map
+    shifted_agrees: predictions that stay with the exact shift in place of the map
     unnormalised_agrees: predictions that stay without the layer norm after attention
     """
 
@@ -41,7 +41,6 @@ class FirstAttention:
     queries_to_keys: Float[Tensor, "member query key"]
     matched: PerMember
     shifted_agrees: PerMember
-    shifted_right: PerMember
     unnormalised_agrees: PerMember
 
 
@@ -130,7 +129,6 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
         queries_to_keys=similarity,
         matched=(similarity[:, 1:].argmax(dim=-1) == wanted).float().mean(dim=-1),
         shifted_agrees=(shifted == answers).float().mean(dim=-1),
-        shifted_right=(shifted == batch.answers[:, 0]).float().mean(dim=-1),
         unnormalised_agrees=(unnormalised == answers).float().mean(dim=-1),
     )
 
