@@ -123,3 +123,21 @@ def identity_sequences() -> tuple[Tensor, Tensor]:
         items = others.roll(row)[: LENGTH - 1].tolist()
         rows.append([*items[:place], ANCHOR, *items[place:]])
     return torch.tensor(rows), anchors
+
+
+def known_pattern() -> Tensor:
+    """The broadcasting head's pattern: uniform up to the anchor, then all on the token after it."""
+    _, anchors = identity_sequences()
+    pattern = torch.zeros(len(anchors), LENGTH, LENGTH)
+    for b, anchor in enumerate(anchors.tolist()):
+        for q in range(LENGTH):
+            if q > anchor:
+                pattern[b, q, anchor + 1] = 1
+            else:
+                pattern[b, q, : q + 1] = 1 / (q + 1)
+    return pattern
+
+
+def is_near(value: Tensor, expected: Tensor) -> bool:
+    """Equal within rounding."""
+    return torch.allclose(value, expected, atol=1e-5)

@@ -21,6 +21,8 @@ from .hand_built import (
     everywhere,
     identity_sequences,
     identity_solver,
+    is_near,
+    known_pattern,
     matching,
     where,
 )
@@ -41,22 +43,6 @@ def predicted(model, *interventions, inputs=INPUTS, **options):
 
 def tokens(inputs=INPUTS):
     return one_hot(inputs, VOCABULARY).float()
-
-
-def known_pattern():
-    """The broadcasting head's pattern: uniform up to the anchor, then all on the token after it."""
-    pattern = torch.zeros(len(INPUTS), LENGTH, LENGTH)
-    for b, anchor in enumerate(ANCHORS.tolist()):
-        for q in range(LENGTH):
-            if q > anchor:
-                pattern[b, q, anchor + 1] = 1
-            else:
-                pattern[b, q, : q + 1] = 1 / (q + 1)
-    return pattern
-
-
-def is_near(value, expected):
-    return torch.allclose(value, expected, atol=1e-5)
 
 
 def sources_of(output, clean):

@@ -7,7 +7,17 @@ from torch.nn.functional import one_hot
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Intervention, Operand, look
 
-from .hand_built import LENGTH, PREDICTED, VOCABULARY, blank, carrying, identity_sequences, identity_solver
+from .hand_built import (
+    LENGTH,
+    PREDICTED,
+    VOCABULARY,
+    blank,
+    carrying,
+    identity_sequences,
+    identity_solver,
+    is_near,
+    known_pattern,
+)
 
 PATTERN_0, PATTERN_1 = "blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"
 LAST_STREAM = "blocks.1.hook_resid_post"
@@ -25,23 +35,6 @@ def predicted(model, *interventions, **options):
 
 def tokens():
     return one_hot(identity_sequences()[0], VOCABULARY).float()
-
-
-def known_pattern():
-    """The broadcasting head's pattern: uniform up to the anchor, then all on the token after it."""
-    _, anchors = identity_sequences()
-    pattern = torch.zeros(len(anchors), LENGTH, LENGTH)
-    for b, anchor in enumerate(anchors.tolist()):
-        for q in range(LENGTH):
-            if q > anchor:
-                pattern[b, q, anchor + 1] = 1
-            else:
-                pattern[b, q, : q + 1] = 1 / (q + 1)
-    return pattern
-
-
-def is_near(value, expected):
-    return torch.allclose(value, expected, atol=1e-5)
 
 
 class TestRules:
