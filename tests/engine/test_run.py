@@ -13,7 +13,17 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import VectorSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import MinimalRetrieval
-from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, Times, fit, memory_per_member
+from anchorlab.training import (
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Times,
+    fit,
+    memory_per_member,
+    work_per_step,
+)
 from small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
 
 ALL = [experiment(kind) for kind in KINDS]
@@ -50,7 +60,7 @@ def test_progress_reaches_the_end(shared):
     reports = shared[1]
     done = [each[0] for each in reports]
     assert done == sorted(done)
-    total = sum(30 * 3 for _ in ALL)
+    total = sum(30 * 3 * work_per_step(one) for one in ALL)
     assert reports[-1][:2] == (total, total)
     assert reports[-1][3] == len(ALL)
     assert any("test loss" in each[4] for each in reports)
@@ -87,6 +97,20 @@ def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path, monkeypatch)
     assert long.cell in Store(tmp_path)
     assert short.cell not in Store(tmp_path)
     assert not list(tmp_path.rglob("lock"))
+
+
+def test_the_costliest_run_goes_first(tmp_path):
+    """As many steps of both, but four layers take longer than one."""
+    shallow, deep = (Experiment(IDENTITY, DECODER.replace(layers=layers), SAMPLE, Members()) for layers in (1, 4))
+
+    def report(status):
+        if status.cells_done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run([shallow, deep], Store(tmp_path), workers=1, report=report)
+    assert deep.cell in Store(tmp_path)
+    assert shallow.cell not in Store(tmp_path)
 
 
 def test_checkpoints_are_kept_when_due_and_at_the_end(tmp_path):

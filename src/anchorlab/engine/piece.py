@@ -21,11 +21,7 @@ class Piece:
     execution: ExecutionName
     threads: int
     keep_every: float
-
-    @property
-    def member_steps(self) -> int:
-        """How much there is to do: optimiser steps of all members."""
-        return self.experiment.steps * len(self.experiment.members)
+    work_per_step: int
 
     def train(self, report: Callable[[Progress], None]) -> None:
         """Trains it to its end, from its last state if it has one."""

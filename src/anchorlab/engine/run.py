@@ -13,7 +13,7 @@ from anchorlab.engine.piece import Piece
 from anchorlab.engine.processes import train_in_processes
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.runs import RunDirectory, Store
-from anchorlab.training import Experiment, Progress, TrainedRun, memory_per_member, merge
+from anchorlab.training import Experiment, Progress, TrainedRun, memory_per_member, merge, work_per_step
 from anchorlab.training.trainer import ExecutionName, check_device
 
 _MEMORY_SHARE = 0.5  # of the machine's memory that one run's members may take together
@@ -22,7 +22,7 @@ _ORPHANS_LEAVE = 10.0  # seconds within which the workers of a killed process ha
 
 @dataclass
 class Status:
-    """How far a set of experiments has come, for progress bars: member-steps done of all, and the newest metrics.
+    """How far a set of experiments has come, for progress bars: operations done of all, and the newest metrics.
 
     Of those done, `before` were there when the pieces of work were first heard of: a run that was killed and goes on.
     """
@@ -69,16 +69,17 @@ def run(
     divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
     count = sum(map(len, divisions.values()))
     plans = {address: _plan(division, workers, count, device) for address, division in divisions.items()}
-    progress = _Progress(list(todo.values()), report)
+    work = {address: work_per_step(one) for address, one in todo.items()}
+    progress = _Progress(sum(work[address] * one.member_steps for address, one in todo.items()), len(todo), report)
     with ExitStack() as stack:
-        work = _Work(store, todo, plans, device, execution, keep_every, stack, progress)
+        queue = _Work(store, todo, plans, work, device, execution, keep_every, stack, progress)
         if min(workers, count) > 1 and all(_importable(one) for one in todo.values()):
             progress.say(f"starting {min(workers, count)} processes")
-            train_in_processes(work.pieces(), min(workers, count), progress.hear, work.done)
+            train_in_processes(queue.pieces(), min(workers, count), progress.hear, queue.done)
         else:
-            for piece in work.pieces():
+            for piece in queue.pieces():
                 piece.train(lambda heard, piece=piece: progress.hear(piece, heard))  # type: ignore[misc]
-                work.done(piece)
+                queue.done(piece)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
 
 
@@ -115,8 +116,8 @@ def _importable(experiment: Experiment) -> bool:
 class _Progress:
     """Adds up the progress of all pieces."""
 
-    def __init__(self, todo: Sequence[Experiment], report: Callable[[Status], None] | None) -> None:
-        self.status = Status(sum(one.steps * len(one.members) for one in todo), cells=len(todo))
+    def __init__(self, total: int, cells: int, report: Callable[[Status], None] | None) -> None:
+        self.status = Status(total, cells=cells)
         self._report = report
         self._done: dict[tuple[str, str], int] = {}
 
@@ -130,14 +131,15 @@ class _Progress:
         """Takes one piece's progress."""
         if progress.metrics:
             self.status.metrics = dict(progress.metrics)
-        self.count(piece, progress.step * len(piece.experiment.members))
+        self.count(piece, progress.step)
 
-    def count(self, piece: Piece, member_steps: int) -> None:
+    def count(self, piece: Piece, step: int) -> None:
         """Takes how much of a piece is done."""
         key = piece.chunk.address, piece.chunk.path.name
+        work = step * len(piece.experiment.members) * piece.work_per_step
         if key not in self._done:
-            self.status.before += member_steps
-        self._done[key] = max(member_steps, self._done.get(key, 0))
+            self.status.before += work
+        self._done[key] = max(work, self._done.get(key, 0))
         self.status.done = sum(self._done.values())
         self.say(piece.experiment.cell.label)
 
@@ -162,6 +164,7 @@ class _Work:
     store: Store
     todo: dict[str, Experiment]
     plans: dict[str, dict[str, Any]]
+    work: dict[str, int]
     device: str
     execution: ExecutionName
     keep_every: float
@@ -171,7 +174,7 @@ class _Work:
 
     def pieces(self) -> Iterator[Piece]:
         """The pieces to train, the longest runs first, so that no worker is left with much to do at the end."""
-        for address, experiment in sorted(self.todo.items(), key=lambda one: -one[1].steps * len(one[1].members)):
+        for address, experiment in sorted(self.todo.items(), key=lambda one: -self.work[one[0]] * one[1].member_steps):
             directory = self.stack.enter_context(self.store.open(experiment.cell))
             if directory.finished:  # by another process, just now
                 continue
@@ -184,6 +187,7 @@ class _Work:
                     self.execution,
                     plan["threads"],
                     self.keep_every,
+                    self.work[address],
                 )
                 for index, members in enumerate(plan["chunks"])
             ]
@@ -198,7 +202,7 @@ class _Work:
 
     def done(self, piece: Piece) -> None:
         """Takes note of a finished piece; after the last of a run, the run is put together."""
-        self.progress.count(piece, piece.member_steps)
+        self.progress.count(piece, piece.experiment.steps)
         run = self.opened[piece.chunk.address]
         run.left -= 1
         if run.left == 0:

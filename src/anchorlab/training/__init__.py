@@ -1,6 +1,7 @@
 """How it learns: recipes, ensembles, and the loop that trains them."""
 
 from anchorlab.training.checkpoint import ChunkKeeper, TrainedRun, merge
+from anchorlab.training.cost import memory_per_member, work_per_step
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.recipe import (
@@ -17,4 +18,4 @@ from anchorlab.training.recipe import (
     Times,
 )
 from anchorlab.training.schedule import Constant, WarmupCosine
-from anchorlab.training.trainer import Progress, Trained, fit, memory_per_member
+from anchorlab.training.trainer import Progress, Trained, fit

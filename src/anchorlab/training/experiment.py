@@ -106,6 +106,11 @@ class Experiment:
         return self.recipe.duration * self.steps_per_unit
 
     @property
+    def member_steps(self) -> int:
+        """Optimiser steps of all members together."""
+        return self.steps * len(self.members)
+
+    @property
     def steps_per_unit(self) -> int:
         """Optimiser steps in one unit of the recipe's time."""
         data = self.recipe.data

@@ -12,12 +12,11 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32
 from anchorlab.models.model import Model
-from anchorlab.tasks import Task
-from anchorlab.training.ensemble import Ensemble, build, initialise
+from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import PLAIN, Evaluator, Row
 from anchorlab.training.executions import Execution, MappedExecution, MemberExecution
 from anchorlab.training.experiment import Experiment
-from anchorlab.training.feed import STREAM_BLOCK, FixedSampleFeed, make_feed
+from anchorlab.training.feed import FixedSampleFeed, make_feed
 from anchorlab.training.optimisers import StackedOptimiser
 
 logger = logging.getLogger(__name__)
@@ -218,33 +217,3 @@ def check_device(device: str | torch.device) -> torch.device:
     if found.type not in ("cpu", "cuda"):
         raise SpecError("device", f"{str(device)!r} cannot train", "use cpu or cuda")
     return found
-
-
-def memory_per_member(experiment: Experiment) -> int:
-    """Bytes that one member needs: weights, gradients, optimiser state, sequences, an upper guess of activations."""
-    task, recipe = experiment.task, experiment.recipe
-    template = build(experiment.model, task.shape)
-    weights = [*template.parameters(), *template.buffers()]
-    number = 8 if recipe.precision == "float64" else 4
-    slots = 2 if recipe.optimiser.kind != "sgd" else int(recipe.optimiser.momentum > 0)
-    trainable = sum(value.numel() for value in template.parameters() if value.requires_grad)
-    widest = max((value.shape[-1] for value in weights if value.ndim), default=1)
-    activations = recipe.batch * task.shape.length * widest * len(weights)
-    sequences = len(task.splits) * recipe.evaluation.size
-    if recipe.data.kind == "sample":
-        sequences += max(experiment.members.data_size or (recipe.data.size,))
-    else:
-        sequences += max(STREAM_BLOCK, recipe.batch)
-    numbers = sum(value.numel() for value in weights) + (1 + slots) * trainable + activations
-    return number * numbers + sequences * _bytes_per_sequence(task, number)
-
-
-def _bytes_per_sequence(task: Task, number: int) -> int:
-    batch = task.sample("train", 1, seed=0)
-    values = [batch.inputs, batch.targets, *([batch.weights] if batch.weights is not None else [])]
-    if batch.positions.ndim > 1:
-        values.append(batch.positions)
-    place_in_the_order = 8
-    return place_in_the_order + sum(
-        value[0].numel() * (number if value.is_floating_point() else value.element_size()) for value in values
-    )
