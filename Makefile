@@ -34,7 +34,8 @@ imports: .venv/installed-dev
 docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
-# the published results: runs every study and writes what the docs and the README show of them
+# the published results: runs every study (two hours on two cores, half of them for paper-start) and writes what the docs
+# and the README show of them
 gallery: .venv/installed
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
 	$(BIN)/anchorlab study anchor/learners --profile paper-start

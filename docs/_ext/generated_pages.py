@@ -9,7 +9,7 @@ from types import ModuleType
 from sphinx.application import Sphinx
 from sphinx.errors import ConfigError
 
-PACKAGES = ("tasks", "models", "training", "runs", "lens", "engine", "studies", "studies.findings", "report", "errors")
+PACKAGES = ("tasks", "models", "training", "runs", "lens", "interop", "engine", "studies", "studies.findings", "report", "errors")
 FACE = "anchorlab"
 
 

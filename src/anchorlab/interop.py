@@ -22,6 +22,8 @@ from anchorlab.training.ensemble import Ensemble
 if TYPE_CHECKING:
     import transformer_lens
 
+__all__ = ["to_transformer_lens", "transformer_lens_weights"]
+
 
 def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transformer_lens.HookedTransformer":
     """One member as TransformerLens's `HookedTransformer`: the same logits, and the same values at the same names.
