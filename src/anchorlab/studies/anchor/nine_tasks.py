@@ -88,7 +88,7 @@ def quick_experiments() -> list[Experiment]:
         *order.quick_experiments(seeds=2),
         *composite.quick_experiments(depths=(4,), seeds=2),
         *working_memory.quick_experiments(seeds=2),
-        synonym.quick_experiments(totals=(10_000,))[0],
+        synonym.quick_experiments({10_000: 1500}, seeds=2)[0],
         *recitation.quick_experiments(sizes=(7000,)),
         statistical.quick_experiments()[0],
         *multi_anchor.quick_experiments(seeds=2),
@@ -217,9 +217,9 @@ STUDY = Study(
             quick_experiments,
             "Quick profile: narrow transformers of two to four layers, width 64, trained for 600 to 6000 steps; each "
             "task in the setting of its own study, with the largest training set there, and two seeds for "
-            "classification, composite, working memory and multi-anchor, whose runs are long, else four to ten; "
-            "reading comprehension, which has no study, on the paper's 1000 sequences for 1500 steps with five. The "
-            "paper trains four layers of four heads, width 400 (5.65 M parameters), for up to 4000 epochs.",
+            "classification, composite, working memory, synonym and multi-anchor, whose runs are long, else four to "
+            "ten; reading comprehension, which has no study, on the paper's 1000 sequences for 1500 steps with five. "
+            "The paper trains four layers of four heads, width 400 (5.65 M parameters), for up to 4000 epochs.",
         ),
         "paper": Profile(
             _paper_experiments,
