@@ -52,6 +52,7 @@ TASKS: dict[str, Task] = {
     "recall after triggers": NoisyRecall(length=64, noise="existing", triggers=(1, 43), scored="after_trigger"),
     "recall drawn": NoisyRecall(length=64, drawn=3, scored="after_trigger", max_scored=9),
     "recall uniform": NoisyRecall(length=200, source="uniform", alpha=0.2),
+    "associative, many inputs": task("associative/noisy", inputs=40, alpha=0.4),
     "retrieval of the end": MinimalRetrieval(steps=2, implicit_curriculum=False, positions="pair"),
     "retrieval with frequencies": MinimalRetrieval(chains=2, steps=1, features=2, frequencies=(0.3,)),
 }

@@ -21,6 +21,7 @@ commands = {
     "show": "Show examples of a task, with the oracle's trace.",
     "check": "Prove that the splits of a task are separate.",
     "export": "Write a task as data, with a card that says what it is.",
+    "table": "Make the bigram table of a text, for noisy recall over its characters.",
     "train": "Train one model per seed on a task, and keep the run.",
     "studies": "List the studies there are.",
     "study": "Run studies: train what is missing, analyse, check the claims, write the report.",

@@ -3,14 +3,21 @@
 import json
 from dataclasses import dataclass
 from functools import cache, cached_property
+from hashlib import sha256
 from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.random import Generator
 
+from anchorlab.errors import SpecError
 from anchorlab.spec import unknown_name
 from anchorlab.tasks.alias import AliasTable
+
+TABLE, CHARACTERS = "_bigrams.csv", "_characters.json"
+"""How the names of a table's two files end."""
 
 _BLOCK = 8192
 
@@ -76,33 +83,74 @@ class MarkovChain:
 
 def table_names() -> tuple[str, ...]:
     """The packaged bigram tables, by name."""
-    suffix = "_bigrams.csv"
-    files = (file.name for file in resources.files("anchorlab.tasks.tables").iterdir())
-    return tuple(sorted(name.removesuffix(suffix) for name in files if name.endswith(suffix)))
+    files = (file.name for file in _packaged().iterdir())
+    return tuple(sorted(name.removesuffix(TABLE) for name in files if name.endswith(TABLE)))
 
 
-@cache
-def table_counts(name: str) -> Int[np.ndarray, "state state"]:
-    """The bigram counts of a packaged table, row: first character.
+def is_table_file(source: object) -> bool:
+    """Whether a source is the path of a table's file, and not a name."""
+    return isinstance(source, str) and source.endswith(TABLE)
 
-    Errors: `SpecError` for an unknown table.
+
+def table_digest(source: str) -> str:
+    """The first 16 digits of the SHA-256 of a table: its counts and its characters.
+
+    Errors: `SpecError` for an unknown table, or a file that is not there.
     """
-    if name not in table_names():
-        raise unknown_name("source", name, (*table_names(), "uniform"), "table")
-    text = (resources.files("anchorlab.tasks.tables") / f"{name}_bigrams.csv").read_text()
-    return np.array([[int(entry) for entry in line.split(",")] for line in text.splitlines()], dtype=np.int64)
+    return sha256("\0".join(_texts(source)).encode()).hexdigest()[:16]
 
 
 @cache
-def table_characters(name: str) -> tuple[str, ...]:
-    """The characters of a packaged table, in the order of its rows."""
-    if name not in table_names():
-        raise unknown_name("source", name, (*table_names(), "uniform"), "table")
-    text = (resources.files("anchorlab.tasks.tables") / f"{name}_characters.json").read_text()
-    return tuple(json.loads(text))
+def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"]:
+    """The bigram counts of a packaged table or of a file, row: first character; `digest` tells a file's versions apart.
+
+    Errors: `SpecError` for an unknown table, a file that is not there or holds no square table of counts.
+    """
+    text = _texts(source)[0]
+    try:
+        counts = np.array([[int(entry) for entry in line.split(",")] for line in text.splitlines()])
+    except ValueError:
+        counts = np.zeros(0, dtype=np.int64)
+    if counts.ndim != 2 or len(set(counts.shape)) != 1 or len(counts) < 2 or counts.min() < 0 or counts.sum() == 0:
+        raise SpecError("source", f"{source} is no square table of counts", "make it by `anchorlab table`")
+    return counts.astype(np.int64)
 
 
 @cache
-def table_chain(name: str) -> MarkovChain:
-    """The chain of a packaged table."""
-    return MarkovChain.from_counts(table_counts(name))
+def table_characters(source: str, digest: str = "") -> tuple[str, ...]:
+    """The characters of a table, in the order of its rows.
+
+    Errors: as `table_counts`.
+    """
+    characters = tuple(json.loads(_texts(source)[1]))
+    if len(characters) != len(table_counts(source, digest)):
+        raise SpecError("source", f"{source} has other rows than characters", "make it anew by `anchorlab table`")
+    return characters
+
+
+@cache
+def table_chain(source: str, digest: str = "") -> MarkovChain:
+    """The chain of a table.
+
+    Errors: as `table_counts`.
+    """
+    return MarkovChain.from_counts(table_counts(source, digest))
+
+
+def _packaged() -> Traversable:
+    return resources.files("anchorlab.tasks.tables")
+
+
+def _texts(source: str) -> tuple[str, str]:
+    """The texts of a table's two files: counts and characters."""
+    if is_table_file(source):
+        counts: Traversable = Path(source)
+        characters: Traversable = Path(source.removesuffix(TABLE) + CHARACTERS)
+    elif source in table_names():
+        counts, characters = _packaged() / f"{source}{TABLE}", _packaged() / f"{source}{CHARACTERS}"
+    else:
+        raise unknown_name("source", source, (*table_names(), "uniform"), "table")
+    try:
+        return counts.read_text("utf-8"), characters.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError("source", f"{source} cannot be read: {error}", "make it by `anchorlab table`") from None

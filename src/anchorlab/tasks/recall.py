@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,14 +16,14 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.markov import MarkovChain, table_chain, table_characters
+from anchorlab.tasks.markov import MarkovChain, is_table_file, table_chain, table_characters, table_digest
 from anchorlab.tasks.numbers import Numbers
+from anchorlab.tasks.recall_evidence import read_evidence
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
 
 _BLOCK = 8192
 _EXISTING_NOISE = 2  # '!' of tiny Shakespeare
-_UNIFORM_TOKENS = 65
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class NoisyRecall(Task):
     (`"after_trigger"`). The split `clean` has alpha = 0.
 
     length: T.  alpha: the noise.
-    source: character bigrams of a packaged text, or `uniform` tokens.
+    source: character bigrams of a packaged text, the file of a table that `anchorlab table` made, or `uniform` tokens.
+    tokens: how many uniform tokens there are; a table has its own.
+    digest: of a table's file, filled in when the task is made; a file that has changed since is refused.
     noise: the noise token is one more token N (`appended`, the paper's text) or token 2, '!' (`existing`, its code).
         pi_b after an appended noise token is not given by the paper; it is pi_u here.
     triggers: the fixed triggers; 1 is the space, the most frequent character.
@@ -65,6 +67,8 @@ class NoisyRecall(Task):
     length: int = Field(256, ge=3, le=65_536)
     alpha: float = Field(0.5, ge=0, le=1, allow_inf_nan=False)
     source: str = "shakespeare"
+    tokens: int = Field(65, ge=2, le=32_000)
+    digest: str = ""
     noise: Literal["appended", "existing"] = "appended"
     triggers: Numbers = Field((1,), min_length=1)
     drawn: int = Field(0, ge=0)
@@ -72,6 +76,16 @@ class NoisyRecall(Task):
     max_scored: int = Field(0, ge=0)
 
     separated: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_digest(cls, given: Any) -> Any:
+        if isinstance(given, dict) and is_table_file(source := given.get("source", "")):
+            found = table_digest(source)
+            if given.get("digest") not in (None, "", found):
+                raise SpecError("digest", f"the table {source} has changed since", "make the task anew, without digest")
+            return {**given, "digest": found}
+        return given
 
     @model_validator(mode="after")
     def _fits(self) -> "NoisyRecall":
@@ -81,6 +95,12 @@ class NoisyRecall(Task):
                 raise SpecError("triggers", f"{trigger} is not a token", f"choose from 0..{characters - 1}")
             if self.noise == "existing" and trigger == self.noise_token and not self.drawn:
                 raise SpecError("triggers", f"{trigger} is the noise token", "choose another trigger")
+        if self.source != "uniform" and self.tokens != type(self).model_fields["tokens"].default:
+            raise SpecError("tokens", f"the table {self.source} has {characters} of its own", "leave tokens out")
+        if self.noise == "existing" and self.noise_token >= characters:
+            raise SpecError(
+                "noise", f"{self.noise_token} is not among {characters} tokens", "use appended, or more tokens"
+            )
         if len(set(self.triggers)) < len(self.triggers):
             raise SpecError("triggers", f"{list(self.triggers)} names one twice", "name each trigger once")
         possible = int((self._trigger_weights > 0).sum())
@@ -94,7 +114,7 @@ class NoisyRecall(Task):
 
     @cached_property
     def _plain_chain(self) -> MarkovChain:
-        return MarkovChain.uniform(_UNIFORM_TOKENS) if self.source == "uniform" else table_chain(self.source)
+        return MarkovChain.uniform(self.tokens) if self.source == "uniform" else table_chain(self.source, self.digest)
 
     @cached_property
     def chain(self) -> MarkovChain:
@@ -254,35 +274,45 @@ class NoisyRecall(Task):
         tokens = inputs.cpu().numpy()
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
         last = tokens[:, -1]
-        memory = np.full((rows, self.chain.states), -1)
-        source = np.full((rows, self.chain.states), -1)
-        seen = np.zeros((rows, self.chain.states), dtype=bool)
-        consistent = np.ones((rows, self.chain.states), dtype=bool)
-        recalled = np.full(tokens.shape, -1)
-        repeated = np.zeros(tokens.shape, dtype=bool)
-        for position in range(self.length):
-            token = tokens[:, position]
-            if 0 < position < self.length - 1:
-                before = tokens[:, position - 1]
-                told = token != self.noise_token
-                consistent[every, before] &= ~told | (memory[every, before] < 0) | (memory[every, before] == token)
-                new = every[told & (memory[every, before] < 0)]
-                memory[new, before[new]], source[new, before[new]] = token[new], position
-            recalled[:, position] = np.where(consistent[every, token], memory[every, token], -1)
-            repeated[:, position] = seen[every, token] & self._is_trigger(token, last)
-            seen[every, token] = True
-        positions, _ = self._scored(repeated)
-        answers = recalled[every[:, None], positions]
+        told = read_evidence(tokens, self.chain.states, self.noise_token)
+        positions, _ = self._scored(told.repeated & self._triggers_in(tokens))
+        answers = told.recalled[every[:, None], positions]
         known = (answers >= 0) & self._is_trigger(last, last)[:, None]
         if self.drawn > 1:
             known[:, :-1] = False
-        found = source[every, last]
+        found = told.source[every, last]
         trace = (
             TraceStep("trigger", torch.full((rows,), self.length - 1), torch.from_numpy(last)),
             TraceStep("earlier trigger", torch.from_numpy(np.maximum(found, 0) - 1), torch.from_numpy(last)),
-            TraceStep("output", torch.from_numpy(found), torch.from_numpy(memory[every, last])),
+            TraceStep("output", torch.from_numpy(found), torch.from_numpy(told.follower[every, last])),
         )
         return Answer(torch.from_numpy(answers), torch.from_numpy(known), trace)
+
+    def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
+        """The exact law of what follows each scored trigger, from what followed it before: Bayes' rule on y.
+
+        A token other than noise gives y away. Until then every y is as likely, but that with `noise = "existing"` each
+        noise after the trigger speaks for y being the noise token itself.
+        """
+        tokens = inputs.cpu().numpy()
+        told = read_evidence(tokens, self.chain.states, self.noise_token)
+        positions, _ = self._scored(told.repeated & self._triggers_in(tokens))
+        every = np.arange(len(positions))[:, None]
+        recalled, noises = told.recalled[every, positions], told.noises[every, positions]
+        characters = self._plain_chain.states
+        posterior = np.zeros((*positions.shape, self.chain.states))
+        posterior[..., :characters] = 1.0
+        if self.noise == "existing":
+            posterior[..., :characters] = (self.alpha**noises)[..., None]
+            posterior[..., self.noise_token] = 1.0
+        posterior[recalled >= 0] = np.eye(self.chain.states)[recalled[recalled >= 0]]
+        posterior /= posterior.sum(axis=-1, keepdims=True)
+        posterior *= 1 - self.alpha
+        posterior[..., self.noise_token] += self.alpha
+        return torch.from_numpy(posterior).float()
+
+    def _triggers_in(self, tokens: Int[np.ndarray, "row position"]) -> Bool[np.ndarray, "row position"]:
+        return tokens == tokens[:, -1:] if self.drawn else np.isin(tokens, self.triggers)
 
     def _is_trigger(self, token: Int[np.ndarray, "batch"], last: Int[np.ndarray, "batch"]) -> Bool[np.ndarray, "batch"]:
         """Where a token is known to be a trigger: a fixed one, or the one that ends the sequence."""
@@ -326,7 +356,7 @@ class NoisyRecall(Task):
             return "noise"
         if self.source == "uniform":
             return str(token)
-        character = table_characters(self.source)[token]
+        character = table_characters(self.source, self.digest)[token]
         return {"\n": "newline", " ": "space"}.get(character, character)
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:

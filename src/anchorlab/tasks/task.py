@@ -150,6 +150,14 @@ class Task(Spec):
     def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:
         """The side on which each sequence stands: an index into `splits`, -1 for one that belongs nowhere."""
 
+    def ideal(self, inputs: Tensor) -> Float[Tensor, "batch scored output"]:
+        """What an ideal learner of the training law predicts at the scored positions: the exact probabilities.
+
+        They see what stands up to each position and know the law, and are the ceiling of every curve.
+        Errors: `SpecError` for a task whose family does not work them out.
+        """
+        raise SpecError("task", f"the {self.family!r} family works out no ideal predictor", "use its oracle")
+
     def proof(self) -> Proof:
         """What can be shown about the splits; here by trying the predicate on samples."""
         return prove_by_samples(self)

@@ -1,0 +1,32 @@
+"""`anchorlab table`."""
+
+from pathlib import Path
+
+from anchorlab.cli.output import Json, print_json, print_text, waiting
+
+
+def table(text: Path, /, *, name: str | None = None, folder: Path = Path(), json: Json = False) -> None:
+    """Make the bigram table of a text, for noisy recall over its characters.
+
+    Parameters
+    ----------
+    text
+        A UTF-8 text file.
+    name
+        What the table is called: letters, digits and underscores; by default the name of the text.
+    folder
+        Where its two files are written; by default the present folder.
+    json
+        What was written as JSON, for scripts.
+    """
+    from anchorlab.tasks.markov import table_characters
+    from anchorlab.tasks.tables.rebuild import rebuild
+
+    with waiting(f"counting {text}", quiet=json):
+        counts, characters = rebuild(text, text.stem if name is None else name, folder)
+    number = len(table_characters(str(counts)))
+    if json:
+        print_json({"counts": str(counts), "characters": str(characters), "number": number})
+        return
+    print_text(f"{number} characters in {counts} and {characters}", wrapped=False)
+    print_text(f"to train on it: anchorlab train recall/noisy --task.source {counts}", wrapped=False)
