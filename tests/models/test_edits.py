@@ -76,6 +76,44 @@ def test_a_matrix_is_decomposed_once_for_all_ranks(monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_a_product_is_truncated_through_its_factors(rank):
+    """Of a 5 x 4 x 6 product of rank 4 the three largest singular values are known."""
+    rng = np.random.default_rng(0)
+    made = [
+        known_matrix(np.array(values), 5, 6, seed) for seed, values in enumerate([[4.0, 2.0, 1.0], [8.0, 3.0, 0.1]])
+    ]
+    inner = [np.linalg.qr(rng.standard_normal((4, 4)))[0][:, :3] for _ in made]
+    values = [torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64), torch.tensor([8.0, 3.0, 0.1], dtype=torch.float64)]
+    first = [
+        left * value @ torch.from_numpy(turn).T for (_, left, _), value, turn in zip(made, values, inner, strict=True)
+    ]
+    second = [torch.from_numpy(turn) @ right.T for (_, _, right), turn in zip(made, inner, strict=True)]
+    weights = {"A": torch.stack(first), "B": torch.stack(second)}
+    torch.testing.assert_close(weights["A"] @ weights["B"], torch.stack([matrix for matrix, _, _ in made]))
+    edited = apply_edits(weights, [Truncate(weight="A @ B", rank=rank)])
+    assert edited["A"].shape == (2, 5, 4) and edited["B"].shape == (2, 4, 6)
+    for member, (_, left, right) in enumerate(made):
+        expected = (left[:, :rank] * values[member][:rank]) @ right[:, :rank].T
+        torch.testing.assert_close(edited["A"][member] @ edited["B"][member], expected)
+
+
+def test_a_product_of_full_rank_is_left_and_a_wrong_one_refused():
+    weights = {"A": torch.ones(1, 5, 4), "B": torch.ones(1, 4, 6), "C": torch.ones(1, 4)}
+    whole = apply_edits(weights, [Truncate(weight="A @ B", fraction=1.0)])
+    assert whole["A"] is weights["A"] and whole["B"] is weights["B"]
+    assert apply_edits(weights, [Truncate(weight="A@B", rank=4)])["A"] is weights["A"]  # no rank is lost
+    for product, problem in (
+        ("B @ A", "do not fit together"),
+        ("A @ A", "no product of two"),
+        ("A @ B @ A", "no product of two"),
+        ("A @ C", "is no matrix"),
+        ("A @ X", "unknown weight 'X'"),
+    ):
+        with pytest.raises(SpecError, match=problem):
+            apply_edits(weights, [Truncate(weight=product, rank=1)])
+
+
 def test_half_precision_stays_half_precision():
     weights = {"W": torch.eye(4).bfloat16()[None]}
     edited = apply_edits(weights, [Truncate(weight="W", rank=2)])["W"]

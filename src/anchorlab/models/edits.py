@@ -12,14 +12,17 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec, unknown_name
 
-Decompose = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+Decompose = Callable[..., tuple[Tensor, Tensor, Tensor]]
+"""The singular values of a stack of matrices, or of the product of two; asked twice, it answers from memory."""
 
 
 class Truncate(Spec):
     """Replaces a matrix by its best approximation of lower rank, from its singular values (LASER).
 
     Either `fraction`, which keeps rank floor(fraction x min(d_in, d_out)), with 0 dropping the matrix and 1 leaving it
-    bit for bit as it is, or `rank` itself. Source: truncated weights, section 2.2.
+    bit for bit as it is, or `rank` itself. `weight` names a matrix, or the product of two,
+    `blocks.0.attn.W_V @ blocks.0.attn.W_O`: both then become factors of the product's best approximation.
+    Source: truncated weights, section 2.2.
     """
 
     kind: Literal["truncate"] = "truncate"
@@ -35,35 +38,51 @@ class Truncate(Spec):
 
     def names(self, known: Iterable[str]) -> tuple[str, ...]:
         """The weights this edit changes; `SpecError` with the nearest name for one that is not there."""
-        names = list(known)
-        if self.weight not in names:
-            raise unknown_name("weight", self.weight, names, "weight")
-        return (self.weight,)
+        known, parts = list(known), [part.strip() for part in self.weight.split("@")]
+        for part in parts:
+            if part not in known:
+                raise unknown_name("weight", part, known, "weight")
+        if len(set(parts)) < len(parts) or len(parts) > 2:
+            raise SpecError(
+                "weight", f"{self.weight!r} is no product of two matrices", "name one, or two with @ between"
+            )
+        return tuple(parts)
 
     def check(self, weights: Mapping[str, Tensor]) -> None:
-        """`SpecError` unless the weight is a matrix, with a rank that is not below the one asked for."""
-        (name,) = self.names(weights)
-        self._kept(name, weights[name].shape)
+        """`SpecError` unless matrices are named that fit, with a rank that is not below the one asked for."""
+        self._kept([weights[name].shape for name in self.names(weights)])
 
-    def apply(self, name: str, value: Tensor, decompose: Decompose) -> Tensor:
-        """The truncated matrices, each `[input output]`, of all members, `[member input output]`."""
-        rank = self._kept(name, value.shape[1:])
-        if rank == min(value.shape[1:]):
-            return value
-        if rank == 0:
-            return torch.zeros_like(value)
-        left, singular, right = decompose(value)
-        return ((left[..., :rank] * singular[..., None, :rank]) @ right[..., :rank, :]).to(value.dtype)
+    def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
+        """What changes: the truncated matrices, each `[member input output]`."""
+        names = self.names(weights)
+        factors = [weights[name] for name in names]
+        rank = self._kept([factor.shape[1:] for factor in factors])
+        if rank >= min(size for factor in factors for size in factor.shape[1:]):
+            return {}
+        changed = [torch.zeros_like(factor) for factor in factors]
+        if rank:
+            left, singular, right = decompose(*factors)
+            left, right = left[..., :rank] * singular[..., None, :rank], right[..., :rank, :]
+            if len(factors) == 1:
+                changed = [(left @ right).to(factors[0].dtype)]
+            else:
+                changed[0][..., :rank], changed[1][..., :rank, :] = left, right
+        return dict(zip(names, changed, strict=True))
 
-    def _kept(self, name: str, shape: Sequence[int]) -> int:
-        if len(shape) != 2:
-            raise SpecError("weight", f"{name!r} is no matrix", "name one that is")
-        full = min(shape)
-        if self.rank is not None and self.rank > full:
-            raise SpecError("rank", f"{self.rank} is above the full rank of {name!r}, {full}", f"use at most {full}")
-        if self.rank is not None:
-            return self.rank
-        return math.floor((self.fraction or 0.0) * full + 1e-9)  # 0.29 x 100 is 28.999999999999996 in floating point
+    def _kept(self, shapes: Sequence[Sequence[int]]) -> int:
+        """The rank that is left."""
+        if any(len(shape) != 2 for shape in shapes):
+            raise SpecError("weight", f"{self.weight!r} is no matrix", "name one that is")
+        if len(shapes) == 2 and shapes[0][1] != shapes[1][0]:
+            raise SpecError("weight", f"{self.weight!r} do not fit together", "name the factors in their order")
+        full = min(shapes[0][0], shapes[-1][1])
+        if self.rank is None:
+            return math.floor((self.fraction or 0.0) * full + 1e-9)  # 0.29 x 100 is 28.999999999999996
+        if self.rank > full:
+            raise SpecError(
+                "rank", f"{self.rank} is above the full rank of {self.weight!r}, {full}", f"use at most {full}"
+            )
+        return self.rank
 
 
 class Remove(Spec):
@@ -93,9 +112,9 @@ class Remove(Spec):
         """`SpecError` where nothing is called so."""
         self.names(weights)
 
-    def apply(self, name: str, value: Tensor, decompose: Decompose) -> Tensor:
-        """Zeros of the weight's shape."""
-        return torch.zeros_like(value)
+    def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
+        """What changes: zeros of each weight's shape."""
+        return {name: torch.zeros_like(weights[name]) for name in self.names(weights)}
 
 
 Edit = Annotated[Truncate | Remove, Field(discriminator="kind")]
@@ -121,8 +140,7 @@ def apply_each(
     for edits in variants:
         edited = dict(weights)
         for edit in edits:
-            for name in edit.names(edited):
-                edited[name] = edit.apply(name, edited[name], decompose)
+            edited |= edit.apply(edited, decompose)
         results.append(edited)
     return results
 
@@ -136,9 +154,9 @@ def check_edits(edits: Sequence[Truncate | Remove], weights: Mapping[str, Tensor
             raise SpecError(f"{at}.{index}.{error.field}", error.problem, error.remedy) from None
 
 
-def _decompose(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    exact = value.detach() if value.dtype == torch.float64 else value.detach().float()
-    left, singular, right = torch.linalg.svd(exact, full_matrices=False)
+def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    exact = [factor.detach() if factor.dtype == torch.float64 else factor.detach().float() for factor in factors]
+    left, singular, right = torch.linalg.svd(exact[0] if len(exact) == 1 else exact[0] @ exact[1], full_matrices=False)
     return left, singular, right
 
 
