@@ -19,11 +19,15 @@ from anchorlab.lens.detectors import (
     shift_profile,
     uniform,
 )
-from anchorlab.lens.geometry import condensation, cosine_similarity, head_similarity
+from anchorlab.lens.directions import Directions, position_directions, recorded_directions, token_directions
+from anchorlab.lens.geometry import condensation, cosine_similarity, head_similarity, similarity
 from anchorlab.lens.head_circuits import HeadCircuits, ov, qk
 from anchorlab.lens.interventions import Intervention, Operand, shift_pattern
 from anchorlab.lens.look import look
+from anchorlab.lens.lowrank import best_truncations, matrices, truncations
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
+from anchorlab.lens.planes import NeighbourPlane, PrincipalComponents, principal_components, tsne
+from anchorlab.lens.projection import unembed
 from anchorlab.lens.record import Record
 from anchorlab.lens.scores import Scores
 from anchorlab.lens.summary import describe, detect

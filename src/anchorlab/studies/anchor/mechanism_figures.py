@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from anchorlab.lens import Intervention, cosine_similarity, look
+from anchorlab.lens import Intervention, cosine_similarity, look, principal_components
 from anchorlab.studies.anchor.mechanism_measures import (
     INPUTS,
     STAGES,
@@ -94,17 +94,14 @@ def _stage_figure(run: TrainedRun, stages: Stages, name: str, figure: int) -> Ma
 def _cloud_figure(run: TrainedRun, stages: Mapping[str, Stages], batch: Batch) -> ScatterFigure:
     at = key_positions(batch) == MIDDLE
     outputs = torch.stack([stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
-    flat = outputs.flatten(0, 2)
-    centred = flat - flat.mean(dim=0)
-    _, singular, axes = torch.linalg.svd(centred, full_matrices=False)
-    shares = singular.square() / singular.square().sum()
-    plane = (centred @ axes[:2].T).view(len(INPUTS), -1, 2)
+    found = principal_components(outputs.unsqueeze(0))
+    plane = found.coordinates[0].flatten(1, 2)  # [input point component]
     is_key = (torch.arange(outputs.shape[2]) == MIDDLE).float().repeat(outputs.shape[1])
     return ScatterFigure(
         title="Outputs of the feed-forward network in the plane of their main components (Fig 24)",
         caption=f"{_seed(run)}; every position of test sequences whose key stands at position {MIDDLE}, in one plane "
-        f"for all three inputs, which holds {float(shares[:2].sum()):.0%} of the variance. Coloured by whether the "
-        "position holds the key.",
+        f"for all three inputs, which holds {float(found.explained.sum()):.0%} of the variance. Coloured by whether "
+        "the position holds the key.",
         scatters=tuple(
             Scatter(name, numbers(points[:, 0]), numbers(points[:, 1]), numbers(is_key))
             for name, points in zip(INPUTS, plane, strict=True)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from anchorlab.lens import Intervention, Operand, cosine_similarity, look
+from anchorlab.lens import Intervention, Operand, cosine_similarity, look, position_directions, unembed
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble
 
@@ -120,14 +120,12 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
     bare = look(ensemble, batch.inputs, interventions=[Intervention(site=norm, rule="replace", operand=stream)])
     answers = whole["output"][:, :, -1].argmax(dim=-1)
     shifted, unnormalised = (one["output"][:, :, -1].argmax(dim=-1) for one in (seen.candidate("shift"), bare))
-    queries, keys = (ensemble.weights["pos_embed.W_pos"] @ ensemble.weights[f"blocks.0.attn.W_{x}"] for x in "QK")
-    similarity = cosine_similarity(queries, keys)
-    wanted = torch.arange(length - 1)
+    directions = position_directions(ensemble)
     return FirstAttention(
         positions_apart=_apart(whole[pattern], seen.candidate("positions")[pattern]),
         tokens_apart=_apart(whole[pattern], seen.candidate("tokens")[pattern]),
-        queries_to_keys=similarity,
-        matched=(similarity[:, 1:].argmax(dim=-1) == wanted).float().mean(dim=-1),
+        queries_to_keys=directions.similarity[:, 0, 0],
+        matched=directions.nearest(1)[:, 0, 0],
         shifted_agrees=(shifted == answers).float().mean(dim=-1),
         unnormalised_agrees=(unnormalised == answers).float().mean(dim=-1),
     )
@@ -225,8 +223,7 @@ def project_others(ensemble: Ensemble, batch: Batch, items: range) -> Projection
     site = "blocks.1.hook_resid_pre"
     rows = look(ensemble, batch.inputs, record=[site])[site]
     chosen = rows[:, torch.arange(rows.shape[2]) != key_positions(batch).unsqueeze(-1)]
-    logits = chosen @ ensemble.weights["unembed.W_U"] + ensemble.weights["unembed.b_U"].unsqueeze(1)
-    probabilities = torch.softmax(logits, dim=-1)
+    probabilities = torch.softmax(unembed(ensemble, chosen), dim=-1)
     on_items = probabilities[..., items.start : items.stop]
     together = on_items.sum(dim=-1)
     among = on_items / together.unsqueeze(-1)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.findings import (
@@ -81,7 +82,7 @@ CLAIMS = (
 )
 
 
-def quick_experiments(size: int = 30_000, steps: int = 6000, seeds: int = 5) -> list[Experiment]:
+def quick_experiments(size: int = 30_000, steps: int = 6000, seeds: int = 4) -> list[Experiment]:
     """One experiment: two layers of one head, width 64, on as many sequences as the paper's; kept at start and end."""
     return [
         Experiment(
@@ -161,18 +162,8 @@ def _correlation(found: Float[Tensor, "member item"]) -> Float[Tensor, "member"]
 
 
 def picture(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item 2"]:
-    """t-SNE of each member's points on a plane, exact, from their two main components (van der Maaten & Hinton, 2008).
-
-    Perplexity 30, or a third of the points where they are fewer than 91.
-    """
-    from sklearn.manifold import TSNE
-
-    perplexity = min(30.0, (points.shape[1] - 1) / 3)
-    drawn = [
-        TSNE(init="pca", method="exact", perplexity=perplexity, random_state=0).fit_transform(one.numpy())
-        for one in points
-    ]
-    return torch.stack([torch.from_numpy(one) for one in drawn])
+    """t-SNE of each member's points on a plane, from their two main components."""
+    return tsne(points).coordinates
 
 
 @dataclass(frozen=True)

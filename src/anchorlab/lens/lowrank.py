@@ -1,0 +1,145 @@
+"""Low rank: every matrix of a run cut to parts of its rank, one at a time, and the best cut for a metric (LASER)."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anchorlab.errors import SpecError
+from anchorlab.models import Truncate
+from anchorlab.runs.files import read_json, write_json
+from anchorlab.spec import unknown_name
+from anchorlab.training import Ensemble, Evaluation, TrainedRun
+from anchorlab.training.evaluation import PLAIN, Evaluator
+
+if TYPE_CHECKING:
+    import polars
+
+FRACTIONS = tuple(step / 20 for step in range(20))
+"""The parts of the rank that are tried unless told otherwise: 0, 0.05, ... 0.95; the whole is always there."""
+
+
+def truncations(
+    run: TrainedRun,
+    weights: Sequence[str] = ("blocks.*",),
+    fractions: Sequence[float] = FRACTIONS,
+    *,
+    split: str | None = None,
+    size: int = 1000,
+    step: int | None = None,
+    keep: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> "polars.DataFrame":
+    """What each member scores when one matrix is cut to `fractions` of its rank, one matrix and fraction at a time.
+
+    `weights` are names of matrices, patterns such as `blocks.1.mlp.*`, or products such as
+    `blocks.0.attn.W_V @ blocks.0.attn.W_O`. Measured on `size` sequences of `split`, by default the last one, at the
+    checkpoint of `step`, by default the end. Each matrix is decomposed once. With a folder to `keep` them in, what is
+    measured there is not measured again: a search that was stopped goes on. `progress` is called with how many cuts are
+    measured, and how many there are.
+
+    Columns: weight, fraction, rank, member, seed, group, metric, value. The rows of fraction 1 are the full model.
+
+    Errors: `SpecError` for a weight that is not there or no matrix, a fraction outside 0..1, an unknown split;
+    `StoreError` for a checkpoint that is not there or a kept file that is damaged.
+    """
+    import polars
+
+    ensemble, task = run.ensemble(step), run.experiment.task
+    names = matrices(ensemble, weights)
+    tried = sorted({float(fraction) for fraction in fractions if fraction != 1})
+    if not tried or not 0 <= tried[0] <= tried[-1] < 1:
+        raise SpecError("fractions", f"{list(fractions)} are no parts of the rank", "give some from 0 to below 1")
+    split = task.splits[-1] if split is None else split
+    if split not in task.splits:
+        raise unknown_name("split", split, task.splits, "split")
+    at = run.checkpoints[-1] if step is None else step
+    rows, columns = [], ("weight", "fraction", "rank", "member", "seed", "group", "metric", "value")
+    for done, name in enumerate(names):
+        if progress is not None:
+            progress(done * len(tried), len(names) * len(tried))
+        asked = {"run": run.run.address, "weight": name, "fractions": tried, "split": split, "size": size, "step": at}
+        kept = f"{sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:20]}.json"
+        if keep is not None and (keep / kept).exists():
+            rows += read_json(keep / kept, run.run.address)["rows"]
+            continue
+        found = _cuts(run, ensemble, name, tried, split, size, at)
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            write_json(keep, kept, {**asked, "rows": found})
+        rows += found
+    if progress is not None:
+        progress(len(names) * len(tried), len(names) * len(tried))
+    return polars.DataFrame([dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars.DataFrame":
+    """The best cut of each matrix for a metric over all sequences, mean over members, the best matrix first.
+
+    A loss is best where it is lowest, anything else where it is highest; of equal values the smallest rank is taken.
+    Columns: weight, fraction, rank, value, full (the full model's value), change.
+
+    Errors: `SpecError` for a metric that was not measured.
+    """
+    import polars as pl
+
+    metrics = table["metric"].unique().sort().to_list()
+    if metric not in metrics:
+        raise unknown_name("metric", metric, metrics, "metric")
+    sign = 1 if metric == "loss" else -1
+    means = (
+        table.filter((pl.col("metric") == metric) & (pl.col("group") == "all"))
+        .group_by("weight", "fraction", "rank", maintain_order=True)
+        .agg(pl.col("value").mean())
+    )
+    full = means.filter(pl.col("fraction") == 1).select("weight", pl.col("value").alias("full"))
+    return (
+        means.sort(sign * pl.col("value"), "fraction")
+        .group_by("weight", maintain_order=True)
+        .first()
+        .join(full, on="weight", maintain_order="left")
+        .with_columns((pl.col("value") - pl.col("full")).alias("change"))
+    )
+
+
+def matrices(ensemble: Ensemble, weights: Iterable[str] = ("*",)) -> list[str]:
+    """The names of the matrices that names, patterns and products mean, each once, in the model's order.
+
+    Errors: `SpecError` for one that means no matrix.
+    """
+    known = [name for name, value in ensemble.weights.items() if value.ndim == 3]
+    found: dict[str, None] = {}
+    for index, each in enumerate(weights):
+        if "@" in each:
+            Truncate(weight=each, rank=0).check(ensemble.member_weights(0))
+            meant = [" @ ".join(part.strip() for part in each.split("@"))]
+        else:
+            meant = [name for name in known if fnmatchcase(name, each)]
+        if not meant:
+            raise unknown_name(f"weights.{index}", each, known, "matrix")
+        found |= dict.fromkeys(meant)
+    return list(found)
+
+
+def _cuts(
+    run: TrainedRun, ensemble: Ensemble, name: str, fractions: Sequence[float], split: str, size: int, step: int
+) -> list[list[str | int | float]]:
+    """One row per fraction, member, group and metric, the full model last."""
+    edits = {str(fraction): (Truncate(weight=name, fraction=fraction),) for fraction in fractions}
+    evaluation = Evaluation(size=size, splits=(split,), edits=edits)
+    first = next(iter(ensemble.weights.values()))
+    evaluator = Evaluator(run.experiment.task, evaluation, run.experiment.members, first.device, first.dtype)
+    full = min(_shape(ensemble, name))
+    measured: list[tuple[float, list[str | int | float]]] = []
+    for row in evaluator.measure(ensemble, step):
+        fraction = 1.0 if row.edit == PLAIN else float(row.edit)
+        rank = int(fraction * full + 1e-9)
+        measured.append((fraction, [name, fraction, rank, row.member, row.seed, row.group, row.metric, row.value]))
+    return [row for _, row in sorted(measured, key=lambda one: one[0])]
+
+
+def _shape(ensemble: Ensemble, name: str) -> tuple[int, int]:
+    factors = [ensemble.weights[part.strip()] for part in name.split("@")]
+    return int(factors[0].shape[1]), int(factors[-1].shape[2])
