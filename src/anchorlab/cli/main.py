@@ -27,6 +27,7 @@ commands = {
     "study": "Run studies: train what is missing, analyse, check the claims, write the report.",
     "claims": "List every claim: the paper's value, ours, the verdict.",
     "inspect": "Look inside a finished run: what each attention head does.",
+    "truncate": "Cut a run's matrices to parts of their rank, and name the best cut.",
     "report": "Write one page from all findings of the store.",
 }
 for order, (name, text) in enumerate(commands.items()):
