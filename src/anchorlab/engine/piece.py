@@ -3,17 +3,21 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from anchorlab.runs import ChunkDirectory
-from anchorlab.training import ChunkKeeper, Experiment, Progress, fit
+from anchorlab.runs import ChunkDirectory, Run
+from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
 from anchorlab.training.trainer import ExecutionName
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some members of one experiment, the chunk that keeps them, and how they are trained; it can be sent elsewhere."""
+    """Some members of one experiment, the chunk that keeps them, and how they are trained; it can be sent elsewhere.
+
+    `start` is the run, and its members, with whose weights they start.
+    """
 
     experiment: Experiment
     chunk: ChunkDirectory
@@ -22,6 +26,7 @@ class Piece:
     threads: int
     keep_every: float
     work_per_step: int
+    start: tuple[Path, range] | None = None
 
     def train(self, report: Callable[[Progress], None]) -> None:
         """Trains it to its end, from its last state if it has one."""
@@ -29,7 +34,11 @@ class Piece:
             if chunk.finished:
                 return
             keeper = ChunkKeeper(chunk)
-            trained = fit(self.experiment, self.device, self.execution, keeper, report, self.keep_every)
+            start = None
+            if self.start is not None:
+                path, members = self.start
+                start = TrainedRun(Run(path)).ensemble().select(members)
+            trained = fit(self.experiment, self.device, self.execution, keeper, report, self.keep_every, start)
             chunk.finish({"rows": [list(row) for row in trained.rows]})
 
 

@@ -57,6 +57,8 @@ def run(
     is writing; `AnchorlabError` where a process died.
     """
     store = store or Store()
+    if starts := [one.start for one in experiments if one.start is not None]:
+        run(starts, store, workers, device, execution, report, keep_every)
     device = "cpu" if check_device(device).type == "cpu" else device
     if workers is None:
         workers = 1 if device != "cpu" else cores()
@@ -188,6 +190,9 @@ class _Work:
                     plan["threads"],
                     self.keep_every,
                     self.work[address],
+                    None
+                    if experiment.start is None
+                    else (self.store.root / experiment.start.cell.address, range(members[0], members[-1] + 1)),
                 )
                 for index, members in enumerate(plan["chunks"])
             ]

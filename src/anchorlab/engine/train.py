@@ -23,10 +23,12 @@ def train(
     device: str = "cpu",
     execution: ExecutionName = "auto",
     report: Callable[[Status], None] | None = None,
+    start: TrainedRun | None = None,
 ) -> TrainedRun:
     """Trains one member per seed and keeps the run; what the store already holds is read, not trained again.
 
-    Without a model or recipe, ones that suit the task are used. `workers` processes share the members on a CPU (None:
+    Without a model or recipe, ones that suit the task are used. With a `start`, the members of that run are trained
+    further, with its model unless told otherwise. `workers` processes share the members on a CPU (None:
     one for every core); with more than one, a script needs the usual `if __name__ == "__main__":`.
 
     Errors: `SpecError` that names the field; `StoreError` for a damaged store.
@@ -40,5 +42,7 @@ def train(
         raise SpecError("recipe", f"{type(recipe).__name__} is no recipe", "write al.Recipe(...)")
     chosen: Task = make_task(task) if isinstance(task, str) else task
     members = seeds if isinstance(seeds, Members) else Members.parse({"seeds": tuple(seeds)}, "members")
-    experiment = Experiment(chosen, model or default_model(chosen.shape), recipe or default_recipe(chosen), members)
+    before = None if start is None else start.experiment
+    model = model or (default_model(chosen.shape) if before is None else before.model)
+    experiment = Experiment(chosen, model, recipe or default_recipe(chosen), members, start=before)
     return run([experiment], store, workers, device, execution, report)[0]

@@ -25,6 +25,9 @@ FORMAT = 1
 class Experiment:
     """What is trained: one cell of a study. Equal experiments have the same address and the same results.
 
+    With a `start`, member by member, the weights that another experiment ends with are trained further, by a fresh
+    optimiser; the seeds then decide on data and order alone.
+
     Errors: `SpecError` where the parts do not fit together.
     """
 
@@ -33,6 +36,7 @@ class Experiment:
     recipe: Recipe
     members: Members
     label: str = dataclass_field(default="", compare=False)
+    start: "Experiment | None" = None
 
     def __post_init__(self) -> None:
         recipe, members = self.recipe, self.members
@@ -67,8 +71,27 @@ class Experiment:
         _check_module(template)
         check_gamma(members.gamma, self.model, template)
         self._check_positions(template)
+        self._check_start(template)
         for name, edits in recipe.evaluation.edits.items():
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
+
+    def _check_start(self, template: nn.Module) -> None:
+        if self.start is None:
+            return
+        if len(self.start.members) != len(self.members):
+            problem = f"has {len(self.start.members)} members for {len(self.members)}"
+            raise SpecError("start.members", problem, "give as many seeds to both")
+        if self.members.initialisation_scale is not None or self.members.gamma.given:
+            raise SpecError("members", "scales initial weights, which the start gives", "scale them in the start")
+        ours, theirs = (
+            {name: value.shape for name, value in one.state_dict().items()} for one in (template, self.start._build())
+        )
+        for name in {**ours, **theirs}:
+            if ours.get(name) != theirs.get(name):
+                problem = (
+                    f"ends with {name} of shape {_shape(theirs.get(name))}, this model has {_shape(ours.get(name))}"
+                )
+                raise SpecError("start.model", problem, "use the same model, on a task of the same size")
 
     def _check_stop(self) -> None:
         stop, evaluation = self.recipe.stop, self.recipe.evaluation
@@ -125,6 +148,7 @@ class Experiment:
         """The experiment as plain data."""
         return {
             "format": FORMAT,
+            **({} if self.start is None else {"start": self.start.to_json()}),
             "task": self.task.model_dump(mode="json"),
             "model": self.model.model_dump(mode="json"),
             "recipe": self.recipe.model_dump(mode="json"),
@@ -145,11 +169,17 @@ class Experiment:
             Recipe.parse(data["recipe"], "recipe"),
             Members.parse(data["members"], "members"),
             label,
+            cls.from_json(data["start"]) if "start" in data else None,
         )
 
     def take(self, members: range) -> "Experiment":
         """The same experiment with some of its members."""
-        return replace(self, members=self.members.take(members))
+        start = None if self.start is None else self.start.take(members)
+        return replace(self, members=self.members.take(members), start=start)
+
+
+def _shape(found: torch.Size | None) -> str:
+    return "none" if found is None else "x".join(map(str, found))
 
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)

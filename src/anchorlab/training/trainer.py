@@ -80,16 +80,21 @@ def fit(
     keeper: Keeper | None = None,
     report: Callable[[Progress], None] | None = None,
     keep_every: float = 20.0,
+    start: Ensemble | None = None,
 ) -> Trained:
     """Trains all members of an experiment in this process, from `keeper`'s last state if it has one.
 
-    `keep_every` is in seconds, stretched where keeping is slow. A run that was stopped anywhere and goes on gives the
-    same bytes as one that never was, on the same machine with as many threads (`torch.get_num_threads`).
+    `start` holds the weights of the experiment that this one starts from, whose training it spares; without it that is
+    trained here first. `keep_every` is in seconds, stretched where keeping is slow. A run that was stopped anywhere and
+    goes on gives the same bytes as one that never was, on the same machine with as many threads
+    (`torch.get_num_threads`).
 
     Errors: `SpecError` where the device does not exist, or for `mapped` with a module that torch cannot map.
     """
     device = check_device(device)
-    session = _Session(experiment, device, execution, keeper)
+    if start is None and experiment.start is not None:
+        start = fit(experiment.start, device, execution).ensemble
+    session = _Session(experiment, device, execution, keeper, start)
     with fast_float32():
         session.run(report, keep_every)
     return Trained(session.ensemble, tuple(session.rows))
@@ -99,7 +104,12 @@ class _Session:
     """One training in progress."""
 
     def __init__(
-        self, experiment: Experiment, device: torch.device, execution: ExecutionName, keeper: Keeper | None
+        self,
+        experiment: Experiment,
+        device: torch.device,
+        execution: ExecutionName,
+        keeper: Keeper | None,
+        start: Ensemble | None,
     ) -> None:
         recipe, members, task = experiment.recipe, experiment.members, experiment.task
         self.experiment, self.keeper, self.recipe = experiment, keeper, recipe
@@ -108,6 +118,9 @@ class _Session:
         seeds = [members.stream("initialisation", index) for index in range(len(members))]
         scales, gamma = members.initialisation_scale, members.gamma
         self.ensemble = initialise(experiment.model, task.shape, seeds, dtype, scales, gamma).to(device)
+        if start is not None:
+            for weight, value in self.ensemble.weights.items():
+                value.copy_(start.weights[weight])
         trainable = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
         self.optimiser = StackedOptimiser(recipe, members, trainable)
         self.feed = make_feed(task, recipe, members, device, dtype)
