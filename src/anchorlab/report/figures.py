@@ -245,7 +245,7 @@ def _draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
             continue
         one = figure.maps[i][j]
         values = np.array(one.values)
-        square = 1 / 3 <= values.shape[0] / values.shape[1] <= 3
+        square = 1 / 2 <= values.shape[0] / values.shape[1] <= 2
         image = axes.imshow(
             values, cmap=colours, norm=normalise, interpolation="none", aspect="equal" if square else "auto"
         )
