@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 
 from anchorlab.studies.findings import (
-    AttentionView,
     Claim,
     Findings,
     LineFigure,
@@ -17,6 +16,7 @@ from anchorlab.studies.findings import (
     grid,
     line,
 )
+from anchorlab.studies.views import AttentionView
 from anchorlab.tasks.task import Example, Token
 
 PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)

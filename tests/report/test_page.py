@@ -7,7 +7,8 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.report import write_report
 from anchorlab.report.page import duration_text, render, value_text
-from anchorlab.studies.findings import Table, ViewExample
+from anchorlab.studies.findings import Table
+from anchorlab.studies.views import ViewExample
 
 HOSTILE = "</script><script>document.title='broken'</script><b>&\u2028"
 

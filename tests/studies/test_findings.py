@@ -6,7 +6,6 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.studies.findings import (
-    AttentionView,
     Claim,
     Findings,
     Line,
@@ -22,6 +21,7 @@ from anchorlab.studies.findings import (
     line,
     numbers,
 )
+from anchorlab.studies.views import AttentionView
 from anchorlab.tasks.task import Example, Token
 
 PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)

@@ -8,7 +8,7 @@ from anchorlab.studies import STUDIES, Profile, Study, findings_directory, kept_
 from anchorlab.studies.findings import Claim, Findings
 from anchorlab.studies.tables import member_values
 from anchorlab.tasks import task
-from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe
+from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
 
 CLAIM = Claim("a/b/loss", "The loss is positive", "Fig 1", "above 0", "loss at the end", (0.0, None))
 
@@ -33,11 +33,12 @@ TINY = Study("a/b", "A study", (CLAIM,), {"quick": Profile(experiments, "A note.
 def test_a_study_trains_analyses_and_keeps(tmp_path):
     store = Store(tmp_path)
     told = []
+    whole = sum(one.member_steps * work_per_step(one) for one in experiments())
     findings = run_study(TINY, "quick", store, workers=1, report=lambda status: told.append(status.done))
     assert (findings.profile, findings.summary) == ("quick", "A note.")
     assert (findings.provenance.profile, findings.provenance.seeds) == ("quick", "1, 3")
     assert findings.claims[0].verdict == "reproduced"
-    assert len(store.runs()) == 2 and told[-1] == 4
+    assert len(store.runs()) == 2 and told[-1] == whole
     assert kept_findings(store) == [findings]
     assert findings_directory(store, "a/b", "quick") == tmp_path / "studies" / "a-b" / "quick"
 

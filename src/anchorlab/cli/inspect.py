@@ -20,6 +20,7 @@ def inspect(
     store: Path | None = None,
     n: Annotated[int, Parameter(name=("--n", "-n"))] = 200,
     step: int | None = None,
+    page: Path | None = None,
     json: Json = False,
 ) -> None:
     """Look inside a finished run: what each attention head does, as numbers between 0 and 1.
@@ -34,6 +35,9 @@ def inspect(
         How many held-out sequences to look at.
     step
         The checkpoint to look at; by default the last.
+    page
+        Also write the attention viewer here, as one HTML file: every head along training, and where the model is small
+        enough, the model itself to try sequences and edits on.
     json
         As JSON, for scripts.
     """
@@ -43,6 +47,7 @@ def inspect(
     import polars as pl
 
     from anchorlab.lens import describe, detect, look
+    from anchorlab.report import show
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
@@ -52,6 +57,7 @@ def inspect(
     record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
     anchors, keys = (batch.latents.get(name) for name in ("anchor_positions", "key_positions"))
     found = detect(record, None if anchors is None else anchors[:, 0], None if keys is None else keys[:, 0])
+    written = None if page is None else show(trained).save(page)
     if json:
         print_json(found.to_dicts())
         return
@@ -70,6 +76,8 @@ def inspect(
     count = members_text(len(trained.experiment.members))
     print_table(columns, rows, title=f"{trained.run.label}: what each head does, mean over {count}")
     print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: it does this and nothing else; @: the offset")
+    if written is not None:
+        print_text(f"attention viewer: {written}", wrapped=False)
 
 
 def _shaded(value: float, offset: int | None) -> Text:

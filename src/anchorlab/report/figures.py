@@ -43,8 +43,9 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
         if not bare:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
-            bands = isinstance(figure, LineFigure) and any(line.low for line in figure.lines)
-            words = ("line: mean, band: lowest to highest · " if bands else "") + (figure.provenance or provenance).line
+            words = (figure.provenance or provenance).line
+            if isinstance(figure, LineFigure) and any(line.low for line in figure.lines):
+                words = f"{figure.drawn} · {words}"
             note = fill(words, int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)
     return drawing

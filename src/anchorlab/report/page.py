@@ -3,19 +3,35 @@
 import json
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from anchorlab.errors import SpecError
 from anchorlab.report.figures import page_svg
-from anchorlab.studies.findings import AttentionView, Figure, Findings, Provenance, Verdict
+from anchorlab.studies.findings import Figure, Findings, Provenance, Verdict
+from anchorlab.studies.views import AttentionView, LiveModel
 
 _SYMBOLS: dict[Verdict, str] = {"reproduced": "✓", "not reproduced": "✗", "not measured": "—"}
+
+VIEWER_SCRIPTS = (
+    "model.js",
+    "oracle.js",
+    "parts.js",
+    "maps.js",
+    "scene.js",
+    "pane.js",
+    "sequence.js",
+    "live.js",
+    "viewer.js",
+)
+"""The files of the attention viewer, in the order in which they run."""
 
 
 def write_report(findings: Findings | Sequence[Findings], path: Path | str, title: str | None = None) -> Path:
@@ -29,7 +45,11 @@ def write_report(findings: Findings | Sequence[Findings], path: Path | str, titl
     studies = (findings,) if isinstance(findings, Findings) else tuple(findings)
     if not studies:
         raise SpecError("report.findings", "is empty", "run a study first")
-    page = render(studies, title or (studies[0].title if len(studies) == 1 else "anchorlab report"))
+    return write_page(render(studies, title or (studies[0].title if len(studies) == 1 else "anchorlab report")), path)
+
+
+def write_page(page: str, path: Path | str) -> Path:
+    """Writes a page whole or not at all, beside its place and then moved there; returns its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
@@ -47,24 +67,28 @@ def write_report(findings: Findings | Sequence[Findings], path: Path | str, titl
 
 def render(studies: Sequence[Findings], title: str) -> str:
     """The page as text; whatever findings say is escaped."""
-    environment = Environment(
+    return environment().get_template("page.html.jinja").render(title=title, studies=studies)
+
+
+def environment() -> Environment:
+    """The templates of pages, with all that they take from Python and the viewer's files."""
+    made = Environment(
         loader=PackageLoader("anchorlab.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"value": value_text, "duration": duration_text}
+    made.filters |= {"value": value_text, "duration": duration_text}
     viewer = files("anchorlab.report") / "viewer"
-    return environment.get_template("page.html.jinja").render(
-        title=title,
-        studies=studies,
-        symbols=_SYMBOLS,
-        svg=_svg,
-        view_json=view_json,
-        viewer_style=Markup((viewer / "viewer.css").read_text("utf-8")),
-        viewer_script=Markup((viewer / "viewer.js").read_text("utf-8")),
-    )
+    made.globals |= {
+        "symbols": _SYMBOLS,
+        "svg": _svg,
+        "view_json": view_json,
+        "viewer_style": Markup((viewer / "viewer.css").read_text("utf-8")),
+        "viewer_script": Markup("\n".join((viewer / name).read_text("utf-8") for name in VIEWER_SCRIPTS)),
+    }
+    return made
 
 
 def value_text(value: str | int | float | None) -> str:
@@ -104,10 +128,23 @@ def view_json(view: AttentionView) -> Markup:
         "length": view.length,
         "predicted": view.predicted,
         "weights": b64encode(view.weights).decode(),
+        "labels": view.labels,
+        "recorded_only": view.recorded_only,
+        **({"live": _live_data(view.live)} if view.live is not None else {}),
     }
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     # Inside a string of JSON these mean the same, and none of them can end the script element.
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _live_data(live: LiveModel) -> dict[str, Any]:
+    return {
+        "architecture": asdict(live.architecture),
+        "weights": [asdict(weight) for weight in live.weights],
+        "data": [[None if one is None else b64encode(one).decode() for one in member] for member in live.data],
+        "oracle": json.loads(live.oracle) if live.oracle else None,
+        "texts": live.texts,
+    }
 
 
 def _svg(figure: Figure, provenance: Provenance) -> Markup:

@@ -5,29 +5,24 @@ taken for tuples, and anything that `float` takes for a number. A value that doe
 `ValidationError` of pydantic where a study makes it, and a `SpecError` where a file says it.
 """
 
-from collections.abc import Sequence
-from math import isfinite, prod
-from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsFloat
+from math import isfinite
+from typing import Annotated, Any, Literal, SupportsFloat
 
 import numpy as np
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import spec_error
-
-if TYPE_CHECKING:
-    from anchorlab.tasks.task import Example
+from anchorlab.studies.views import PLAIN, AttentionView
 
 Verdict = Literal["reproduced", "not reproduced", "not measured"]
 Band = tuple[float | None, float | None]
 Numbers = tuple[float, ...]
 Grid = tuple[Numbers, ...]
 
-_PLAIN = ConfigDict(extra="forbid", ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
 
-
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Provenance:
     """Where numbers come from: everything that a reader needs to get them again.
 
@@ -52,7 +47,7 @@ class Provenance:
         return ", ".join(one[:12] + "-dirty" * one.endswith("-dirty") for one in self.commit.split(", "))
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Claim:
     """A statement of a paper that a number can check.
 
@@ -84,7 +79,7 @@ class Claim:
         return ClaimResult(self, None if value is None else float(value), profile, spread, detail)
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class ClaimResult:
     """A claim beside our value; `spread` says how the value varies over seeds, `detail` whatever else helps."""
 
@@ -104,7 +99,7 @@ class ClaimResult:
         return "reproduced" if inside else "not reproduced"
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Line:
     """One curve: its mean at each `x`, and the band from `low` to `high` (empty for none); NaN leaves a gap."""
 
@@ -121,7 +116,7 @@ class Line:
                 raise SpecError(f"line.{name}", f"has {len(values)} values", f"give one for each of {len(self.x)} x")
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Reference:
     """A level to compare with, across the figure at this value of `axis`: guessing, the paper's value, a threshold."""
 
@@ -130,12 +125,12 @@ class Reference:
     axis: Literal["x", "y"] = "y"
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class LineFigure:
     """Curves over a common axis.
 
     `y_range` fixes the ends of the y axis, None where the data decide. `provenance` replaces that of the findings where
-    the figure has its own (other seeds, other hardware).
+    the figure has its own (other seeds, other hardware). `drawn` says what lines and bands are, where there are bands.
     """
 
     title: str
@@ -148,10 +143,11 @@ class LineFigure:
     y_range: Band = (None, None)
     references: tuple[Reference, ...] = ()
     provenance: Provenance | None = None
+    drawn: str = "line: mean, band: lowest to highest"
     kind: Literal["lines"] = "lines"
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Map:
     """One heat map: `values` `[row column]`; tick labels are tokens or positions, empty for numbers from 0."""
 
@@ -172,7 +168,7 @@ class Map:
                 raise SpecError(f"map.{name}", f"has {len(ticks)} labels for {size}", "give one for each, or none")
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class MapFigure:
     """Heat maps in a grid, `maps` `[row of the grid][column of the grid]`, all on one colour scale.
 
@@ -192,7 +188,7 @@ class MapFigure:
     kind: Literal["maps"] = "maps"
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Scatter:
     """Points of a plane, each with the value that colours it."""
 
@@ -207,7 +203,7 @@ class Scatter:
                 raise SpecError(f"scatter.{name}", f"has {len(given)} numbers", f"give one for each of {len(self.x)} x")
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class ScatterFigure:
     """Clouds of points side by side, all on one colour scale, each with axes of its own reach.
 
@@ -231,7 +227,7 @@ class ScatterFigure:
 Figure = LineFigure | MapFigure | ScatterFigure
 
 
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Table:
     """Rows under column heads; numbers are shown with four significant digits, None as a dash."""
 
@@ -246,108 +242,7 @@ class Table:
                 raise SpecError(f"table.rows.{index}", f"has {len(row)} cells for {len(self.columns)} columns", "")
 
 
-@dataclass(frozen=True, config=_PLAIN)
-class ViewExample:
-    """One sequence of a view: the text and the role of each token, the right answer, the oracle's trace in words."""
-
-    texts: tuple[str, ...]
-    roles: tuple[str, ...]
-    answer: str
-    split: str = ""
-    trace: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, config=_PLAIN)
-class AttentionView:
-    """Attention of every head on a few sequences along training: what the viewer of a page shows.
-
-    Made by `AttentionView.of`. `weights` holds the patterns in thousandths, as little-endian 16-bit integers in the
-    order `[member step example layer head query key]`; a sequence shorter than the longest fills the first of both.
-    `predicted` is `[member][step][example]`, empty where nothing was predicted.
-    """
-
-    title: str
-    members: tuple[str, ...]
-    steps: tuple[int, ...]
-    examples: tuple[ViewExample, ...]
-    layers: int
-    heads: int
-    length: int
-    weights: bytes
-    predicted: tuple[tuple[tuple[str, ...], ...], ...] = ()
-
-    def __post_init__(self) -> None:
-        sizes = (
-            len(self.members),
-            len(self.steps),
-            len(self.examples),
-            self.layers,
-            self.heads,
-            self.length,
-            self.length,
-        )
-        if len(self.weights) != 2 * prod(sizes) or 0 in sizes:
-            raise SpecError(
-                "view.weights", f"holds {len(self.weights)} bytes for {sizes}", "make it by AttentionView.of"
-            )
-
-    @classmethod
-    def of(
-        cls,
-        title: str,
-        examples: "Sequence[Example]",
-        steps: Sequence[int],
-        patterns: Any,
-        members: Sequence[str] = ("member 0",),
-        predicted: Sequence[Any] = (),
-    ) -> "AttentionView":
-        """A view of patterns `[member step example layer head query key]`, or without `member` where there is one.
-
-        `patterns` is anything that numpy takes, `predicted` texts `[member][step][example]`, or `[step][example]`.
-
-        Errors: `SpecError` where the shape does not fit the other arguments or a weight lies outside 0..1.
-        """
-        array = np.asarray(patterns, dtype=np.float32)
-        if array.ndim == 6:
-            array = array[None]
-        if predicted and len(members) == 1 and isinstance(predicted[0][0], str):
-            predicted = [predicted]
-        length = max((len(example.tokens) for example in examples), default=0)
-        wanted = (len(members), len(steps), len(examples), *array.shape[3:5], length, length)
-        if array.shape != wanted or 0 in wanted:
-            raise SpecError(
-                "view.patterns",
-                f"has shape {array.shape} for {len(members)} members, {len(steps)} steps, {len(examples)} examples"
-                f" of {length} tokens",
-                "give [member step example layer head query key]",
-            )
-        if not (array.min() >= -1e-4 and array.max() <= 1 + 1e-4):
-            raise SpecError("view.patterns", "has weights outside 0..1", "give the pattern after the softmax")
-        if predicted and any([len(row) for row in member] != [len(examples)] * len(steps) for member in predicted):
-            raise SpecError("view.predicted", "does not fit the steps and examples", "give [member][step][example]")
-        return cls(
-            title=title,
-            members=tuple(members),
-            steps=tuple(steps),
-            examples=tuple(
-                ViewExample(
-                    texts=tuple(token.text for token in example.tokens),
-                    roles=tuple(token.role for token in example.tokens),
-                    answer=example.answer,
-                    split=example.split,
-                    trace=example.trace,
-                )
-                for example in examples
-            ),
-            layers=array.shape[3],
-            heads=array.shape[4],
-            length=length,
-            weights=(array.clip(0, 1) * 1000).round().astype("<u2").tobytes(),
-            predicted=tuple(tuple(tuple(row) for row in member) for member in predicted),
-        )
-
-
-@dataclass(frozen=True, config=_PLAIN)
+@dataclass(frozen=True, config=PLAIN)
 class Findings:
     """All that one run of a study found, under one profile."""
 

@@ -13,7 +13,6 @@ from anchorlab.lens import broadcast, broadcast_profile, look, shift, shift_prof
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.findings import (
-    AttentionView,
     Claim,
     Findings,
     Line,
@@ -27,6 +26,7 @@ from anchorlab.studies.findings import (
     line,
     numbers,
 )
+from anchorlab.studies.make_view import view_run
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import Batch, task
@@ -34,7 +34,7 @@ from anchorlab.training import Experiment, Members, Times, TrainedRun
 
 _PATTERNS = "blocks.*.attn.hook_pattern"
 _LOOKED_AT = 500  # test sequences over which a head's numbers are averaged
-_VIEWED = 6  # examples and members in the attention viewer
+_VIEW_TITLE = "Attention of two-layer models along training"
 
 ENOUGH = 600
 FEWEST = 200
@@ -218,7 +218,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
             _map_figure(two_layers, batch),
         ),
         tables=(_size_table(sizes, accuracy, trained), _head_table(heads, two_layers)),
-        views=(_view(two_layers, batch),),
+        views=(view_run(two_layers, steps=two_layers.checkpoints, title=_VIEW_TITLE),),
     )
 
 
@@ -318,27 +318,6 @@ def _head_table(heads: Heads, run: TrainedRun) -> Table:
             "key to all later positions",
         ),
         rows=tuple(rows),
-    )
-
-
-def _view(run: TrainedRun, batch: Batch) -> AttentionView:
-    members = list(range(min(_VIEWED, len(run.experiment.members))))
-    inputs = batch.inputs[:_VIEWED]
-    patterns, predicted = [], []
-    for step in run.checkpoints:
-        record = look(run.ensemble(step).select(members), inputs, record=[_PATTERNS])
-        layers = [record[name] for name in record if name.endswith("hook_pattern")]
-        patterns.append(torch.stack(layers, dim=2))
-        predicted.append(record["output"][:, :, -1].argmax(dim=-1))
-    return AttentionView.of(
-        "Attention of two-layer models along training",
-        run.experiment.task.render(inputs),
-        run.checkpoints,
-        torch.stack(patterns, dim=1),
-        members=[f"seed {run.experiment.members.seeds[member]}" for member in members],
-        predicted=[
-            [[str(token) for token in step[member].tolist()] for step in predicted] for member in range(len(members))
-        ],
     )
 
 

@@ -1,0 +1,228 @@
+// The models of a view, run in the page: a token transformer's forward pass in typed arrays.
+//
+// `anchorlab.model(live)` reads the JSON of a `LiveModel` (studies/views.py); the equations are those of models/block.py
+// and models/attention.py. Every array lies row by row: a stream is [position*width], a weight [input*output].
+(() => {
+  const EPSILON = 1e-5; // of the layer norm, as in torch
+
+  const decode = (text) => {
+    const binary = atob(text);
+    const bytes = new Uint8Array(binary.length);
+    for (let at = 0; at < bytes.length; at++) bytes[at] = binary.charCodeAt(at);
+    return new Float32Array(bytes.buffer);
+  };
+
+  /** A checkpoint's weights by name, as views of one array. */
+  const named = (weights, numbers) => {
+    const found = new Map();
+    let start = 0;
+    for (const { name, shape } of weights) {
+      const size = shape.reduce((one, other) => one * other, 1);
+      found.set(name, numbers.subarray(start, start + size));
+      start += size;
+    }
+    return found;
+  };
+
+  /** x W: rows of x `[row*input]` through a matrix `[input*output]`, four inputs at a time. */
+  const product = (x, matrix, rows) => {
+    const inputs = x.length / rows, outputs = matrix.length / inputs, result = new Float32Array(rows * outputs);
+    const whole = inputs - (inputs % 4);
+    for (let row = 0; row < rows; row++) {
+      const into = result.subarray(row * outputs, (row + 1) * outputs), from = row * inputs;
+      for (let input = 0; input < whole; input += 4) {
+        const a = x[from + input], b = x[from + input + 1], c = x[from + input + 2], d = x[from + input + 3];
+        if (a === 0 && b === 0 && c === 0 && d === 0) continue; // after ReLU, or a head that is off
+        const one = input * outputs, two = one + outputs, three = two + outputs, four = three + outputs;
+        for (let at = 0; at < outputs; at++) {
+          into[at] += a * matrix[one + at] + b * matrix[two + at] + c * matrix[three + at] + d * matrix[four + at];
+        }
+      }
+      for (let input = whole; input < inputs; input++) {
+        for (let at = 0; at < outputs; at++) into[at] += x[from + input] * matrix[input * outputs + at];
+      }
+    }
+    return result;
+  };
+
+  const sum = (one, other) => one.map((value, at) => value + other[at]);
+
+  /** Every row of x with mean 0 and variance 1, times `scale`, plus `offset`. */
+  const normalised = (x, scale, offset) => {
+    const width = scale.length, result = new Float32Array(x.length);
+    for (let start = 0; start < x.length; start += width) {
+      let mean = 0, variance = 0;
+      for (let at = 0; at < width; at++) mean += x[start + at] / width;
+      for (let at = 0; at < width; at++) variance += (x[start + at] - mean) ** 2 / width;
+      const factor = 1 / Math.sqrt(variance + EPSILON);
+      for (let at = 0; at < width; at++) result[start + at] = (x[start + at] - mean) * factor * scale[at] + offset[at];
+    }
+    return result;
+  };
+
+  /** Embedded tokens and positions. */
+  const embedded = (weights, tokens, width) => {
+    const table = weights.get("embed.W_E"), result = weights.get("pos_embed.W_pos").slice(0, tokens.length * width);
+    tokens.forEach((token, position) => {
+      for (let at = 0; at < width; at++) result[position * width + at] += table[token * width + at];
+    });
+    return result;
+  };
+
+  /** The row of position s + by at every position s, zero beyond the ends. */
+  const shifted = (rows, by, width) => {
+    const result = new Float32Array(rows.length);
+    const kept = rows.subarray(Math.max(by, 0) * width, rows.length + Math.min(by, 0) * width);
+    result.set(kept, Math.max(-by, 0) * width);
+    return result;
+  };
+
+  /** Queries, keys and values, each `[position*head*head_width]`; a merged matrix leaves the stream as its own keys. */
+  const projections = (weights, name, x, length) => {
+    const through = (matrix) => product(x, weights.get(`${name}.${matrix}`), length);
+    const merged = weights.has(`${name}.W_KQ`);
+    return { q: through(merged ? "W_KQ" : "W_Q"), k: merged ? x : through("W_K"), v: through("W_V") };
+  };
+
+  /** One head's softmax(q kᵀ / sqrt(head_width)), written into `pattern` `[query*key]`; zero beyond a causal mask. */
+  const attend = ({ q, k }, head, shape, pattern) => {
+    const { length, headWidth, inner, causal } = shape, scale = 1 / Math.sqrt(headWidth);
+    for (let query = 0; query < length; query++) {
+      const row = pattern.subarray(query * length, causal ? query * length + query + 1 : (query + 1) * length);
+      const asked = query * inner + head * headWidth;
+      let highest = -Infinity, total = 0;
+      for (let key = 0; key < row.length; key++) {
+        const offered = key * inner + head * headWidth;
+        let score = 0;
+        for (let at = 0; at < headWidth; at++) score += q[asked + at] * k[offered + at];
+        row[key] = score * scale;
+        highest = Math.max(highest, row[key]);
+      }
+      for (let key = 0; key < row.length; key++) total += row[key] = Math.exp(row[key] - highest);
+      for (let key = 0; key < row.length; key++) row[key] /= total;
+    }
+  };
+
+  /** What one head mixes from the values, written into its columns of `z` `[position*head*head_width]`. */
+  const mix = (pattern, v, head, { length, headWidth, inner }, z) => {
+    for (let query = 0; query < length; query++) {
+      for (let key = 0; key < length; key++) {
+        const weight = pattern[query * length + key];
+        if (weight === 0) continue;
+        const into = query * inner + head * headWidth, from = key * inner + head * headWidth;
+        for (let at = 0; at < headWidth; at++) z[into + at] += weight * v[from + at];
+      }
+    }
+  };
+
+  /** The pattern that an edit puts in place of a head's own. */
+  const PATTERNS = {
+    shift: ({ shift }, { length }) => {
+      const pattern = new Float32Array(length * length);
+      for (let query = 0; query < length; query++) pattern[query * length + Math.max(query - shift, 0)] = 1;
+      return pattern;
+    },
+    uniform: (edit, { length, causal }) => {
+      const pattern = new Float32Array(length * length);
+      for (let query = 0; query < length; query++) {
+        const seen = causal ? query + 1 : length;
+        pattern.fill(1 / seen, query * length, query * length + seen);
+      }
+      return pattern;
+    },
+    pattern: ({ pattern }) => pattern,
+  };
+
+  const within = (at, size) => Number.isInteger(at) && at >= 0 && at < size;
+
+  /** Refuses tokens that the model cannot read, in one line that says what it can. */
+  const checkTokens = ({ length, inputs }, tokens) => {
+    if (!within(tokens.length - 1, length)) throw new RangeError(`tokens: has ${tokens.length}; give 1 to ${length}`);
+    const stranger = tokens.find((token) => !within(token, inputs));
+    if (stranger !== undefined) throw new RangeError(`tokens: ${stranger} is no token; give 0 to ${inputs - 1}`);
+  };
+
+  /** Refuses an edit that does not fit the model or the sequence. */
+  const checkEdit = ({ layers, heads }, length, { layer, head, rule, shift, pattern }) => {
+    const refuse = (problem) => {
+      throw new RangeError(`edits: ${problem}`);
+    };
+    if (!within(layer, layers) || !within(head, heads)) refuse(`there is no layer ${layer}, head ${head}`);
+    if (rule !== "off" && !Object.hasOwn(PATTERNS, rule)) refuse(`unknown rule ${rule}; give off, ${Object.keys(PATTERNS).join(", ")}`);
+    if (rule === "shift" && !within(shift, length)) refuse(`shift ${shift} is not within the ${length} tokens`);
+    if (rule === "pattern" && pattern?.length !== length ** 2) refuse(`pattern should have ${length} x ${length} weights`);
+  };
+
+  /** What a block's attention writes, with its heads' patterns put into `patterns` `[head*query*key]`. */
+  const attention = (architecture, weights, layer, x, edits, patterns) => {
+    const name = `blocks.${layer}.attn`, { heads, head_width: headWidth, width } = architecture;
+    const length = x.length / width, inner = heads * headWidth;
+    const shape = { length, headWidth, inner, causal: architecture.mask[layer] };
+    const asked = projections(weights, name, x, length);
+    const v = shifted(asked.v, architecture.shift_values, inner);
+    const z = new Float32Array(length * inner);
+    for (let head = 0; head < heads; head++) {
+      const mine = edits.filter((edit) => edit.layer === layer && edit.head === head);
+      const pattern = patterns.subarray(head * length * length, (head + 1) * length * length);
+      const given = mine.filter((edit) => edit.rule !== "off").at(-1);
+      if (given) pattern.set(PATTERNS[given.rule](given, shape));
+      else attend(asked, head, shape, pattern);
+      if (!mine.some((edit) => edit.rule === "off")) mix(pattern, v, head, shape, z);
+    }
+    return architecture.output_linear[layer] ? product(z, weights.get(`${name}.W_O`), length) : z;
+  };
+
+  /** What a block's feed-forward layer writes: a perceptron with ReLU, or one matrix. */
+  const feedForward = (weights, name, x, length) => {
+    if (weights.has(`${name}.W_F`)) return product(x, weights.get(`${name}.W_F`), length);
+    const hidden = product(x, weights.get(`${name}.W_in`), length);
+    for (let at = 0; at < hidden.length; at++) hidden[at] = Math.max(hidden[at], 0);
+    return product(hidden, weights.get(`${name}.W_out`), length);
+  };
+
+  /** The stream's predictions: x W_U + b_U. */
+  const projected = (weights, x, length) => {
+    const logits = product(x, weights.get("unembed.W_U"), length), offset = weights.get("unembed.b_U");
+    return offset ? logits.map((value, at) => value + offset[at % offset.length]) : logits;
+  };
+
+  /** The forward pass of one member. */
+  const run = (architecture, weights, tokens, edits) => {
+    const { layers, heads, width } = architecture, length = tokens.length, perLayer = heads * length * length;
+    checkTokens(architecture, tokens);
+    for (const edit of edits) checkEdit(architecture, length, edit);
+    const patterns = new Float32Array(layers * perLayer);
+    let x = embedded(weights, tokens, width);
+    for (let layer = 0; layer < layers; layer++) {
+      const name = `blocks.${layer}`, written = patterns.subarray(layer * perLayer, (layer + 1) * perLayer);
+      const join = (norm, output) => {
+        const joined = architecture.residual[layer] ? sum(x, output) : output;
+        return architecture.layer_norm[layer] ? normalised(joined, weights.get(`${norm}.w`), weights.get(`${norm}.b`)) : joined;
+      };
+      x = join(`${name}.ln1`, attention(architecture, weights, layer, x, edits, written));
+      if (architecture.feed_forward[layer]) x = join(`${name}.ln2`, feedForward(weights, `${name}.mlp`, x, length));
+    }
+    return { length, logits: architecture.projection ? projected(weights, x, length) : x, patterns };
+  };
+
+  /** A view's members: which checkpoints the page carries, and what they compute. */
+  const model = (live) => {
+    const decoded = new Map();
+    const weightsOf = (member, step) => {
+      const at = `${member} ${step}`;
+      if (!decoded.has(at)) decoded.set(at, named(live.weights, decode(live.data[member][step])));
+      return decoded.get(at);
+    };
+    const carries = (member, step) => Boolean(live.data[member]?.[step]);
+    return {
+      carries,
+      run: (member, step, tokens, edits = []) => {
+        if (!carries(member, step)) throw new RangeError(`step: the page does not carry member ${member} at step ${step}`);
+        return run(live.architecture, weightsOf(member, step), Array.from(tokens), edits);
+      },
+    };
+  };
+
+  globalThis.anchorlab ??= {};
+  globalThis.anchorlab.model = model;
+})();

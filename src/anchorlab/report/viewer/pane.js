@@ -1,0 +1,173 @@
+// One pane: the heads of one member at one checkpoint as small maps, and one of them large. Two panes compare.
+(() => {
+  const { shown, element } = anchorlab.parts;
+  const NEAR = "400px"; // small maps this far outside the window are drawn before they are scrolled to
+  const ROOM = 4; // pixels around a head that is scrolled to
+  const HELP = "Arrow keys move over queries and keys, Escape goes back to the heads.";
+
+  /** What is written under a small map, where room is short. */
+  const short = (label) => (label === "-" ? "" : label.replace(/^broadcast from /, "←"));
+
+  /**
+   * `which` is the pane's {member, step}, `state` what all panes share, `act` what people do: `select(layer, head, pane)`,
+   * `point(query, key, pinned)` and `unpoint()`. Only small maps in or near the window are drawn; the others wait.
+   */
+  globalThis.anchorlab.pane = (scene, state, which, act) => {
+    const { layers, heads } = scene;
+    const cells = [];
+    const grid = element("div", { class: "heads", role: "grid", "aria-label": `Heads: ${layers} layers by ${heads} heads` });
+    grid.classList.toggle("labelled", scene.labelled);
+    grid.style.setProperty("--heads", heads);
+    const header = element("div", { role: "row" }, element("span", { role: "columnheader", "aria-label": "layer" }));
+    for (let head = 0; head < heads; head++) header.append(element("span", { class: "head-name", role: "columnheader" }, heads > 6 ? `${head}` : `head ${head}`));
+    grid.append(header);
+    for (let layer = 0; layer < layers; layer++) {
+      const row = element("div", { role: "row" }, element("span", { class: "layer-name", role: "rowheader" }, layers > 8 ? `${layer}` : `layer ${layer}`));
+      for (let head = 0; head < heads; head++) {
+        const canvas = element("canvas", { "aria-hidden": "true" });
+        const label = element("span", { class: "label", "aria-hidden": "true" });
+        const cell = element("button", { type: "button", role: "gridcell", class: "head", tabindex: -1, "aria-selected": "false" }, canvas, label);
+        cell.addEventListener("click", () => act.select(layer, head, pane));
+        row.append(cell);
+        cells.push({ cell, canvas, label, layer, head, text: null, near: true, waiting: true });
+      }
+      grid.append(row);
+    }
+    const large = anchorlab.maps.largeMap();
+    const heading = element("h4", { class: "which" });
+    const title = element("h4");
+    const called = element("span", { class: "called" });
+    const scale = element("div", { class: "scale", "aria-hidden": "true" }, "0", element("i"), "1");
+    const readout = element("output", { class: "readout", "aria-live": "polite" });
+    const notice = element("p", { class: "notice", role: "status" });
+    const detail = element("div", { class: "detail" }, element("div", { class: "detail-title" }, title, called, scale), large.canvas, readout);
+    const root = element("section", { class: "pane" }, heading, notice, grid, detail);
+
+    let sight = null;
+    let palette = null;
+    let inks = [];
+    let chosen = null; // the cell that is shown as selected
+    let most = 0;
+    const tokens = () => scene.sequence(state).tokens;
+    const weight = (query, key) => sight.map(state.layer, state.head)[query * sight.stride + key] / 1000;
+    const strongest = (query) => {
+      let best = 0;
+      for (let key = 1; key < tokens().length; key++) if (weight(query, key) > weight(query, best)) best = key;
+      return best;
+    };
+    const named = (position) => `${position} “${shown(tokens()[position].text)}”`;
+
+    function drawCell(one) {
+      anchorlab.maps.paint(one.canvas, sight.map(one.layer, one.head), sight.stride, tokens().length, most, palette);
+      one.waiting = false;
+    }
+    function drawWaiting(all = false) {
+      if (sight) for (const one of cells) if (one.waiting && (all || one.near)) drawCell(one);
+    }
+    /** What a head is called, in full: by an edit while there is one, else by the detectors. */
+    function told(layer, head) {
+      const edit = state.edits.find((one) => one.layer === layer && one.head === head);
+      if (edit) return anchorlab.parts.ruleText(edit);
+      const label = scene.label(which, layer, head);
+      return label && (label === "-" ? "no detector fires" : label) + (scene.inForce(state) ? " on recorded examples" : "");
+    }
+    function drawLabels() {
+      for (const one of cells) {
+        const edit = state.edits.find(({ layer, head }) => layer === one.layer && head === one.head);
+        const text = told(one.layer, one.head);
+        if (one.text === text) continue;
+        one.text = text;
+        one.label.textContent = edit ? text : short(scene.label(which, one.layer, one.head));
+        one.cell.classList.toggle("edited", edit !== undefined);
+        one.cell.classList.toggle("off", edit?.rule === "off");
+        one.cell.setAttribute("aria-label", `layer ${one.layer}, head ${one.head}${text && ": "}${text}`);
+        one.cell.title = text;
+      }
+    }
+
+    function drawLarge() {
+      title.textContent = `Layer ${state.layer}, head ${state.head}`;
+      called.textContent = told(state.layer, state.head);
+      large.canvas.setAttribute("aria-label", `Attention map of layer ${state.layer}, head ${state.head}. ${HELP}`);
+      large.draw(sight.map(state.layer, state.head), sight.stride, { tokens: tokens(), inks, palette, room: detail.clientWidth });
+    }
+    function drawSelection() {
+      const now = cells[state.layer * heads + state.head];
+      if (chosen && chosen !== now) {
+        chosen.cell.setAttribute("aria-selected", "false");
+        chosen.cell.tabIndex = -1;
+      }
+      now.cell.setAttribute("aria-selected", "true");
+      now.cell.tabIndex = 0;
+      chosen = now;
+      drawLarge();
+    }
+
+    /** All of the pane; `colours` are the palette and the inks of the tokens. */
+    function draw(colours) {
+      ({ palette, inks } = colours);
+      const found = scene.sight(which, state);
+      notice.textContent = found ? "" : "The page does not carry the weights of this checkpoint, so nothing is drawn; move to another.";
+      const size = tokens().length;
+      sight = found ?? { map: () => new Uint16Array(size * size), stride: size };
+      root.classList.toggle("live-now", scene.inForce(state));
+      const stops = Array.from({ length: 21 }, (_, i) => anchorlab.parts.css(palette[i * 50]));
+      scale.querySelector("i").style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+      most = Math.max(cells[0].canvas.clientWidth * devicePixelRatio, 8);
+      for (const one of cells) one.waiting = true;
+      drawWaiting();
+      drawLabels();
+      drawSelection();
+    }
+
+    /** The parts that follow the pointer. Beside another pane, the weight there is compared with. */
+    function drawPoint(key, other = null) {
+      const verb = state.key === null && !other ? "attends most to" : "attends to";
+      const here = weight(state.query, key);
+      const words = `query ${named(state.query)} ${verb} key ${named(key)} with weight ${here.toFixed(3)}`;
+      const more = other ? here - other.weight(state.query, key) : 0;
+      const apart = more === 0 ? "the same as" : `${Math.abs(more).toFixed(3)} ${more < 0 ? "less" : "more"} than`;
+      const compared = other ? `, ${apart} ${other.heading.textContent}` : "";
+      readout.textContent = words + compared;
+      large.mark(state.query, state.key);
+    }
+
+    const byCell = new Map(cells.map((one) => [one.cell, one]));
+    const observer = new IntersectionObserver((seen) => {
+      for (const { target, isIntersecting } of seen) byCell.get(target).near = isIntersecting;
+      drawWaiting();
+    }, { rootMargin: NEAR });
+    for (const one of cells) observer.observe(one.cell);
+
+    const follow = (event, pin) => {
+      const place = large.at(event);
+      if (place && (pin || place[0] !== state.query || place[1] !== state.key)) act.point(...place, pin);
+    };
+    large.canvas.addEventListener("pointermove", (event) => follow(event, false));
+    large.canvas.addEventListener("click", (event) => follow(event, true));
+    large.canvas.addEventListener("mouseleave", () => act.unpoint());
+
+    const pane = {
+      which, root, grid, large: large.canvas, heading, weight, strongest, draw, drawWaiting, drawSelection, drawPoint,
+      /** Brings the selected head into sight: in its grid, which may scroll, and large. */
+      show() {
+        const { cell } = chosen;
+        cell.focus({ preventScroll: true });
+        const [top, bottom] = [cell.offsetTop, cell.offsetTop + cell.offsetHeight];
+        grid.scrollTop = anchorlab.parts.clamp(grid.scrollTop, bottom + ROOM - grid.clientHeight, top - ROOM - header.firstChild.offsetHeight);
+        detail.scrollIntoView({ block: "nearest" });
+      },
+      resize() {
+        most = Math.max(cells[0].canvas.clientWidth * devicePixelRatio, 8);
+        for (const one of cells) one.waiting = true;
+        drawWaiting();
+        drawLarge();
+      },
+      remove() {
+        observer.disconnect();
+        root.remove();
+      },
+    };
+    return pane;
+  };
+})();

@@ -1,0 +1,90 @@
+// The sequence as tokens in the colours of their roles, what is predicted there, and how the right answer follows.
+(() => {
+  const { shown, element, count } = anchorlab.parts;
+  const ROLE_COLOURS = 6;
+  const FEW = 3; // answers that are told one by one
+  const PLAIN = ["noise", "plain", "token"]; // roles that play no part
+
+  /** `act`: `point(query, key, pinned)` and `unpoint()`. Without a live model nothing stands under the tokens. */
+  globalThis.anchorlab.sequence = (scene, state, act) => {
+    const roles = [];
+    const chips = element("ol", { class: "sequence", "aria-label": "Sequence" });
+    const legend = element("ul", { class: "roles", "aria-label": "Roles of tokens" });
+    const verdict = element("p", { class: "prediction", role: "status" });
+    const trace = element("p", { class: "trace" });
+    const root = element("div", {}, chips, element("div", { class: "under" }, legend, verdict), trace);
+    const roleClass = (role) => (PLAIN.includes(role) ? "role-noise" : `role-${roles.filter((one) => !PLAIN.includes(one)).indexOf(role) % ROLE_COLOURS}`);
+    chips.addEventListener("mouseleave", () => act.unpoint());
+
+    function draw() {
+      const { tokens, trace: steps } = scene.sequence(state);
+      for (const { role } of [...(roles.length ? [] : scene.roles), ...tokens]) if (!roles.includes(role)) roles.push(role);
+      legend.replaceChildren(...roles.map((role) => element("li", { class: roleClass(role) }, role)));
+      legend.hidden = roles.every((role) => PLAIN.includes(role));
+      chips.replaceChildren(...tokens.map((token, position) => {
+        const chip = element("li", { class: roleClass(token.role), title: `position ${position}: ${token.role}` }, element("span", {}, shown(token.text)), element("i", { "aria-hidden": "true" }));
+        if (scene.live) chip.append(element("b", { class: "says" }));
+        chip.addEventListener("mouseenter", () => act.point(position, null));
+        chip.addEventListener("click", () => act.point(position, null, true));
+        return chip;
+      }));
+      trace.textContent = steps.length ? `How the answer follows: ${steps.join(" → ")}` : "";
+    }
+
+    const judged = (text, right) => element("b", { class: right ? "right" : "wrong" }, `${shown(text)} ${right ? "✓" : "✗"}`);
+    const recorded = (which) => {
+      const { answer } = scene.sequence(state);
+      const predicted = scene.predicted(which, state);
+      const parts = answer ? ["answer ", element("b", {}, shown(answer))] : [];
+      if (predicted === undefined) return parts;
+      return [...parts, `${parts.length ? " · " : ""}predicted `, answer ? judged(predicted, predicted === answer) : element("b", {}, shown(predicted))];
+    };
+
+    /** The model's outputs against the oracle's answers, told one by one where they are few. */
+    function running(said) {
+      const { asked, answer } = scene.sequence(state);
+      if (!said) return ["the page does not carry the weights that this needs"];
+      const final = said.length - 1;
+      const text = scene.outputText;
+      if (!asked && answer) return ["answer ", element("b", {}, shown(answer)), " · predicted ", judged(text(said[final]), text(said[final]) === answer)];
+      if (!asked || asked.problem) return ["predicted ", element("b", {}, shown(text(said[final]))), ` at position ${final} · ${asked ? `no right answer: ${asked.problem}` : "the page has no oracle of this task"}`];
+      const right = asked.answers.filter(({ position, token }) => said[position] === token).length;
+      if (asked.answers.length > FEW) return [element("b", { class: right === asked.answers.length ? "right" : "wrong" }, `${right} of ${count(asked.answers.length, "answer")} right`)];
+      return asked.answers.flatMap(({ position, token }, at) => [
+        at ? " · " : "", asked.answers.length > 1 || position !== final ? `position ${position}: ` : "", "answer ", element("b", {}, shown(text(token))), " · predicted ", judged(text(said[position]), said[position] === token),
+      ]);
+    }
+
+    /** What is predicted, under the tokens and in words, which begin with `whose` predictions they are. */
+    function drawWords(which, whose) {
+      const said = scene.live ? scene.outputs(which, state) : null;
+      const { split, asked } = scene.sequence(state);
+      const answers = new Map((asked?.answers ?? []).map(({ position, token }) => [position, token]));
+      if (scene.live) [...chips.children].forEach((chip, position) => {
+        const says = chip.lastChild;
+        says.textContent = said ? shown(scene.outputText(said[position])) : "";
+        says.classList.toggle("right", said !== null && said[position] === answers.get(position));
+        says.classList.toggle("wrong", said !== null && answers.has(position) && said[position] !== answers.get(position));
+        says.title = `output at position ${position}`;
+      });
+      const parts = scene.inForce(state) ? running(said) : recorded(which);
+      verdict.replaceChildren(parts.length ? whose : "", ...parts, split ? `${parts.length ? " · " : ""}${split} example` : "");
+    }
+
+    /** Bars under the tokens: how much the query attends to each. */
+    function drawPoint(weight) {
+      [...chips.children].forEach((chip, position) => {
+        chip.style.setProperty("--weight", weight(state.query, position));
+        chip.classList.toggle("query", position === state.query);
+        chip.classList.toggle("key", position === state.key);
+      });
+    }
+
+    /** The colour of each token. */
+    function inks() {
+      const known = new Map(roles.map((role, at) => [role, getComputedStyle(legend.children[at]).color]));
+      return scene.sequence(state).tokens.map((token) => known.get(token.role));
+    }
+    return { root, draw, drawWords, drawPoint, inks };
+  };
+})();
