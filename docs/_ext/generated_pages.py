@@ -9,7 +9,20 @@ from types import ModuleType
 from sphinx.application import Sphinx
 from sphinx.errors import ConfigError
 
-PACKAGES = ("tasks", "models", "training", "runs", "lens", "interop", "engine", "studies", "studies.findings", "report", "errors")
+PACKAGES = (
+    "tasks",
+    "models",
+    "training",
+    "runs",
+    "lens",
+    "theory",
+    "interop",
+    "engine",
+    "studies",
+    "studies.findings",
+    "report",
+    "errors",
+)
 FACE = "anchorlab"
 
 

@@ -133,6 +133,8 @@ def settings_text(chosen: Study, profile: str) -> str:
     other = [row for row in rows if len(set(row[1:])) > 1]
     same = [row for row in rows if len(set(row[1:])) == 1]
     notes = "".join(f"- {chosen.profiles[name].note}\n" for name in profiles)
+    if not fields:  # a study that trains nothing
+        return notes
     hidden = f"<details>\n<summary>What is the same in both</summary>\n\n{table(head, same)}\n</details>\n"
     return f"{notes}\n{table(head, other)}\n{hidden}"
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, Model, ModelSpec, RecallSpec, VectorSpec
+from anchorlab.models import AssociativeSpec, DecoderSpec, FNNSpec, LSTMSpec, Model, ModelSpec, RecallSpec, VectorSpec
 
 TOKENS = TaskShape(inputs="tokens", length=7, input_size=11, output_size=12)
 VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
@@ -14,6 +14,7 @@ RECALL = RecallSpec(width=10)
 VECTOR = VectorSpec(layers=2, heads=2, width=8)
 LSTM = LSTMSpec(layers=2, width=6)
 FNN = FNNSpec(layers=2, width=3)
+ASSOCIATIVE = AssociativeSpec(width=13)
 
 SMALL: dict[str, ModelSpec] = {
     "decoder": DECODER,
@@ -43,6 +44,8 @@ SMALL: dict[str, ModelSpec] = {
     "lstm-one-layer": LSTM.replace(layers=1),
     "fnn": FNN,
     "fnn-narrow": FNN.replace(hidden=5),
+    "associative": ASSOCIATIVE,
+    "associative-orthonormal": ASSOCIATIVE.replace(embeddings="orthonormal"),
 }
 
 

@@ -1,5 +1,6 @@
 """What learns: single-member modules with named sites."""
 
+from anchorlab.models.associative import AssociativeSpec
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.decoder import DecoderSpec
 from anchorlab.models.edits import Edit, Remove, Truncate, apply_each, apply_edits, check_edits

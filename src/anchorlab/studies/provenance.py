@@ -8,6 +8,7 @@ import torch
 
 from anchorlab.engine import cores
 from anchorlab.runs import Run
+from anchorlab.runs.environment import environment
 from anchorlab.studies.findings import Provenance
 from anchorlab.training import TrainedRun
 
@@ -45,6 +46,9 @@ def hardware(device: str = "cpu") -> str:
 
 
 def versions(runs: Sequence[Run], what: str) -> str:
-    """What the runs were made with, `unknown` where that is not known: a commit outside a working tree, say."""
-    found = {environment.get(what) or "unknown" for run in runs for environment in run.environments}
-    return ", ".join(sorted(found))
+    """What the runs were made with, `unknown` where that is not known: a commit outside a working tree, say.
+
+    Without runs, what this process computes with.
+    """
+    made_with = [one for run in runs for one in run.environments] or [environment()]
+    return ", ".join(sorted({one.get(what) or "unknown" for one in made_with}))

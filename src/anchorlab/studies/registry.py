@@ -28,6 +28,10 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "anchor/condensation": "Condensation: heads of one layer are alike, by number and initialisation (Fig 19)",
         "anchor/mechanism": "Mechanism: how two layers solve the identity task, part by part (Fig 20-27)",
         "truncation/feedforward-noise": "Noisy recall: the second feed-forward layer stores the noise (Fig 3)",
+        "truncation/one-step": "One gradient step: what feed-forward and attention learn of the noise (Theorem 1)",
+        "truncation/attention-gradient": "One gradient step: how attention begins to avoid the noise (appendix A.2)",
+        "truncation/associative-memory": "Associative memory: the smallest singular value stores the noise (Fig 6)",
+        "truncation/rank-one-noise": "Associative memory: rank one forgets the noise as t^(-1/2) (Theorem 2)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",
     }
 )

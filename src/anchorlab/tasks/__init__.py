@@ -15,6 +15,7 @@ from anchorlab.tasks.anchor import (
     Vocabulary,
     load_task,
 )
+from anchorlab.tasks.associative import NoisyAssociative
 from anchorlab.tasks.export import export
 from anchorlab.tasks.proof import Proof
 from anchorlab.tasks.recall import NoisyRecall
@@ -41,6 +42,7 @@ __all__ = [
     "Labels",
     "MinimalRetrieval",
     "ModularResidue",
+    "NoisyAssociative",
     "NoisyRecall",
     "Operation",
     "Placement",

@@ -1,0 +1,88 @@
+"""The linear associative memory of the truncated-weights paper."""
+
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.models.block import STREAM
+from anchorlab.models.embedding import TokenEmbedding, Unembedding
+from anchorlab.models.feedforward import LinearFeedForward
+from anchorlab.models.initialisation import draw_normal
+from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
+from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.transformer import require_inputs
+
+Embeddings = Literal["sphere", "orthonormal"]
+"""Unit vectors drawn independently, or the first vectors of a random orthonormal basis."""
+
+
+@register_model("associative")
+class AssociativeSpec(ModelSpec):
+    """One square matrix between fixed embeddings: the score of output j for input i is <u_j, W e_i> (equation 5).
+
+    The e_i and the u_j are unit vectors of `width` coordinates, drawn once for each member and never trained:
+    independent and uniform on the sphere, or orthonormal, the u_j apart from the e_i. The one trained matrix,
+    `memory.W_F`, is the transpose of the paper's W, since vectors are rows here. It begins as N(0, 1 / width); the
+    members' `initialisation_scale` multiplies it, and 0 gives the start from zero of assumption C.2.
+    """
+
+    kind: Literal["associative"] = "associative"
+    width: PositiveInt = 12
+    embeddings: Embeddings = "sphere"
+
+    def build(self, shape: TaskShape) -> "AssociativeMemory":
+        """A member for token tasks.
+
+        Errors: `SpecError` for vector inputs, and for more orthonormal vectors than fit in the width.
+        """
+        require_inputs(self, shape, "tokens")
+        most = max(shape.input_size, shape.output_size)
+        if self.embeddings == "orthonormal" and most > self.width:
+            problem = f"{self.width} coordinates hold no {most} orthonormal vectors"
+            raise SpecError("width", problem, f"use at least {most}, or embeddings = sphere")
+        return AssociativeMemory(shape, self.width, self.embeddings)
+
+
+class AssociativeMemory(Model):
+    """`W_E[x] W_F W_U` at every position; rows of `W_E` are the e_i, columns of `W_U` the u_j."""
+
+    def __init__(self, shape: TaskShape, width: int, embeddings: Embeddings) -> None:
+        super().__init__()
+        self.embed = TokenEmbedding(shape.input_size, width)
+        self.memory = LinearFeedForward(width)
+        self.unembed = Unembedding(width, shape.output_size, bias=False)
+        for fixed in (self.embed, self.unembed):
+            fixed.requires_grad_(False)
+        self._draw = partial(draw_memory, embeddings=embeddings)
+        sites = [Site("hook_embed", STREAM), Site("hook_memory_out", STREAM)]
+        sites.append(Site("hook_logits", ("batch", "position", "output")))
+        self.sites = {site.name: site for site in sites}
+
+    def forward(
+        self,
+        inputs: Int[Tensor, "batch position"],
+        positions: Int[Tensor, "*batch scored"] | None = None,
+        tap: Tap = identity_tap,
+    ) -> Float[Tensor, "batch scored output"]:
+        """Predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
+        x = tap("hook_embed", gather_positions(self.embed(inputs), positions))
+        return tap("hook_logits", self.unembed(tap("hook_memory_out", self.memory(x, tap))))
+
+
+def draw_memory(model: nn.Module, generator: torch.Generator, embeddings: Embeddings) -> None:
+    """The matrix N(0, 1 / width); embeddings normal as well, of which directions alone are kept."""
+    draw_normal(model, generator)
+    for name, axis in (("embed.W_E", 1), ("unembed.W_U", 0)):
+        vectors = model.get_parameter(name)
+        if embeddings == "sphere":
+            vectors.div_(vectors.norm(dim=axis, keepdim=True))
+        else:
+            columns = vectors if axis == 0 else vectors.T
+            basis, triangle = torch.linalg.qr(columns)
+            columns.copy_(basis * triangle.diagonal().sign())  # without these signs the basis would not be uniform

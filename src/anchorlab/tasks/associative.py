@@ -1,0 +1,133 @@
+"""Noisy associative memory: each input belongs with an output of its own, and noise stands there now and then."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.rng import generator
+from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
+
+
+@register_task("associative/noisy")
+@task_family("associative")
+class NoisyAssociative(Task):
+    """The output that belongs with each input, though one common noise output takes its place now and then.
+
+    An input x is one of n tokens, each as frequent as the others. Its output is x with probability 1 - alpha and the
+    noise, output n (the paper's c = n + 1), with probability alpha:
+
+        p(y | x) = (1 - alpha) 1{y = x} + alpha 1{y = n}
+
+    inputs: n.  alpha: the noise in training; the split `clean` has alpha = 0, and its loss is the pure-label loss.
+
+    The targets are the distributions themselves and no draws from them, and n sequences in a row, counted from the
+    first, hold every input once, in an order of their own. A batch of n sequences is so the whole population, its loss
+    is exact, and a fixed sample of n in batches of n is gradient descent on the exact loss.
+    The right answer of x, under any alpha, is output x; below alpha = 0.5 it is the most probable one.
+    The splits have the same inputs, so that nothing tells them apart: `separated` is false.
+    Source: truncated weights, section 5, equation (4).
+    """
+
+    family: Literal["associative"] = "associative"
+    inputs: int = Field(3, ge=2, le=1024)
+    alpha: float = Field(0.03, ge=0, le=1, allow_inf_nan=False)
+
+    separated: ClassVar[bool] = False
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """`train`, and `clean` without noise."""
+        return ("train", "clean")
+
+    @property
+    def shape(self) -> TaskShape:
+        """One token in, one of n + 1 outputs out."""
+        return TaskShape("tokens", 1, self.inputs, self.inputs + 1)
+
+    @property
+    def noise_output(self) -> int:
+        """The id of the noise among the outputs."""
+        return self.inputs
+
+    def sample(self, split: str, n: int, seed: int) -> Batch:
+        """`n` inputs with the distributions of their outputs, `[batch 1 output]`; the answers have all on output x.
+
+        Errors: `SpecError` for an unknown split.
+        """
+        self.check_draw(split, n)
+        populations = np.tile(np.arange(self.inputs), (-(-n // self.inputs), 1))
+        drawn = generator(seed, "sequences", split).permuted(populations, axis=1).reshape(-1, 1)[:n]
+        inputs = torch.from_numpy(drawn)
+        return Batch(
+            inputs=inputs,
+            targets=self._law(inputs, self.alpha if split == "train" else 0.0),
+            answers=self._law(inputs, 0.0),
+            positions=torch.tensor([0]),
+            split=split,
+        )
+
+    def _law(self, inputs: Int[Tensor, "batch position"], alpha: float) -> Float[Tensor, "batch position output"]:
+        """p(y | x) for each input."""
+        law = (1 - alpha) * functional.one_hot(inputs, self.inputs + 1).float()
+        law[..., self.noise_output] += alpha
+        return law
+
+    def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
+        """Output x for input x, with probability 1; known for every input.
+
+        Errors: `SpecError` for tokens that are no inputs.
+        """
+        tokens = self._checked(inputs)
+        known = torch.ones(tokens.shape, dtype=torch.bool)
+        found = TraceStep("input", torch.zeros(len(tokens), dtype=torch.int64), tokens[:, 0])
+        return Answer(self._law(tokens, 0.0), known, (found,))
+
+    def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
+        """p(y | x) under the training noise.
+
+        Errors: `SpecError` for tokens that are no inputs.
+        """
+        return self._law(self._checked(inputs), self.alpha)
+
+    def _checked(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
+        if (self.split_of(inputs) < 0).any():
+            raise SpecError("inputs", "are not single tokens below n", f"give [batch 1], from 0 to {self.inputs - 1}")
+        return inputs.cpu()
+
+    def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
+        """0 for a single token below n, which either split could hold, -1 for anything else."""
+        tokens = inputs.cpu()
+        if tokens.shape[1] != 1:
+            return torch.full((len(tokens),), -1)
+        inside = (tokens[:, 0] >= 0) & (tokens[:, 0] < self.inputs)
+        return inside.long() - 1
+
+    def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
+        """`right` and `noise`: the probabilities of output x and of the noise; `accuracy`: x is the most probable."""
+        right = batch.answers.argmax(dim=-1)
+        return {
+            "right": Scores.probability(outputs, right),
+            "noise": torch.softmax(outputs, dim=-1)[..., self.noise_output],
+            "accuracy": Scores.correct(outputs, right),
+        }
+
+    def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
+        """Each input with the output that belongs with it."""
+        return [
+            Example(
+                (Token(str(token), "input"),),
+                (f"output {token} with probability {1 - self.alpha:g}, noise with probability {self.alpha:g}",),
+                str(token),
+                self.splits[0],
+            )
+            for token in self._checked(inputs)[:, 0].tolist()
+        ]

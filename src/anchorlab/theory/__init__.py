@@ -1,0 +1,23 @@
+"""What can be proved about models and training, and its check by numbers."""
+
+from anchorlab.theory.attention_gradient import FirstStep, LeadingOrder, first_step, key_query_gradient, leading_order
+from anchorlab.theory.one_step import (
+    ENTRIES,
+    TABLE_2,
+    Moments,
+    feedforward_gradient,
+    feedforward_moments,
+    value_gradient,
+    value_moments,
+)
+from anchorlab.theory.one_step_margins import StepMargins, alpha_hat, attention_spread, draw_margins, feedforward_spread
+from anchorlab.theory.power_law import PowerLaw, fit_power_law
+from anchorlab.theory.rank_one_flow import (
+    Margins,
+    a_offset,
+    b_limit,
+    gradient_flow,
+    lemma_a_offset,
+    rank_one_coefficient,
+)
+from anchorlab.theory.uniform_recall import CountMoments, Sequences, UniformRecall

@@ -1,0 +1,91 @@
+"""How W_KQ begins to move once the first step has moved W_F and W_V: away from the noise token.
+
+With attention still uniform, f_k the share of token k in a sequence and G(j, k) = W_U(j)ᵀ W_V W_E(k),
+
+    W_E(k)ᵀ (-grad_KQ) W_E(q) = E f_k sum_j (1{z_{T+1} = j} - p_j) (G(j, k) - sum_l f_l G(j, l))
+
+and nothing else, as z_T = q. Over all k these numbers add up to zero: what one token loses the others gain.
+Source: truncation paper, appendix A.2.
+"""
+
+from dataclasses import dataclass
+from math import exp
+
+import numpy as np
+from jaxtyping import Float
+
+from anchorlab.theory.one_step import Entry, Token, feedforward_moments, value_moments
+from anchorlab.theory.uniform_recall import TRIGGER, Sequences, UniformRecall
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """The weights after one step from zero, on the basis of the embeddings.
+
+    `feedforward` W_U(j)ᵀ W_F W_E(q) `[output]`; `value` W_U(j)ᵀ W_V W_E(k) `[output token]`.
+    """
+
+    feedforward: Float[np.ndarray, "output"]
+    value: Float[np.ndarray, "output token"]
+
+
+def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
+    """The step that follows the gradient of the expected loss (m without bound), exactly."""
+    outputs = law.tokens + 1
+    feedforward = np.full(outputs, feedforward_moments(law, "other").mean)
+    feedforward[law.noise_token] = feedforward_moments(law, "noise").mean
+
+    def mean(output: Token, token: Token) -> float:
+        entry: Entry = (output, token)
+        return value_moments(law, entry).mean
+
+    value = np.full((outputs, outputs), mean("other", "other"))
+    np.fill_diagonal(value, mean("other", "same"))
+    value[:, TRIGGER] = mean("other", "trigger")
+    value[:, law.noise_token] = mean("other", "noise")
+    rows: tuple[tuple[int, Token], ...] = ((TRIGGER, "trigger"), (law.noise_token, "noise"))
+    for row, name in rows:
+        value[row] = mean(name, "other")
+        value[row, TRIGGER], value[row, law.noise_token] = mean(name, "trigger"), mean(name, "noise")
+    return FirstStep(-learning_rate * feedforward, -learning_rate * value)
+
+
+def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep) -> Float[np.ndarray, "token"]:
+    """W_E(k)ᵀ (-grad_KQ) W_E(q) for every token k, with the target averaged over its law given y."""
+    shares = sample.counts(law.tokens) / law.length
+    attended = shares @ weights.value.T
+    logits = attended + weights.feedforward
+    likely = np.exp(logits - logits.max(axis=1, keepdims=True))
+    error = -likely / likely.sum(axis=1, keepdims=True)
+    error[:, law.noise_token] += law.alpha
+    error[np.arange(len(error)), sample.outputs] += 1 - law.alpha
+    pull = error @ weights.value - (error * attended).sum(axis=1, keepdims=True)
+    return np.asarray((shares * pull).mean(axis=0))
+
+
+@dataclass(frozen=True)
+class LeadingOrder:
+    """W_E(k)ᵀ (-grad_KQ) W_E(q) for N, T >> 1: of the noise token, the trigger, and each other token."""
+
+    noise: float
+    trigger: float
+    other: float
+
+
+def leading_order(law: UniformRecall, learning_rate: float) -> LeadingOrder:
+    """The closed forms, with eta the learning rate and p = exp(eta alpha) / (N + exp(eta alpha)):
+
+    noise    -eta alpha^2 (1 - alpha) (alpha - p) / N^2
+    trigger  eta alpha (alpha - p) (1/N + 1/T) (1/T + alpha (1 - alpha) / N^2)
+    other    -(noise + trigger) / (N - 1)
+
+    The paper has the first, and eta alpha^2 (1 - alpha) (alpha - p) / N^3 for all tokens but noise. That leaves out
+    z_T = q, by which the trigger stands once more in each sequence: its part falls only as 1 / (N T), and turns the
+    sign of the other tokens' where T is below about N / (alpha (1 - alpha)).
+    """
+    n, alpha = law.tokens, law.alpha
+    probability = exp(learning_rate * alpha) / (n + exp(learning_rate * alpha))
+    size = learning_rate * alpha * (alpha - probability)
+    noise = -size * alpha * (1 - alpha) / n**2
+    trigger = size * (1 / n + 1 / law.length) * (1 / law.length + alpha * (1 - alpha) / n**2)
+    return LeadingOrder(noise, trigger, -(noise + trigger) / (n - 1))

@@ -1,0 +1,170 @@
+"""The first gradient step of one attention layer with a linear feed-forward layer: exact moments and leading orders.
+
+The logits are W_U (W_V sum_t softmax(x_T W_KQ x_t)_t x_t + W_F x_T) with x_t = W_E(z_t), orthonormal embeddings and
+unembeddings, all weights zero. Then every prediction is 1 / (N + 1), attention is uniform, W_KQ has no gradient, and
+each projection of a gradient is a mean over sequences of numbers that counting gives:
+
+    W_U(k)ᵀ grad_F W_E(q) = mean of 1/(N+1) - 1{y = k}
+    W_U(j)ᵀ grad_V W_E(k) = mean of (1/(N+1) - 1{y = j}) n_k / T
+
+Source: truncation paper, section 4.1 and appendix D.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from anchorlab.theory.uniform_recall import (
+    NOISE_KIND,
+    OTHER_KIND,
+    OUTPUT_KIND,
+    TRIGGER,
+    TRIGGER_KIND,
+    Sequences,
+    UniformRecall,
+)
+
+Token = Literal["noise", "trigger", "other", "same"]
+"""N + 1; q; a token of [N] without q; for a column, the same token as the row's."""
+
+Entry = tuple[Token, Token]
+"""The output j and the input k of a projection W_U(j)ᵀ grad_V W_E(k)."""
+
+ENTRIES: tuple[Entry, ...] = (
+    ("noise", "noise"), ("noise", "trigger"), ("noise", "other"),
+    ("trigger", "noise"), ("trigger", "trigger"), ("trigger", "other"),
+    ("other", "noise"), ("other", "trigger"), ("other", "same"), ("other", "other"),
+)  # fmt: skip
+"""The rows of Table 2, in its order."""
+
+_KINDS = {"noise": NOISE_KIND, "trigger": TRIGGER_KIND, "same": OUTPUT_KIND, "other": OTHER_KIND}
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What one sequence contributes to a projected gradient: its mean, variance, and largest distance from the mean."""
+
+    mean: float
+    variance: float
+    reach: float
+
+
+def feedforward_gradient(sample: Sequences, tokens: int) -> Float[np.ndarray, "output"]:
+    """W_U(k)ᵀ grad_F W_E(q) at zero for every output k; on every other W_E it is zero, as z_T = q. `tokens` is N."""
+    return np.asarray(1 / (tokens + 1) - np.bincount(sample.targets, minlength=tokens + 1) / sample.targets.size)
+
+
+def value_gradient(sample: Sequences, tokens: int) -> Float[np.ndarray, "output token"]:
+    """W_U(j)ᵀ grad_V W_E(k) at zero for every output j and token k. `tokens` is N."""
+    shares = sample.counts(tokens) / len(sample.tokens)
+    answered = np.eye(tokens + 1)[sample.targets]
+    return np.asarray(shares.mean(axis=0) / (tokens + 1) - answered.T @ shares / sample.targets.size)
+
+
+def value_squares(sample: Sequences, tokens: int) -> Float[np.ndarray, "output token"]:
+    """The mean square of what each sequence contributes to `value_gradient`."""
+    squares, plain = (sample.counts(tokens) / len(sample.tokens)) ** 2, 1 / (tokens + 1)
+    answered = np.eye(tokens + 1)[sample.targets]
+    of_answered = answered.T @ squares / sample.targets.size
+    return np.asarray(squares.mean(axis=0) * plain**2 + (1 - 2 * plain) * of_answered)
+
+
+def average(projections: Float[np.ndarray, "output token"], entry: Entry) -> float:
+    """The mean of the projections that an entry of Table 2 stands for, which the law makes alike."""
+    places: dict[Token, slice] = {"noise": slice(-1, None), "trigger": slice(TRIGGER, TRIGGER + 1)}
+    ordinary = slice(TRIGGER + 1, -1)
+    rows = projections[places.get(entry[0], ordinary)]
+    if entry[1] == "same":
+        return float(np.diagonal(rows[:, ordinary]).mean())
+    columns = rows[:, places.get(entry[1], ordinary)]
+    if entry == ("other", "other"):
+        return float((columns.sum() - np.trace(columns)) / (columns.size - len(columns)))
+    return float(columns.mean())
+
+
+def feedforward_moments(law: UniformRecall, output: Literal["noise", "other"]) -> Moments:
+    """Lemma D.1 exactly: mu(k), sigma^2(k) and R(k) for the noise token or a token of [N]."""
+    chance = law.alpha if output == "noise" else (1 - law.alpha) / law.tokens
+    return Moments(1 / (law.tokens + 1) - chance, chance * (1 - chance), max(chance, 1 - chance))
+
+
+def value_moments(law: UniformRecall, entry: Entry) -> Moments:
+    """Lemma D.2 exactly, for any N and T: mu(j, k), sigma^2(j, k) and R(j, k) of an entry of Table 2.
+
+    z_{T+1} = j says of z_1 .. z_T that y = j, or nothing where j is the noise token.
+    """
+    output, token = entry
+    kind, plain = _KINDS[token], 1 / (law.tokens + 1)
+    if output == "noise":
+        chance, asked = law.alpha, law.moments
+    else:
+        chance, asked = (1 - law.alpha) / law.tokens, law.given(output == "trigger")
+    every = law.moments
+    own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y a token of [N] without q is any of them
+    mean = every.mean[own] * plain - chance * asked.mean[kind]
+    square = every.square[own] * plain**2 + (1 - 2 * plain) * chance * asked.square[kind]
+    mean, square = mean / law.length, square / law.length**2
+    most = law.most(own, True) / law.length
+    most_asked = law.most(kind, output != "other") / law.length
+    reach = max(mean + (1 - plain) * most_asked, plain * most - mean)
+    return Moments(float(mean), float(square - mean**2), float(reach))
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The leading order of an entry of Table 2 for N, T >> 1, as numbers from (N, T, alpha) and as text."""
+
+    mean: Callable[[float, float, float], float]
+    mean_text: str
+    variance: Callable[[float, float, float], float]
+    variance_text: str
+    reach: float
+
+
+TABLE_2: dict[Entry, ClosedForm] = {
+    ("noise", "noise"): ClosedForm(
+        lambda n, t, a: -(a**2) / n, "-α²/N",
+        lambda n, t, a: a**2 / (t * n) + (a**3 - a**4) / n**2, "α²/(TN) + (α³-α⁴)/N²", 0.5,
+    ),
+    ("noise", "trigger"): ClosedForm(
+        lambda n, t, a: -a * (1 / n + 1 / t), "-α(1/N + 1/T)",
+        lambda n, t, a: a / (t * n) + a * (1 - a) * (1 / n + 1 / t) ** 2, "α/(TN) + α(1-α)(1/N + 1/T)²", 1.0,
+    ),
+    ("noise", "other"): ClosedForm(
+        lambda n, t, a: -a / n, "-α/N",
+        lambda n, t, a: a / (t * n) + (a - a**2) / n**2, "α/(TN) + (α-α²)/N²", 1.0,
+    ),
+    ("trigger", "noise"): ClosedForm(
+        lambda n, t, a: (2 * a - 1) / n**2, "(2α-1)/N²",
+        lambda n, t, a: (1 - a) * (1 / (t * n**2) + 1 / n**3), "(1-α)(1/(TN²) + 1/N³)", 0.5,
+    ),
+    ("trigger", "trigger"): ClosedForm(
+        lambda n, t, a: (2 * a - 1) / (a * n**2) + a / (t * n), "(2α-1)/(αN²) + α/(TN)",
+        lambda n, t, a: (1 - a) / n * ((2 - a) / (a**2 * t * n) + (1 / (a * n) + 1 / t) ** 2),
+        "(1-α)[(2-α)/(α²TN²) + (1/(αN) + 1/T)²/N]", 1.0,
+    ),
+    ("trigger", "other"): ClosedForm(
+        lambda n, t, a: a / n**2, "α/N²",
+        lambda n, t, a: (1 - a) * (1 / (t * n**2) + 1 / n**3), "(1-α)(1/(TN²) + 1/N³)", 1.0,
+    ),
+    ("other", "noise"): ClosedForm(
+        lambda n, t, a: a**2 / n**2, "α²/N²",
+        lambda n, t, a: (1 - a) * (a / (t * n**2) + a**2 / n**3), "(1-α)(α/(TN²) + α²/N³)", 0.5,
+    ),
+    ("other", "trigger"): ClosedForm(
+        lambda n, t, a: a / n * (1 / n + 1 / t), "(α/N)(1/N + 1/T)",
+        lambda n, t, a: (1 - a) * (1 / (t * n**2) + (1 / n + 1 / t) ** 2 / n), "(1-α)[1/(TN²) + (1/N + 1/T)²/N]", 0.5,
+    ),
+    ("other", "same"): ClosedForm(
+        lambda n, t, a: (-1 + 3 * a - a**2) / n**2, "-(1-3α+α²)/N²",
+        lambda n, t, a: (1 - a) * (2 - a) * (1 / (t * n**2) + (2 - a) / n**3),
+        "(1-α)(2-α)/(TN²) + (1-α)(2-α)²/N³", 1.0,
+    ),
+    ("other", "other"): ClosedForm(
+        lambda n, t, a: a / n**2, "α/N²",
+        lambda n, t, a: (1 - a) * (1 / (t * n**2) + 1 / n**3), "(1-α)(1/(TN²) + 1/N³)", 1.0,
+    ),
+}  # fmt: skip

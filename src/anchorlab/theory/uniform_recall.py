@@ -1,0 +1,176 @@
+"""The law of noisy in-context recall with uniform tokens: bulk sampling, and exact moments of how often tokens stand.
+
+Tokens 0..N-1, of which 0 is the trigger, and the noise token N.
+Source: truncation paper, section 4 (the law) and 4.1 (uniform pi_u and pi_b).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.random import Generator
+
+from anchorlab.errors import SpecError
+
+TRIGGER = 0
+"""The trigger token q; under a uniform law all tokens are alike, so that it may be any."""
+
+NOISE_KIND, TRIGGER_KIND, OUTPUT_KIND, OTHER_KIND = range(4)
+"""The kinds of tokens that the law tells apart: N + 1, q, the sequence's own y, and any other token of [N]."""
+
+_BLOCK_TOKENS = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences in columns, with what was drawn for each.
+
+    `tokens` are z_1 .. z_T; `outputs` the sequence's own y; `targets` z_{T+1}: y, or the noise token.
+    """
+
+    tokens: Int[np.ndarray, "position sample"]
+    outputs: Int[np.ndarray, "sample"]
+    targets: Int[np.ndarray, "sample"]
+
+    def counts(self, tokens: int) -> Float[np.ndarray, "sample token"]:
+        """How often each token stands in each sequence; `tokens` is N, the noise token comes last."""
+        samples = self.targets.size
+        cells = self.tokens + np.arange(samples, dtype=np.int64) * (tokens + 1)
+        counted = np.bincount(cells.reshape(-1), minlength=samples * (tokens + 1))
+        return counted.reshape(samples, tokens + 1).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class CountMoments:
+    """Moments of n_k, how often token k stands in z_1 .. z_T, by the token's kind.
+
+    `mean` E n_k and `square` E n_k^2 `[kind]`; `product` E n_k n_l of two different tokens `[kind kind]`.
+    """
+
+    mean: Float[np.ndarray, "kind"]
+    square: Float[np.ndarray, "kind"]
+    product: Float[np.ndarray, "kind kind"]
+
+
+@dataclass(frozen=True)
+class UniformRecall:
+    """y ~ uniform [N]; z_1 ~ uniform [N]; after the trigger y or, with probability alpha, noise; else uniform; z_T = q.
+
+    tokens: N.  length: T.  alpha: the noise.  The law is that of the task `recall/noisy` with `source = "uniform"`.
+    Errors: `SpecError` for fewer than 4 tokens or 3 positions, or alpha outside 0 < alpha < 1.
+    """
+
+    tokens: int
+    length: int
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if self.tokens < 4:
+            raise SpecError("tokens", f"{self.tokens} tokens are too few to tell all kinds apart", "give at least 4")
+        if self.length < 3:
+            raise SpecError("length", f"{self.length} positions hold no recall", "give at least 3")
+        if not 0 < self.alpha < 1:
+            raise SpecError("alpha", f"{self.alpha} is not a noise level", "choose it between 0 and 1")
+
+    @property
+    def noise_token(self) -> int:
+        """The noise token's id, N."""
+        return self.tokens
+
+    def draw(self, random: Generator, samples: int) -> Sequences:
+        """So many independent sequences."""
+        kind = np.int16 if self.tokens < 2**15 else np.int32
+        outputs = random.integers(self.tokens, size=samples)
+        tokens = random.integers(self.tokens, size=(self.length, samples), dtype=kind)
+        for position in range(1, self.length - 1):
+            at = np.flatnonzero(tokens[position - 1] == TRIGGER)
+            tokens[position, at] = self._after_trigger(random, outputs[at])
+        tokens[-1] = TRIGGER
+        return Sequences(tokens, outputs, self._after_trigger(random, outputs))
+
+    def blocks(self, random: Generator, samples: int, multiple: int = 1) -> Iterator[Sequences]:
+        """The same in blocks that fit into memory, each but the last of a multiple of `multiple` sequences."""
+        block = max(multiple, _BLOCK_TOKENS // self.length // multiple * multiple)
+        for start in range(0, samples, block):
+            yield self.draw(random, min(block, samples - start))
+
+    def _after_trigger(self, random: Generator, outputs: Int[np.ndarray, "sample"]) -> Int[np.ndarray, "sample"]:
+        return np.where(random.random(outputs.size) < self.alpha, self.noise_token, outputs)
+
+    def given(self, output_is_trigger: bool) -> CountMoments:
+        """Exact moments where y is the trigger (kind `OUTPUT_KIND` is then `TRIGGER_KIND`), or any other token."""
+        return _moments_given(self, output_is_trigger)
+
+    @cached_property
+    def moments(self) -> CountMoments:
+        """Exact moments over all y. The kind `OUTPUT_KIND` has no meaning here and holds NaN."""
+        looped, plain, others = self.given(True), self.given(False), self.tokens - 2
+        mean, square, product = np.full(4, np.nan), np.full(4, np.nan), np.full((4, 4), np.nan)
+        for kind in (NOISE_KIND, TRIGGER_KIND):
+            mean[kind] = (looped.mean[kind] + (others + 1) * plain.mean[kind]) / self.tokens
+            square[kind] = (looped.square[kind] + (others + 1) * plain.square[kind]) / self.tokens
+            with_other = looped.product[kind, OTHER_KIND] + plain.product[kind, OUTPUT_KIND]
+            with_other += others * plain.product[kind, OTHER_KIND]
+            product[kind, OTHER_KIND] = product[OTHER_KIND, kind] = with_other / self.tokens
+        both = looped.product[NOISE_KIND, TRIGGER_KIND] + (others + 1) * plain.product[NOISE_KIND, TRIGGER_KIND]
+        product[NOISE_KIND, TRIGGER_KIND] = product[TRIGGER_KIND, NOISE_KIND] = both / self.tokens
+        for found, of in ((mean, "mean"), (square, "square")):
+            one, other = getattr(looped, of), getattr(plain, of)
+            found[OTHER_KIND] = (one[OTHER_KIND] + other[OUTPUT_KIND] + others * other[OTHER_KIND]) / self.tokens
+        product[OTHER_KIND, OTHER_KIND] = (
+            looped.product[OTHER_KIND, OTHER_KIND]
+            + 2 * plain.product[OUTPUT_KIND, OTHER_KIND]
+            + (others - 1) * plain.product[OTHER_KIND, OTHER_KIND]
+        ) / self.tokens
+        return CountMoments(mean, square, product)
+
+    def most(self, kind: int, output_is_trigger: bool) -> int:
+        """The largest number of tokens of a kind in z_1 .. z_T that has a positive probability.
+
+        Noise stands only after a trigger, and a trigger after a trigger only where y is the trigger.
+        """
+        if kind == NOISE_KIND:
+            return (self.length - 1) // 2
+        if kind == TRIGGER_KIND or (kind == OUTPUT_KIND and output_is_trigger):
+            return self.length if output_is_trigger else self.length // 2 + 1
+        return self.length - 1
+
+
+@cache
+def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
+    """Moments by a recursion over positions: P(z_t = a), E n 1{z_t = a} and E n nᵀ 1{z_t = a}.
+
+    The chain is lumped to five states: noise, trigger, output, one tagged other token, and the rest.
+    """
+    own = 0 if output_is_trigger else 1  # a state of its own for y
+    rest = law.tokens - 2 - own
+    uniform = np.array([0, 1, own, 1, rest]) / law.tokens
+    transition = np.tile(uniform, (5, 1))
+    transition[TRIGGER_KIND] = 0.0
+    transition[TRIGGER_KIND, NOISE_KIND] = law.alpha
+    transition[TRIGGER_KIND, OUTPUT_KIND if own else TRIGGER_KIND] = 1 - law.alpha
+    arriving, every = transition.T.copy(), np.arange(5)
+    chance, first, second = uniform, np.diag(uniform), np.zeros((5, 5, 5))
+    second[every, every, every] = uniform
+    for _ in range(law.length - 2):
+        chance, first = arriving @ chance, arriving @ first
+        second = (arriving @ second.reshape(5, 25)).reshape(5, 5, 5)
+        second[every, every, :] += first
+        second[every, :, every] += first
+        second[every, every, every] += chance
+        first[every, every] += chance
+    mean, pair = first.sum(axis=0), second.sum(axis=0)  # of z_1 .. z_{T-1}; z_T = q comes on top
+    pair[TRIGGER_KIND] += mean
+    pair[:, TRIGGER_KIND] += mean
+    pair[TRIGGER_KIND, TRIGGER_KIND] += 1
+    mean[TRIGGER_KIND] += 1
+    product = pair[:4, :4].copy()
+    np.fill_diagonal(product, np.nan)
+    product[OTHER_KIND, OTHER_KIND] = pair[OTHER_KIND, 4] / rest
+    square, mean = np.diag(pair)[:4].copy(), mean[:4].copy()
+    if output_is_trigger:
+        for values in (mean, square, product, product.T):
+            values[OUTPUT_KIND] = values[TRIGGER_KIND]
+    return CountMoments(mean, square, product)

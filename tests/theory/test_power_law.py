@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.theory import fit_power_law
+
+
+def test_an_exact_power_is_found():
+    x = np.array([1.0, 2.0, 5.0, 100.0])
+    law = fit_power_law(x, 3.0 * x**-0.5)
+    assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
+    assert law.high - law.low < 1e-6
+
+
+def test_the_interval_holds_the_slope_in_95_cases_of_100():
+    random, x = np.random.default_rng(0), np.geomspace(1, 100, 8)
+    laws = [fit_power_law(x, x**-1.5 * np.exp(0.1 * random.standard_normal(8))) for _ in range(600)]
+    inside = np.mean([law.low <= -1.5 <= law.high for law in laws])
+    assert inside == pytest.approx(0.95, abs=0.035)  # four standard errors
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], "x: 2 points"),
+        ([1.0, 2.0, 3.0], [1.0, 0.0, 3.0], "y: has values that are not positive"),
+        ([-1.0, 2.0, 3.0], [1.0, 1.0, 3.0], "x: has values that are not positive"),
+    ],
+)
+def test_what_has_no_slope_is_refused(x, y, message):
+    with pytest.raises(SpecError, match=message):
+        fit_power_law(np.array(x), np.array(y))
