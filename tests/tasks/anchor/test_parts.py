@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import (
@@ -21,6 +22,7 @@ from anchorlab.tasks import (
 )
 from anchorlab.tasks.anchor import Latent, Layout
 from anchorlab.tasks.anchor.expression import Expression, Reading
+from anchorlab.tasks.anchor.labels import Labels
 from anchorlab.tasks.anchor.pattern import Pattern
 
 VOCABULARY = Vocabulary()
@@ -139,6 +141,13 @@ class TestPattern:
             Pattern.parse("A ... B ... C ... D").positions(300)
 
 
+def test_an_answer_keeps_its_label_where_the_change_would_leave_the_vocabulary() -> None:
+    labels = Labels(change=Operation.parse("+5"), probability=0.25, targets="distribution")
+    found = labels.distribution(torch.tensor([[2], [6]]), size=10)
+    assert found[0, 0].tolist() == pytest.approx([0, 0, 0.75, 0, 0, 0, 0, 0.25, 0, 0])
+    assert found[1, 0].tolist() == pytest.approx([0, 0, 0, 0, 0, 0, 1, 0, 0, 0])
+
+
 def reading(**tokens: list[int]) -> Reading:
     size = 50
     results = np.stack([Operation.parse(text).results(size) for text in ("+5", "*2")])
@@ -165,6 +174,10 @@ class TestExpression:
             ("A + 30", [31, 32, 31]),
             ("nearest(12, x, y)", [11, 12, 13]),
             ("nearest(x, {y: A, 60: B})", [1, 2, 1]),
+            ("min(A(x), y)", [11, 12, 13]),
+            ("nearest(12, A(x), y, 60)", [11, 12, 13]),
+            ("x * 3 + -7", [23, 53, 83]),
+            ("pair(A, B, x - 5) + 0", [4, 35, 35]),
         ],
     )
     def test_values(self, text: str, values: list[int]) -> None:
@@ -178,6 +191,11 @@ class TestExpression:
         assert Expression("nearest(v, x, y)").evaluate(found)[1].tolist() == [False, True, False]  # equally near
         assert Expression("x // (y - 12)").evaluate(found)[1].tolist() == [True, False, True]
         assert Expression("trained(A, B, x)").evaluate(found)[1].tolist() == [False, False, False]
+        assert Expression("pair(A, B, x - 20)").evaluate(reading(x=[10, 21], A=[1, 1], B=[2, 2]))[1].tolist() == [
+            False,
+            True,
+        ]
+        assert not Expression("pair(A, B, x + 30)").evaluate(reading(x=[30], A=[1], B=[2]))[1].any()
 
     def test_steps_are_told(self) -> None:
         steps = Expression("B(A(x)) + 0").evaluate(reading(x=[10], A=[1], B=[2]))[2]

@@ -158,13 +158,13 @@ class Expression:
                 return reading.tokens[name], np.array(True)
             case ast.UnaryOp(operand=inner):
                 value, found = self._value(inner, reading, steps)
-                return -value, found
+                return np.asarray(-value), found
             case ast.BinOp(left=left, op=op, right=right):
                 (one, first), (other, second) = (self._value(side, reading, steps) for side in (left, right))
                 with np.errstate(divide="ignore"):
                     value = _ARITHMETIC[type(op)](one, other)
                 divides = other != 0 if isinstance(op, ast.FloorDiv | ast.Mod) else True
-                return value, np.asarray(first & second & divides)
+                return np.asarray(value), np.asarray(first & second & divides)
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return self._call(name, arguments, reading, steps)
         raise AssertionError(ast.dump(node))
@@ -183,7 +183,7 @@ class Expression:
             value, found = _pair(reading, first, second, value, found, steps, inner)
             return value, found & _is_trained(reading, first, second) if name == "trained" else found
         values = [self._value(argument, reading, steps) for argument in arguments]
-        found = np.asarray(np.logical_and.reduce([part for _, part in values]))
+        found = np.asarray(reduce(np.logical_and, (part for _, part in values)))  # some hold for all rows at once
         if name in ("min", "max"):
             return reduce(np.minimum if name == "min" else np.maximum, [value for value, _ in values]), found
         return _apply(reading, name, values[0][0], found, steps, f"{name}({ast.unparse(arguments[0])})")
@@ -199,7 +199,7 @@ class Expression:
         best = distance.argmin(axis=0)
         alone = (distance == distance.min(axis=0)).sum(axis=0) == 1
         values = np.stack(np.broadcast_arrays(*(value for value, _ in partners), to)[:-1])
-        all_found = np.logical_and.reduce([found, *(part for _, part in (*candidates, *partners))])
+        all_found = reduce(np.logical_and, (found, *(part for _, part in (*candidates, *partners))))
         return np.take_along_axis(values, best[None], axis=0)[0], all_found & alone
 
 
@@ -223,7 +223,8 @@ def _pair(
     for (one, other), results in reading.exceptions.items():
         mine = (reading.tokens[first] == one) & (reading.tokens[second] == other) & found
         if mine.any():
-            kept = results[np.where(mine, value, 0)]
+            known = (value >= 0) & (value < len(results))
+            kept = np.where(known, results[np.where(mine & known, value, 0)], -1)
             result, inside = np.where(mine, kept, result), np.where(mine, kept >= 0, inside)
     steps[-1] = Step(steps[-1].text, second, result)
     return result, inside

@@ -24,7 +24,8 @@ class Labels(Spec):
 
     With `copies` every sequence comes `copies` times in a row and the last `changed` of them bear the other label
     (the paper's first kind); without, each label is changed with probability `probability` (its second kind). With
-    `targets = "distribution"` training sees both tokens at once with their probabilities instead of one label.
+    `targets = "distribution"` training sees both tokens at once with their probabilities instead of one label. An
+    answer whose change would leave the vocabulary keeps its label.
     Source: anchor function paper, section 4.8.
     """
 
@@ -58,7 +59,8 @@ class Labels(Spec):
         return (1 - self.share) * kept + self.share * other
 
     def _other(self, answers: Int[Tensor, "batch scored"], size: int) -> Int[Tensor, "batch scored"]:
-        return torch.from_numpy(self.change.results(size))[answers]
+        other = torch.from_numpy(self.change.results(size))[answers]
+        return other.where(other >= 0, answers)
 
     def applied(self, batch: Batch, n: int, random: Generator, size: int, by_label: bool) -> Batch:
         """The first `n` of the batch's sequences with their copies and changed labels.
