@@ -15,7 +15,7 @@ from anchorlab.models.feedforward import FeedForward
 from anchorlab.models.transformer import Transformer
 from anchorlab.studies.page_oracle import page_oracle
 from anchorlab.studies.views import Architecture, LiveModel, Weight
-from anchorlab.tasks import NoisyRecall, Task
+from anchorlab.tasks import Task
 from anchorlab.training.ensemble import Ensemble, build
 
 MOST_PARAMETERS = 2**20
@@ -55,7 +55,7 @@ def live_model(ensembles: Sequence[Ensemble | None], task: Task) -> LiveModel:
             tuple(None if ensemble is None else _bytes(ensemble, weights, member) for ensemble in ensembles)
             for member in range(size)
         ),
-        texts=_texts(task),
+        texts=tuple(task.text_of(token) for token in range(task.shape.input_size)),
         oracle=page_oracle(task),
     )
 
@@ -63,11 +63,6 @@ def live_model(ensembles: Sequence[Ensemble | None], task: Task) -> LiveModel:
 def _bytes(ensemble: Ensemble, weights: Sequence[Weight], member: int) -> bytes:
     values = [ensemble.weights[weight.name][member].detach().float().cpu().flatten() for weight in weights]
     return torch.cat(values).numpy().astype("<f4").tobytes()
-
-
-def _texts(task: Task) -> tuple[str, ...]:
-    written = task.text_of if isinstance(task, NoisyRecall) else str
-    return tuple(written(token) for token in range(task.shape.input_size))
 
 
 def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:

@@ -12,7 +12,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens import Record, describe, detect, look
 from anchorlab.studies.live_model import can_run, live_model
 from anchorlab.studies.views import AttentionView, LiveModel
-from anchorlab.tasks import Batch, NoisyRecall, Task
+from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.task import Example, Token
 from anchorlab.training import Ensemble, TrainedRun
 
@@ -162,9 +162,8 @@ def _last_scored(batch: Batch) -> Tensor:
 
 def _predicted(outputs: Tensor, asked: Tensor, task: Task) -> list[list[str]]:
     """The text predicted where each sequence is asked last, `[member][example]`."""
-    written = task.text_of if isinstance(task, NoisyRecall) else str
     final = outputs[:, torch.arange(len(asked)), asked].argmax(dim=-1)
-    return [[written(token) for token in row] for row in final.tolist()]
+    return [[task.text_of(token) for token in row] for row in final.tolist()]
 
 
 def _labels_on(ensemble: Ensemble, batch: Batch) -> list[list[str]]:

@@ -169,6 +169,10 @@ class Task(Spec):
         Only plain torch operations, so that it can be mapped over members.
         """
 
+    def text_of(self, token: int) -> str:
+        """A token as people read it: its number, unless the family has names for tokens."""
+        return str(token)
+
     @abstractmethod
     def render(self, inputs: Tensor) -> Sequence[Example]:
         """The sequences as people read them, with the oracle's trace."""
