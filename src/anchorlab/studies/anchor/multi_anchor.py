@@ -76,7 +76,7 @@ CLAIMS = (
 )
 
 
-def quick_experiments(steps: int = 2500, seeds: int = 6) -> list[Experiment]:
+def quick_experiments(steps: int = 2500, seeds: int = 4) -> list[Experiment]:
     """The quick setting: 20000 sequences, three layers of one head."""
     return [
         Experiment(
@@ -89,7 +89,7 @@ def quick_experiments(steps: int = 2500, seeds: int = 6) -> list[Experiment]:
     ]
 
 
-def _quick(steps: int = 2500, seeds: int = 6) -> Profile:
+def _quick(steps: int = 2500, seeds: int = 4) -> Profile:
     return Profile(
         lambda: quick_experiments(steps, seeds),
         f"Quick profile: the paper's 20000 sequences, three layers of one head, width 64, {steps} steps of batch 100 "

@@ -70,7 +70,7 @@ CLAIMS = (
 
 
 def quick_experiments(
-    sizes: Sequence[int] = (500, 1000, 2000, 3000, 5000, 7000), steps: int = 800, seeds: int = 4
+    sizes: Sequence[int] = (500, 1000, 2000, 3000, 7000), steps: int = 800, seeds: int = 4
 ) -> list[Experiment]:
     """Four layers of one head, width 64, a number of steps that is the same at every size; the largest size is last."""
     recitation = task("anchor/recitation")
