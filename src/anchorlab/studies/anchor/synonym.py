@@ -81,7 +81,7 @@ CLAIMS = (
 )
 
 
-_STEPS = {1000: 450, 4000: 1050, 10_000: 1500}
+_STEPS = {1000: 450, 4000: 900, 10_000: 1500}
 
 
 def quick_experiments(steps: Mapping[int, int] = _STEPS, seeds: int = 3, every: int = 75) -> list[Experiment]:
@@ -112,7 +112,7 @@ def _label(total: int, synonyms: bool) -> str:
 
 _QUICK = Profile(
     quick_experiments,
-    "Quick profile: four layers of one head, width 64 (0.2 M parameters), 450, 1050 and 1500 steps of batch 100 at "
+    "Quick profile: four layers of one head, width 64 (0.2 M parameters), 450, 900 and 1500 steps of batch 100 at "
     "1000, 4000 and 10000 sequences with learning rate 2e-3 and weight decay 0.3, three seeds; without synonyms at "
     "4000 and 10000 alone. The paper trains four layers of four heads, width 400 (5.65 M parameters), for 4000 epochs "
     "at up to 2e-4.",
