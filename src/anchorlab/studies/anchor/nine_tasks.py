@@ -100,7 +100,7 @@ def _reading_comprehension() -> Experiment:
         task("anchor/reading-comprehension"),
         quick_model(),
         quick_recipe(1000, steps=1500),
-        Members(seeds=tuple(range(5))),
+        Members(seeds=tuple(range(3))),
         "reading comprehension",
     )
 
@@ -219,7 +219,7 @@ STUDY = Study(
             "task in the setting of its own study, with the largest training set there, and one seed for "
             "classification, composite, working memory and multi-anchor, whose runs are long and whose own studies "
             "have more, else three to ten; reading comprehension, which has no study, on the paper's 1000 sequences "
-            "for 1500 steps with five. The paper trains four layers of four heads, width 400 (5.65 M parameters), for "
+            "for 1500 steps with three. The paper trains four layers of four heads, width 400 (5.65 M parameters), for "
             "up to 4000 epochs.",
         ),
         "paper": Profile(

@@ -93,7 +93,7 @@ def _quick(
     depths: Sequence[int] = (2, 3),
     gammas: Sequence[float] = (0.5, 0.8, 1.0),
     seeds: int = 2,
-    steps: int = 1700,
+    steps: int = 2200,
     size: int = 8000,
 ) -> Profile:
     def experiments() -> list[Experiment]:
