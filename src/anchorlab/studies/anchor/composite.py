@@ -116,7 +116,7 @@ _LEARNED = (
 
 
 def quick_experiments(
-    depths: Sequence[int] = (2, 4, 10), steps: int = 1300, seeds: int = 3, size: int = 8000
+    depths: Sequence[int] = (2, 4, 10), steps: int = 1600, seeds: int = 3, size: int = 8000
 ) -> list[Experiment]:
     """One experiment per depth, of one head and width 64; depth 4 stands for the task where one is wanted."""
     return [
@@ -361,7 +361,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             quick_experiments,
-            "Quick profile: one head, width 64, 2, 4 and 10 layers (0.1 to 0.5 M parameters), 8000 sequences, 1300 "
+            "Quick profile: one head, width 64, 2, 4 and 10 layers (0.1 to 0.5 M parameters), 8000 sequences, 1600 "
             "steps of batch 100 at every depth with learning rate 2e-3 and weight decay 0.3, three seeds. The paper "
             "trains 2 to 10 layers of four heads, width 400, for 4000 to 8000 epochs (320,000 steps and more).",
         ),
