@@ -22,7 +22,8 @@ EVERY_HEAD = Intervention(site="blocks.*.attn.hook_z", rule="zero")
 
 
 def seconds(width: int, members: int, sequences: int, mapped: bool) -> float:
-    ensemble = initialise(DecoderSpec(width=width), TASK.shape, list(range(members)))
+    model = DecoderSpec(width=width, head_width=64 if width == 400 else width // 4)  # the paper's, or a quick profile's
+    ensemble = initialise(model, TASK.shape, list(range(members)))
     batch = TASK.sample("test", sequences, seed=0)
     began = time.perf_counter()
     sweep(ensemble, batch.inputs, batch.targets, EVERY_HEAD, ("head",), positions=batch.positions, mapped=mapped)
