@@ -22,7 +22,6 @@ from anchorlab.tasks import (
 )
 from anchorlab.tasks.anchor import Latent, Layout
 from anchorlab.tasks.anchor.expression import Expression, Reading
-from anchorlab.tasks.anchor.labels import Labels
 from anchorlab.tasks.anchor.pattern import Pattern
 
 VOCABULARY = Vocabulary()
