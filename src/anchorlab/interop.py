@@ -31,8 +31,8 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     The weights are copied, on their device and in their precision. A hook has the name of our site, such as
     `blocks.0.attn.hook_pattern`. Exceptions: `hook_logits` is `unembed.hook_out` there; the scores before the mask have
     no hook; a layer norm's `hook_normalized` stands before its weight and bias; a model without feed-forward layers
-    has no `hook_resid_mid`, which equals its `hook_resid_post`. Blocks whose layer norms stand after the sums are the
-    library's `BertBlock`s.
+    has no `hook_resid_mid`, which equals its `hook_resid_post`. A block whose layer norms stand after the sums is the
+    library's `BertBlock`.
 
     Needs TransformerLens 3: `pip install 'anchorlab[interop]'`.
 

@@ -18,8 +18,9 @@ def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -
     """The logits that a model makes of vectors in place of its last stream (anchor functions, appendix B.5, Fig 27).
 
     Each member's own last layer norm, where it has one, then its output map with its bias; where there is no map, the
-    vectors themselves. `vectors` are a recorded site, or a part of it, whose last axis is the stream's, `[member ...
-    width]`, or one vector for all members, `[width]`. For the streams of a model's own blocks see `logit_lens`.
+    vectors themselves. `vectors` are a recorded site, or a part of it, whose last axis is the stream's,
+    `[member ... width]`, or one vector for all members, `[width]`. For the streams of a model's own blocks see
+    `logit_lens`.
 
     Shapes
         result: `[member ... output]`
