@@ -176,7 +176,8 @@ def test_repeated_tokens_tell_induction():
         ([shifting(1, 3)[0]], ["a"] * 3, "give .batch head query key. for each layer"),
         ([shifting(1, 3), shifting(2, 3)], ["a"] * 3, "patterns: has layers of shape"),
         ([None], ["a"] * 3, "patterns.0: is None; load the model with attn_implementation='eager'"),
-        ([shifting(1, 3)], ["a", "b"], "tokens: are not 1 sequences of 3"),
+        ([shifting(1, 3)], ["a", "b"], "patterns: has layers of shape .* for 1 sequences of 2"),
+        ([shifting(1, 3)], [["a", "b", "c"], ["a"]], "tokens: are not 2 sequences of 3"),
         ([2 * shifting(1, 3)], ["a"] * 3, "has weights outside 0..1"),
     ],
 )

@@ -28,7 +28,7 @@ from anchorlab.lens.lowrank import best_truncations, matrices, truncations
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
 from anchorlab.lens.planes import NeighbourPlane, PrincipalComponents, principal_components, tsne
 from anchorlab.lens.projection import unembed
-from anchorlab.lens.record import Record
+from anchorlab.lens.record import Record, record_patterns
 from anchorlab.lens.scores import Scores
 from anchorlab.lens.summary import describe, detect
 from anchorlab.lens.sweep import METRICS, Sweep, sweep

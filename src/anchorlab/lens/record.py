@@ -1,12 +1,14 @@
 """Records: what was seen at the sites of a model, as arrays with named axes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from anchorlab.errors import SiteError
+from anchorlab.errors import SiteError, SpecError
 from anchorlab.spec import unknown_name
 
 
@@ -61,3 +63,27 @@ class Record:
 
     def _shape(self, site: str) -> str:
         return ", ".join(f"{axis} {size}" for axis, size in zip(self.axes(site), self[site].shape, strict=True))
+
+
+def record_patterns(patterns: Sequence[Any], inputs: Tensor) -> Record:
+    """A record of the attention of any model, for detectors: one member, one site for each layer.
+
+    `patterns` has one array `[batch head query key]` for each layer, of anything that torch takes, such as the
+    `attentions` of a Hugging Face model; `inputs` are its tokens, `[batch position]`.
+
+    Errors: `SpecError` where shapes do not fit.
+    """
+    layers = [_pattern(at, given) for at, given in enumerate(patterns)]
+    wanted = (len(inputs), inputs.shape[-1], inputs.shape[-1])
+    shapes = sorted({tuple(one.shape) for one in layers})
+    if len(shapes) != 1 or len(shapes[0]) != 4 or (shapes[0][0], *shapes[0][2:]) != wanted:
+        problem = f"has layers of shape {shapes} for {wanted[0]} sequences of {wanted[1]}"
+        raise SpecError("patterns", problem, "give [batch head query key] for each layer")
+    sites = {f"blocks.{layer}.attn.hook_pattern": pattern[None] for layer, pattern in enumerate(layers)}
+    return Record(sites, dict.fromkeys(sites, ("member", "batch", "head", "query", "key")), inputs)
+
+
+def _pattern(at: int, given: Any) -> Tensor:
+    if given is None:
+        raise SpecError(f"patterns.{at}", "is None", "load the model with attn_implementation='eager'")
+    return torch.as_tensor(given).detach().float().cpu()

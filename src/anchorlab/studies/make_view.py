@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Record, describe, detect, look
+from anchorlab.lens import Record, describe, detect, look, record_patterns
 from anchorlab.studies.live_model import can_run, live_model
 from anchorlab.studies.views import AttentionView, LiveModel
 from anchorlab.tasks import Batch, Task
@@ -94,17 +94,11 @@ def view_patterns(
 
     Errors: `SpecError` where shapes do not fit, and for weights outside 0..1.
     """
-    layers = [_layer(at, pattern) for at, pattern in enumerate(patterns)]
-    if not layers or any(one.ndim != 4 or one.shape != layers[0].shape for one in layers):
-        shapes = sorted({tuple(one.shape) for one in layers})
-        raise SpecError("patterns", f"has layers of shape {shapes}", "give [batch head query key] for each layer")
-    batch, length = len(layers[0]), layers[0].shape[-1]
+    batch, length = (1, len(tokens)) if tokens and isinstance(tokens[0], str) else (len(tokens), len(tokens[0]))
     texts = _rows("tokens", tokens, batch, length)
     parts = [["token"] * length] * batch if roles is None else _rows("roles", roles, batch, length)
     ids = {text: number for number, text in enumerate(dict.fromkeys(chain(*texts)))}
-    sites = {f"blocks.{layer}.attn.hook_pattern": pattern[None] for layer, pattern in enumerate(layers)}
-    inputs = torch.tensor([[ids[text] for text in row] for row in texts])
-    record = Record(sites, dict.fromkeys(sites, _PATTERN_AXES), inputs)
+    record = record_patterns(patterns, torch.tensor([[ids[text] for text in row] for row in texts]))
     return AttentionView.of(
         title,
         [
@@ -112,16 +106,10 @@ def view_patterns(
             for row in zip(texts, parts, strict=True)
         ],
         [0],
-        torch.stack(layers, dim=1)[None],
+        torch.stack(list(record.arrays.values()), dim=2).unsqueeze(1),
         members=["model"],
         labels=[_labels(record)],
     )
-
-
-def _layer(at: int, pattern: Any) -> Tensor:
-    if pattern is None:
-        raise SpecError(f"patterns.{at}", "is None", "load the model with attn_implementation='eager'")
-    return torch.as_tensor(pattern).detach().float().cpu()
 
 
 def _rows(field: str, given: Sequence[Any], batch: int, length: int) -> list[list[str]]:
