@@ -4,9 +4,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
+from anchorlab.models import AssociativeSpec, DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
 from anchorlab.rng import child_seed, torch_generator
-from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyRecall
+from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyAssociative, NoisyRecall
 from anchorlab.tasks import task as make_task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Stream, WarmupCosine
 
@@ -63,6 +63,7 @@ KINDS = {
     "vectors": (MinimalRetrieval(chains=2, steps=2), VectorSpec(layers=2, heads=2, width=8)),
     "lstm": (IDENTITY, LSTMSpec(layers=2, width=8)),
     "fnn": (IDENTITY, FNNSpec(layers=2, width=3, hidden=10)),
+    "associative": (NoisyAssociative(), AssociativeSpec(width=6)),
     "own module with tied weights": (IDENTITY, tied()),
     "own recurrent module": (IDENTITY, recurrent()),
 }
@@ -167,7 +168,9 @@ def plain_loss(one, module, inputs, targets, positions, weights):
     scored = outputs[torch.arange(len(inputs)).unsqueeze(1), positions]
     if one.task.loss == "mean_squared_error":
         return functional.mse_loss(scored, targets.to(dtype))
-    losses = functional.cross_entropy(scored.flatten(0, 1), targets.flatten(), reduction="none")
+    labels = targets.flatten(0, 1)  # tokens, or distributions over them
+    labels = labels.to(dtype) if labels.is_floating_point() else labels
+    losses = functional.cross_entropy(scored.flatten(0, 1), labels, reduction="none")
     return losses.mean() if weights is None else (losses * weights.flatten()).sum() / weights.sum()
 
 
