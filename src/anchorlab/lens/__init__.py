@@ -1,7 +1,7 @@
 """Looking inside: record what passes the sites of a model, intervene there, and measure what its heads do."""
 
 from anchorlab.lens import detectors, per_sequence
-from anchorlab.lens.attribution import Attribution, attribute, logit_lens
+from anchorlab.lens.attribution import Attribution, attribute
 from anchorlab.lens.chance import chance_of_uniform, threshold, uniform_attention
 from anchorlab.lens.detectors import (
     Profile,
@@ -27,7 +27,7 @@ from anchorlab.lens.look import look
 from anchorlab.lens.lowrank import best_truncations, matrices, truncations
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
 from anchorlab.lens.planes import NeighbourPlane, PrincipalComponents, principal_components, tsne
-from anchorlab.lens.projection import unembed
+from anchorlab.lens.projection import logit_lens, unembed
 from anchorlab.lens.record import Record, record_patterns
 from anchorlab.lens.scores import Scores
 from anchorlab.lens.summary import describe, detect

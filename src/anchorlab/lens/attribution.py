@@ -101,34 +101,6 @@ def attribute(
     return Attribution(tuple(parts.names), _by_member(contributions, ensemble), _by_member(logits, ensemble).squeeze(1))
 
 
-def logit_lens(
-    model: Ensemble | nn.Module,
-    inputs: Tensor,
-    positions: Int[Tensor, "*batch scored"] | None = None,
-    chunk: int = 512,
-) -> Float[Tensor, "member depth batch scored output"]:
-    """What the output map makes of the residual stream before each block; last in `depth`, the model's own logits.
-
-    A last layer norm is applied each time, with the scale of the stream at hand. Without `positions`, everywhere.
-
-    Errors: `SpecError` for a model that is not one of this package's transformers.
-    """
-    ensemble = as_ensemble(model)
-    template = transformer(ensemble)
-    sites = [f"{block.name}.hook_resid_pre" for block in blocks(template)]
-    positions = torch.arange(inputs.shape[1]) if positions is None else positions
-    record = look(ensemble, inputs, sites, positions=positions, chunk=chunk)
-    depths = []
-    for member in range(ensemble.size):
-        weights = {name: value.cpu() for name, value in ensemble.member_weights(member).items()}
-        streams = torch.stack([gather_positions(record[site][member], positions) for site in sites])
-        if template.ln_final is not None:
-            streams = _centred(streams) / _scale(streams) * weights["ln_final.w"] + weights["ln_final.b"]
-        early = streams @ _output_map(weights, streams) + weights.get("unembed.b_U", 0.0)
-        depths.append(torch.cat([early, record["output"][member].unsqueeze(0)]))
-    return torch.stack(depths)
-
-
 def transformer(ensemble: Ensemble) -> Transformer:
     """The template of an ensemble; `SpecError` where it is not one of this package's transformers."""
     if not isinstance(ensemble.template, Transformer):

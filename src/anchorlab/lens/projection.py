@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.attribution import transformer
-from anchorlab.lens.look import as_ensemble
+from anchorlab.lens.attribution import blocks, transformer
+from anchorlab.lens.look import as_ensemble, look
+from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import identity_tap
 from anchorlab.training.ensemble import Ensemble
 
@@ -45,6 +46,27 @@ def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -
                 rows = functional_call(template.unembed, _part(weights, "unembed"), (rows,))
         logits.append(rows.view(*vectors.shape[1:-1], -1))
     return torch.stack(logits)
+
+
+def logit_lens(
+    model: Ensemble | nn.Module,
+    inputs: Tensor,
+    positions: Int[Tensor, "*batch scored"] | None = None,
+    chunk: int = 512,
+) -> Float[Tensor, "member depth batch scored output"]:
+    """What the output map makes of the residual stream before each block; last in `depth`, the model's own logits.
+
+    A last layer norm is applied each time, with the scale of the stream at hand. Without `positions`, everywhere.
+
+    Errors: `SpecError` for a model that is not one of this package's transformers.
+    """
+    ensemble = as_ensemble(model)
+    sites = [f"{block.name}.hook_resid_pre" for block in blocks(transformer(ensemble))]
+    positions = torch.arange(inputs.shape[1]) if positions is None else positions
+    record = look(ensemble, inputs, sites, positions=positions, chunk=chunk)
+    streams = [[gather_positions(of_member, positions) for of_member in record[site]] for site in sites]
+    early = unembed(ensemble, torch.stack([torch.stack(stream) for stream in streams], dim=1))
+    return torch.cat([early, record["output"].unsqueeze(1)], dim=1)
 
 
 def _part(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
