@@ -131,15 +131,12 @@ def _cuts(
     evaluation = Evaluation(size=size, splits=(split,), edits=edits)
     first = next(iter(ensemble.weights.values()))
     evaluator = Evaluator(run.experiment.task, evaluation, run.experiment.members, first.device, first.dtype)
-    full = min(_shape(ensemble, name))
+    one = ensemble.member_weights(0)
+    ranks = {cut: Truncate(weight=name, fraction=cut).rank_left(one) for cut in (*fractions, 1.0)}
     measured: list[tuple[float, list[str | int | float]]] = []
     for row in evaluator.measure(ensemble, step):
         fraction = 1.0 if row.edit == PLAIN else float(row.edit)
-        rank = int(fraction * full + 1e-9)
-        measured.append((fraction, [name, fraction, rank, row.member, row.seed, row.group, row.metric, row.value]))
+        measured.append(
+            (fraction, [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value])
+        )
     return [row for _, row in sorted(measured, key=lambda one: one[0])]
-
-
-def _shape(ensemble: Ensemble, name: str) -> tuple[int, int]:
-    factors = [ensemble.weights[part.strip()] for part in name.split("@")]
-    return int(factors[0].shape[1]), int(factors[-1].shape[2])

@@ -50,7 +50,11 @@ class Truncate(Spec):
 
     def check(self, weights: Mapping[str, Tensor]) -> None:
         """`SpecError` unless matrices are named that fit, with a rank that is not below the one asked for."""
-        self._kept([weights[name].shape for name in self.names(weights)])
+        self.rank_left(weights)
+
+    def rank_left(self, weights: Mapping[str, Tensor]) -> int:
+        """The rank that is left of one member's weights. Errors: as `check`."""
+        return self._kept([weights[name].shape for name in self.names(weights)])
 
     def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
         """What changes: the truncated matrices, each `[member input output]`."""
