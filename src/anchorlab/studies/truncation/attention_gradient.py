@@ -24,6 +24,7 @@ from anchorlab.studies.findings import (
     line,
 )
 from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.truncation.judging import judge_numbers
 from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import LeadingOrder, first_step, key_query_gradient, leading_order
 from anchorlab.theory.one_step import feedforward_moments, value_moments
@@ -215,13 +216,7 @@ def _judge(by_tokens: Sequence[Measured], powers: dict[str, PowerLaw | None], pr
         "three-speeds": max(known) if len(known) == 3 else None,
     }
 
-    def judged(claim: Claim) -> ClaimResult:
-        value = values[claim.id.rpartition("/")[2]]
-        if isinstance(value, PowerLaw):
-            return claim.judge(value.slope, profile, f"95 % interval {value.low:.3f} to {value.high:.3f}")
-        return claim.judge(value, profile)
-
-    return tuple(map(judged, CLAIMS))
+    return judge_numbers(CLAIMS, values, profile)
 
 
 def _against_tokens(by_tokens: Sequence[Measured], ratio: int) -> LineFigure:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anchorlab.studies.findings import Band, Claim, ClaimResult, Findings, Provenance
+from anchorlab.studies.findings import Band, Claim, Findings, Provenance
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.truncation import margin_figures, printed_moments
+from anchorlab.studies.truncation.judging import judge_numbers
 from anchorlab.studies.truncation.margin_scans import (
     DELTA,
     LOGITS,
@@ -263,7 +264,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         f"Both learn the noise; the paper says how well, and here it is measured on drawn sequences. {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=_judge(_values(drawn, scanned, settings.needed, needed), provenance.profile),
+        claims=judge_numbers(CLAIMS, _values(drawn, scanned, settings.needed, needed), provenance.profile),
         figures=(
             printed_moments.figure(drawn, means=True),
             printed_moments.figure(drawn, means=False),
@@ -312,16 +313,6 @@ def _values(
 def _power_or_nothing(tokens: np.ndarray, needed: list[float]) -> PowerLaw | None:
     """The power of the samples needed in N; None where they were not found for every N."""
     return fit_power_law(tokens, np.array(needed)) if np.isfinite(needed).all() else None
-
-
-def _judge(values: dict[str, float | PowerLaw | None], profile: str) -> tuple[ClaimResult, ...]:
-    def judged(claim: Claim) -> ClaimResult:
-        value = values[claim.id.rpartition("/")[2]]
-        if isinstance(value, PowerLaw):
-            return claim.judge(value.slope, profile, f"95 % interval {value.low:.3f} to {value.high:.3f}")
-        return claim.judge(value, profile)
-
-    return tuple(map(judged, CLAIMS))
 
 
 STUDY = Study(
