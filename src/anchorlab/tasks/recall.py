@@ -275,7 +275,7 @@ class NoisyRecall(Task):
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
         last = tokens[:, -1]
         told = read_evidence(tokens, self.chain.states, self.noise_token)
-        positions, _ = self._scored(told.repeated & self._triggers_in(tokens))
+        positions, _ = self._scored(told.repeated & self._is_trigger(tokens, tokens[:, -1:]))
         answers = told.recalled[every[:, None], positions]
         known = (answers >= 0) & self._is_trigger(last, last)[:, None]
         if self.drawn > 1:
@@ -296,7 +296,7 @@ class NoisyRecall(Task):
         """
         tokens = inputs.cpu().numpy()
         told = read_evidence(tokens, self.chain.states, self.noise_token)
-        positions, _ = self._scored(told.repeated & self._triggers_in(tokens))
+        positions, _ = self._scored(told.repeated & self._is_trigger(tokens, tokens[:, -1:]))
         every = np.arange(len(positions))[:, None]
         recalled, noises = told.recalled[every, positions], told.noises[every, positions]
         characters = self._plain_chain.states
@@ -311,10 +311,7 @@ class NoisyRecall(Task):
         posterior[..., self.noise_token] += self.alpha
         return torch.from_numpy(posterior).float()
 
-    def _triggers_in(self, tokens: Int[np.ndarray, "row position"]) -> Bool[np.ndarray, "row position"]:
-        return tokens == tokens[:, -1:] if self.drawn else np.isin(tokens, self.triggers)
-
-    def _is_trigger(self, token: Int[np.ndarray, "batch"], last: Int[np.ndarray, "batch"]) -> Bool[np.ndarray, "batch"]:
+    def _is_trigger(self, token: Int[np.ndarray, "row ..."], last: Int[np.ndarray, "row ..."]) -> np.ndarray:
         """Where a token is known to be a trigger: a fixed one, or the one that ends the sequence."""
         return token == last if self.drawn else np.isin(token, self.triggers)
 
