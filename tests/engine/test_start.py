@@ -78,6 +78,14 @@ def test_a_stopped_one_goes_on_with_the_same_bytes(tmp_path):
     assert kept and all(found[name] == content for name, content in kept.items())
 
 
+def test_a_finished_one_does_not_ask_for_its_start_again(tmp_path):
+    store, second = Store(tmp_path), after(experiment())
+    run([second], store, workers=1)
+    store.remove(second.start.cell.address)
+    assert run([second], store, workers=1)[0].experiment == second
+    assert second.start.cell not in store
+
+
 def test_train_goes_on_from_a_run(tmp_path):
     store = Store(tmp_path)
     first = train(IDENTITY, DECODER, SAMPLE, seeds=(0, 1), store=store, workers=1)

@@ -57,7 +57,7 @@ def run(
     is writing; `AnchorlabError` where a process died.
     """
     store = store or Store()
-    if starts := [one.start for one in experiments if one.start is not None]:
+    if starts := [one.start for one in experiments if one.start is not None and one.cell not in store]:
         run(starts, store, workers, device, execution, report, keep_every)
     device = "cpu" if check_device(device).type == "cpu" else device
     if workers is None:
