@@ -7,8 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from anchorlab.models.embedded import Embedded
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import Site, Tap
+from anchorlab.models.sites import Site, Tap, identity_tap
 
 _PER_HEAD = ("batch", "position", "head", "head_width")
 _PER_PAIR = ("batch", "head", "query", "key")
@@ -74,7 +75,8 @@ class MergedAttention(nn.Module):
     """One head whose key and query share a matrix (truncated weights, section 4).
 
     `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`; with `factored` the value map is the product `W_V W_O` of two square
-    matrices (its Figure 12).
+    matrices (its Figure 12). Where nobody looks at the sites, the same numbers are found with less work: by tables
+    where x comes straight from an embedding, and by mixing before the value map where only some positions ask.
     """
 
     def __init__(self, name: str, width: int, *, factored: bool = False) -> None:
@@ -95,12 +97,25 @@ class MergedAttention(nn.Module):
         positions: Int[Tensor, "*batch scored"] | None,
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
+        embedded: Embedded | None = None,
     ) -> Float[Tensor, "batch query width"]:
-        """What each query position (`positions`, or all) receives; `mask` as `causal_mask` makes it."""
-        q = gather_positions(x, positions) @ self.W_KQ
-        v = x @ self.W_V
+        """What each query position (`positions`, or all) receives; `mask` as `causal_mask` makes it.
+
+        `embedded` is x again, where it is an embedding and no more.
+        """
+        unseen = tap is identity_tap
+        after = [self.W_V] if self.W_O is None else [self.W_V, self.W_O]  # the maps that follow the mixing
+        if unseen and embedded is not None:
+            q, v = gather_positions(embedded.through(self.W_KQ), positions), embedded.through(*after)
+            after = []
+        else:
+            q, v = gather_positions(x, positions) @ self.W_KQ, x
+            if positions is None or not unseen:
+                v = v @ after.pop(0)
         z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), mask, self.name, tap).squeeze(2)
-        return z if self.W_O is None else z @ self.W_O
+        for weight in after:
+            z = z @ weight
+        return z
 
 
 def attend(

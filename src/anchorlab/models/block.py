@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.models.attention import Attention, MergedAttention
+from anchorlab.models.embedded import Embedded
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Site, Tap
@@ -79,12 +80,17 @@ class Block(nn.Module):
         positions: Int[Tensor, "*batch scored"] | None,
         mask: Float[Tensor, "..."],
         tap: Tap,
+        embedded: Embedded | None = None,
     ) -> Float[Tensor, "batch query width"]:
-        """The stream after the block at `positions` (or everywhere); keys and values are taken everywhere."""
+        """The stream after the block at `positions` (or everywhere); keys and values are taken everywhere.
+
+        `embedded` is x again, where it is an embedding and no more.
+        """
         name = self.name
         x = tap(f"{name}.hook_resid_pre", x)
         heard = self.ln1(x, tap) if self.ln1 is not None and self.norm_first else x
-        attended = self.attn(heard, positions, mask if self.causal else None, tap)
+        tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and heard is x else {}
+        attended = self.attn(heard, positions, mask if self.causal else None, tap, **tables)
         x = self._join(gather_positions(x, positions), tap(f"{name}.hook_attn_out", attended))
         x = tap(f"{name}.hook_resid_mid", x)
         if self.ln1 is not None and not self.norm_first:

@@ -10,6 +10,7 @@ from anchorlab.axes import InputKind, TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models.attention import causal_mask
 from anchorlab.models.block import STREAM, Block, LayerNorm
+from anchorlab.models.embedded import Embedded
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
 from anchorlab.models.model import Draw, Model, ModelSpec
 from anchorlab.models.sites import Site, Tap, identity_tap
@@ -55,16 +56,17 @@ class Transformer(Model):
         rows instead of all positions; the predictions are those of the full computation.
         """
         x = tap("hook_embed", self.embed(inputs))
-        if self.pos_embed is not None:
-            rows = self.pos_embed.W_pos[: x.shape[1]].expand_as(x)
-            x = x + tap("hook_pos_embed", rows)
+        places = None if self.pos_embed is None else self.pos_embed.W_pos[: x.shape[1]]
+        if places is not None:
+            x = x + tap("hook_pos_embed", places.expand_as(x))
+        embedded = Embedded(inputs, self.embed.W_E, places) if isinstance(self.embed, TokenEmbedding) else None
         place = torch.arange(x.shape[1], device=x.device)
         mask = causal_mask(place, place, x.dtype)
         for block in self.blocks[:-1]:
-            x = block(x, None, mask, tap)
+            x, embedded = block(x, None, mask, tap, embedded), None
         if positions is not None:
             mask = causal_mask(positions, place, x.dtype)
-        x = self.blocks[-1](x, positions, mask, tap)
+        x = self.blocks[-1](x, positions, mask, tap, embedded)
         if self.ln_final is not None:
             x = self.ln_final(x, tap)
         return tap("hook_logits", x if self.unembed is None else self.unembed(x))
