@@ -48,6 +48,8 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/learners.py
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/recall.py
+	$(BIN)/python benchmarks/recall.py --size paper
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/sweep.py

@@ -4,7 +4,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from anchorlab.models import AssociativeSpec, DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
+from anchorlab.models import (
+    AssociativeSpec,
+    DecoderSpec,
+    FNNSpec,
+    LSTMSpec,
+    OneLayerSpec,
+    RecallSpec,
+    VectorSpec,
+    register_module,
+)
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyAssociative, NoisyRecall
 from anchorlab.tasks import task as make_task
@@ -60,6 +69,14 @@ KINDS = {
     "decoder": (IDENTITY, DECODER),
     "recall": (NoisyRecall(length=16), RecallSpec(width=12, hidden=16)),
     "recall after triggers": (TRIGGERS, RecallSpec(width=12, hidden=16, factored_values=True)),
+    "recall as printed": (
+        NoisyRecall(length=16),
+        RecallSpec(width=12, hidden=16, scale_scores=False, learned_positions=True),
+    ),
+    "recall with one layer": (
+        NoisyRecall(length=16, source="uniform", tokens=10),
+        OneLayerSpec(width=12, start="normal"),
+    ),
     "vectors": (MinimalRetrieval(chains=2, steps=2), VectorSpec(layers=2, heads=2, width=8)),
     "lstm": (IDENTITY, LSTMSpec(layers=2, width=8)),
     "fnn": (IDENTITY, FNNSpec(layers=2, width=3, hidden=10)),

@@ -41,6 +41,7 @@ SPECS = {
     ),
     "recall": RECALL,
     "recall-factored": RECALL.replace(factored_values=True),
+    "recall-unscaled": RECALL.replace(scale_scores=False),
     "recall-linear": RECALL.replace(feed_forward_2="linear"),
     "recall-linear-wider-than-the-perceptron": RECALL.replace(feed_forward_1="linear", hidden=5),
     "recall-without-feed-forward": RECALL.replace(feed_forward_1="none", feed_forward_2="none"),

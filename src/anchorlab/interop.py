@@ -31,8 +31,8 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     The weights are copied, on their device and in their precision. A hook has the name of our site, such as
     `blocks.0.attn.hook_pattern`. Exceptions: `hook_logits` is `unembed.hook_out` there; the scores before the mask have
     no hook; a layer norm's `hook_normalized` stands before its weight and bias; a model without feed-forward layers
-    has no `hook_resid_mid`, which equals its `hook_resid_post`. A block whose layer norms stand after the sums is the
-    library's `BertBlock`.
+    has no `hook_resid_mid`, which equals its `hook_resid_post`; where our scores have no scale, `hook_q` is sqrt(width)
+    times ours. A block whose layer norms stand after the sums is the library's `BertBlock`.
 
     Needs TransformerLens 3: `pip install 'anchorlab[interop]'`.
 
@@ -80,9 +80,9 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
     """One member's weights by the names and in the shapes of a `HookedTransformer`; the library is not needed.
 
     What a model does without is written out: biases as zeros; an output map of heads, or of the model, as the identity;
-    a merged key-query matrix as queries against the identity as keys. One matrix W as a feed-forward layer becomes
-    `relu(x W) - relu(-x W)`; where only some blocks have a feed-forward layer, or a smaller one, the missing neurons
-    are zero.
+    a merged key-query matrix as queries against the identity as keys, times sqrt(width) where its scores have no scale,
+    which undoes the library's. One matrix W as a feed-forward layer becomes `relu(x W) - relu(-x W)`; where only some
+    blocks have a feed-forward layer, or a smaller one, the missing neurons are zero.
 
     Shapes
         W_Q, W_K, W_V: `[head width head_width]`, with biases `[head head_width]`
@@ -91,7 +91,7 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
 
     Errors: `SpecError` for a model that is not one of this package's transformers on tokens, for one with a part that
     no `HookedTransformer` has (no residual path, shifted values, a mask in some blocks alone, layer norm without
-    feed-forward), and for a member that is not there.
+    feed-forward) or that is not converted (no positions, layers side by side), and for a member that is not there.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
@@ -131,13 +131,17 @@ def _library() -> tuple[Any, Any, Any]:
 
 def _check(template: Transformer) -> None:
     """Refuses what no `HookedTransformer` computes."""
-    if not isinstance(template.embed, TokenEmbedding) or template.pos_embed is None:
+    if not isinstance(template.embed, TokenEmbedding):
         problem = "reads vectors, and a HookedTransformer reads tokens at numbered positions"
         raise SpecError("model", problem, "look into it here, with anchorlab.look")
+    if template.pos_embed is None:
+        problem = "is missing, and a HookedTransformer reads tokens at numbered positions"
+        raise SpecError("model.pos_embed", problem, "look into it here, with anchorlab.look")
     for block in blocks(template):
         perceptron = block.mlp if isinstance(block.mlp, FeedForward) else None
         for part, refused, problem in (
             ("residual", not block.residual, "the stream of a HookedTransformer always has its residual path"),
+            ("parallel", block.parallel, "layers side by side are not converted"),
             ("shift_values", getattr(block.attn, "shift_values", 0), "a HookedTransformer does not shift values"),
             ("mask", block.causal != template.blocks[0].causal, "a HookedTransformer masks all blocks or none"),
             ("layer_norm", block.norm_first or template.ln_final, "norms before their layers are not converted"),
@@ -153,7 +157,8 @@ def _heads(attention: Attention | MergedAttention, weights: Mapping[str, Tensor]
     W_V = weights[f"{name}.W_V"]
     identity = torch.eye(W_V.shape[1]).to(W_V)
     if isinstance(attention, MergedAttention):
-        heads, inputs = 1, {"Q": weights[f"{name}.W_KQ"], "K": identity, "V": W_V}
+        W_KQ = weights[f"{name}.W_KQ"]
+        heads, inputs = 1, {"Q": W_KQ if attention.scaled else W_KQ * len(W_KQ) ** 0.5, "K": identity, "V": W_V}
     else:
         heads, inputs = attention.heads, {role: weights[f"{name}.W_{role}"] for role in "QKV"}
     held = {

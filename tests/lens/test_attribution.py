@@ -5,7 +5,7 @@ from torch.nn.functional import layer_norm
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.lens import attribute, logit_lens, look
-from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec, VectorSpec
+from anchorlab.models import DecoderSpec, LSTMSpec, OneLayerSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
 
 from .hand_built import VOCABULARY, identity_sequences, identity_solver
@@ -39,6 +39,7 @@ SPECS = {
     "no feed-forward": DecoderSpec(**SMALL, feed_forward=(False, True, False)),
     "no projection": DecoderSpec(**{**SMALL, "width": 11}, projection=False),
     "merged attention": RecallSpec(width=8),
+    "one layer, feed-forward beside attention": OneLayerSpec(width=16, embeddings="sphere", start="normal"),
     "factored values": RecallSpec(width=8, factored_values=True, feed_forward_1="linear", feed_forward_2="none"),
 }
 

@@ -16,6 +16,7 @@ SPECS = {
     "without output map": DecoderSpec(layers=2, heads=2, width=8, head_width=4, output_linear=False),
     "merged": RecallSpec(width=8),
     "merged with factored values": RecallSpec(width=8, factored_values=True),
+    "merged without scale": RecallSpec(width=8, scale_scores=False),
 }
 
 

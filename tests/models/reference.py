@@ -54,8 +54,11 @@ def decoder(
     return x @ W["unembed.W_U"] + W["unembed.b_U"] if projection else x
 
 
-def recall(tokens, W, kinds):
-    """Truncated weights, section 4: the display of the two-layer transformer, position by position."""
+def recall(tokens, W, kinds, scaled=True):
+    """Truncated weights, section 4: the display of the two-layer transformer, position by position.
+
+    As printed where not `scaled`; with the root of the authors' code otherwise.
+    """
     x = [W["embed.W_E"][token] + W["pos_embed.W_pos"][t] for t, token in enumerate(tokens)]
     d = len(x[0])
     for layer, kind in enumerate(kinds):
@@ -63,7 +66,8 @@ def recall(tokens, W, kinds):
         values = w["attn.W_V"] @ w["attn.W_O"] if "attn.W_O" in w else w["attn.W_V"]
         new = []
         for t in range(len(x)):
-            weights = softmax(np.array([x[t] @ w["attn.W_KQ"] @ x[s] for s in range(t + 1)]) / np.sqrt(d))
+            scores = np.array([x[t] @ w["attn.W_KQ"] @ x[s] for s in range(t + 1)])
+            weights = softmax(scores / np.sqrt(d) if scaled else scores)
             y = x[t] + sum(weights[s] * (x[s] @ values) for s in range(t + 1))
             if kind == "mlp":
                 y = y + np.maximum(y @ w["mlp.W_in"], 0) @ w["mlp.W_out"]
@@ -72,6 +76,30 @@ def recall(tokens, W, kinds):
             new.append(y)
         x = new
     return np.stack(x) @ W["unembed.W_U"]
+
+
+def one_layer(tokens, W):
+    """Truncated weights, equation 1, in its own columns, for every beginning z_1 .. z_T of the sequence."""
+    W_U, W_KQ = W["unembed.W_U"].T, W["blocks.0.attn.W_KQ"]
+    W_V, W_F = W["blocks.0.attn.W_V"].T, W["blocks.0.mlp.W_F"].T
+    x, logits = W["embed.W_E"][tokens], []
+    for T in range(1, len(x) + 1):
+        last, seen = x[T - 1], x[:T]
+        attention = softmax(np.array([last @ W_KQ @ x_t for x_t in seen]))
+        phi = sum(attention[t] * (W_V @ seen[t]) for t in range(T))
+        logits.append(W_U @ phi + W_U @ W_F @ last)
+    return np.stack(logits)
+
+
+def pythia(tokens, W, layers, count):
+    """GPT-NeoX's block: x + attention(norm(x)) + mlp(another norm(x)), both of the same x; ReLU, no biases."""
+    x = W["embed.W_E"][tokens]
+    for layer in range(layers):
+        w = {name.removeprefix(f"blocks.{layer}."): value for name, value in W.items()}
+        y, z = (layer_norm(x, w[f"{norm}.w"], w[f"{norm}.b"]) for norm in ("ln1", "ln2"))
+        attended = heads(y @ w["attn.W_Q"], y @ w["attn.W_K"], y @ w["attn.W_V"], count, mask=True) @ w["attn.W_O"]
+        x = x + attended + np.maximum(z @ w["mlp.W_in"], 0) @ w["mlp.W_out"]
+    return x @ W["unembed.W_U"]
 
 
 def gpt2(vectors, W, layers, count, *, feed_forward=True, mask=True):

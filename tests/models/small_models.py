@@ -4,7 +4,17 @@ import torch
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.models import AssociativeSpec, DecoderSpec, FNNSpec, LSTMSpec, Model, ModelSpec, RecallSpec, VectorSpec
+from anchorlab.models import (
+    AssociativeSpec,
+    DecoderSpec,
+    FNNSpec,
+    LSTMSpec,
+    Model,
+    ModelSpec,
+    OneLayerSpec,
+    RecallSpec,
+    VectorSpec,
+)
 
 TOKENS = TaskShape(inputs="tokens", length=7, input_size=11, output_size=12)
 VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
@@ -15,6 +25,7 @@ VECTOR = VectorSpec(layers=2, heads=2, width=8)
 LSTM = LSTMSpec(layers=2, width=6)
 FNN = FNNSpec(layers=2, width=3)
 ASSOCIATIVE = AssociativeSpec(width=13)
+ONE_LAYER = OneLayerSpec(width=13)
 
 SMALL: dict[str, ModelSpec] = {
     "decoder": DECODER,
@@ -36,6 +47,11 @@ SMALL: dict[str, ModelSpec] = {
     "recall-mlp-linear": RECALL.replace(feed_forward_2="linear"),
     "recall-linear-mlp": RECALL.replace(feed_forward_1="linear"),
     "recall-none": RECALL.replace(feed_forward_1="none", feed_forward_2="none"),
+    "recall-unscaled": RECALL.replace(scale_scores=False),
+    "recall-learned-positions": RECALL.replace(learned_positions=True),
+    "one-layer": ONE_LAYER,
+    "one-layer-normal": ONE_LAYER.replace(start="normal"),
+    "one-layer-sphere": ONE_LAYER.replace(embeddings="sphere", width=6),
     "vectors": VECTOR,
     "vectors-wide-heads": VECTOR.replace(heads=1, head_width=5),
     "vectors-no-feed-forward": VECTOR.replace(feed_forward=False),
@@ -54,7 +70,7 @@ def shape_of(spec: ModelSpec) -> TaskShape:
 
 
 def drawn(spec: ModelSpec, seed: int = 0) -> Model:
-    """A member in float64, its vectors and biases drawn too, so that no weight hides at zero or one."""
+    """A member in float64; what starts as zeros or ones is drawn too, so that no weight hides there."""
     model = spec.build(shape_of(spec))
     assert isinstance(model, Model)
     model.initialise(torch.Generator().manual_seed(seed))
@@ -62,7 +78,7 @@ def drawn(spec: ModelSpec, seed: int = 0) -> Model:
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for weight in model.parameters():
-            if weight.ndim == 1 or spec.kind == "vectors":
+            if weight.ndim == 1 or spec.kind == "vectors" or not weight.any():
                 weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.3)
     return model
 

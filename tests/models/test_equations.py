@@ -6,16 +6,25 @@ import numpy as np
 import pytest
 import torch
 
+from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec
+from anchorlab.models.attention import Attention
+from anchorlab.models.block import Block
+from anchorlab.models.embedding import TokenEmbedding, Unembedding
+from anchorlab.models.feedforward import FeedForward
+from anchorlab.models.transformer import Transformer
 
 from . import reference
-from .small_models import DECODER, FNN, LSTM, RECALL, VECTOR, drawn, inputs_of
+from .small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 
 
 def compared(spec, equation):
-    model, inputs = drawn(spec), inputs_of(spec)
+    compared_module(drawn(spec), inputs_of(spec), equation)
+
+
+def compared_module(model, inputs, equation):
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     expected = np.stack([equation(sequence, weights) for sequence in inputs.numpy()])
     torch.testing.assert_close(model(inputs).detach(), torch.from_numpy(expected), rtol=1e-10, atol=1e-10)
@@ -72,6 +81,59 @@ def test_recall_with_each_choice_of_feed_forward_layers(kinds, factored):
     compared(spec, lambda x, w: reference.recall(x, w, kinds))
 
 
+@pytest.mark.parametrize("factored", [False, True])
+def test_recall_as_printed_does_not_scale_its_scores(factored):
+    spec = RecallSpec(width=10, feed_forward_2="linear", factored_values=factored, scale_scores=False)
+    compared(spec, lambda x, w: reference.recall(x, w, ("mlp", "linear"), scaled=False))
+
+
+@pytest.mark.parametrize("start", ["zero", "normal"])
+@pytest.mark.parametrize("embeddings", ["orthonormal", "sphere"])
+def test_one_layer(start, embeddings):
+    compared(ONE_LAYER.replace(start=start, embeddings=embeddings), reference.one_layer)
+
+
+def parallel(**norms):
+    """Two blocks that no spec builds: both layers read what enters the block."""
+    model = Transformer(
+        TokenEmbedding(11, 8),
+        None,
+        [
+            Block(
+                f"blocks.{layer}",
+                Attention(f"blocks.{layer}.attn", 8, 2, 4),
+                FeedForward(f"blocks.{layer}.mlp", 8, 5),
+                **norms,
+                parallel=True,
+            )
+            for layer in range(2)
+        ],
+        None,
+        Unembedding(8, 12, bias=False),
+        draw=lambda module, generator: None,
+    ).double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(generator=generator)
+    return model
+
+
+def test_parallel_layers_are_pythia_s():
+    model, inputs = parallel(norm_width=8, norm_first=True), inputs_of(DECODER)
+    compared_module(model, inputs, lambda x, w: reference.pythia(x, w, 2, 2))
+    visited = []
+    model(inputs, tap=lambda site, value: (visited.append(site), value)[1])
+    assert visited == list(model.sites)
+    assert "blocks.0.hook_resid_mid" not in visited
+    torch.testing.assert_close(model(inputs, torch.tensor([6, 2])), model(inputs)[:, [6, 2]], rtol=0, atol=1e-12)
+
+
+def test_parallel_layers_have_no_sum_between_them_to_normalise():
+    with pytest.raises(SpecError, match=r"^parallel: has no sum between its layers .*; put the norms first"):
+        parallel(norm_width=8)
+
+
 @pytest.mark.parametrize("feed_forward", [True, False])
 @pytest.mark.parametrize("mask", [True, False])
 def test_vectors_are_gpt2(feed_forward, mask):
@@ -105,12 +167,15 @@ def test_the_six_stages_of_a_feed_forward_layer_are_sites():
     torch.testing.assert_close(seen["blocks.1.hook_resid_pre"], normed)
 
 
-@pytest.mark.parametrize("spec", [DECODER, RECALL, VECTOR], ids=lambda spec: spec.kind)
+UNSCALED = RECALL.replace(scale_scores=False)
+
+
+@pytest.mark.parametrize("spec", [DECODER, RECALL, UNSCALED, VECTOR], ids=["decoder", "recall", "unscaled", "vectors"])
 def test_scores_are_masked_and_scaled_queries_on_keys(spec):
     model, seen = drawn(spec), {}
     model(inputs_of(spec), tap=lambda site, value: seen.setdefault(site, value))
     q, k, scores = (seen[f"blocks.1.attn.hook_{name}"] for name in ("q", "k", "attn_scores"))
-    expected = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    expected = torch.einsum("bqhd,bkhd->bhqk", q, k) / (1 if spec is UNSCALED else q.shape[-1] ** 0.5)
     ahead = torch.ones(7, 7, dtype=torch.bool).triu(1)
     torch.testing.assert_close(scores[..., ~ahead], expected[..., ~ahead])
     assert (scores[..., ahead] == -torch.inf).all()

@@ -11,6 +11,7 @@ from anchorlab.models import (
     LSTMSpec,
     Model,
     ModelSpec,
+    OneLayerSpec,
     RecallSpec,
     VectorSpec,
     default_model,
@@ -77,6 +78,14 @@ def test_recall_trains_all_but_embeddings_positions_and_unembedding():
     assert weights["blocks.1.mlp.W_in"].shape == (256, 1024)
 
 
+def test_recall_trains_positions_that_are_learned_from_the_same_start():
+    fixed, learned = RecallSpec(), RecallSpec(learned_positions=True)
+    weights = dict(learned.build(ANCHOR).named_parameters())
+    assert {name for name, weight in weights.items() if not weight.requires_grad} == {"embed.W_E", "unembed.W_U"}
+    starts = [weights_of(spec, ANCHOR) for spec in (fixed, learned)]
+    assert all(torch.equal(value, starts[1][name]) for name, value in starts[0].items())
+
+
 TORCH = [DecoderSpec(), RecallSpec(factored_values=True), LSTMSpec(), FNNSpec(width=40, hidden=500)]
 
 
@@ -133,6 +142,9 @@ def test_gpt2_distributions():
         (VectorSpec, {"initial_scale": 0.0}, "initial_scale"),
         (RecallSpec, {"feed_forward_1": "mpl"}, "feed_forward_1"),
         (RecallSpec, {"hidden": -1}, "hidden"),
+        (RecallSpec, {"scale_score": False}, "scale_score"),
+        (OneLayerSpec, {"start": "nromal"}, "start"),
+        (OneLayerSpec, {"embeddings": "normal"}, "embeddings"),
         (LSTMSpec, {"width": 0}, "width"),
         (LSTMSpec, {"initialisation": "nromal"}, "initialisation"),
         (FNNSpec, {"hidden_factor": 0}, "hidden_factor"),
@@ -160,6 +172,7 @@ def test_without_projection_the_width_must_be_the_output():
     [
         (DecoderSpec(), RETRIEVAL),
         (RecallSpec(), RETRIEVAL),
+        (OneLayerSpec(), RETRIEVAL),
         (LSTMSpec(), RETRIEVAL),
         (FNNSpec(), RETRIEVAL),
         (VectorSpec(), ANCHOR),

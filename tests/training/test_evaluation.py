@@ -195,3 +195,28 @@ def test_evaluation_happens_when_due_and_at_the_end():
     one = Experiment(*KINDS["vectors"], SAMPLE.replace(evaluation=Evaluation(at=(30,), size=4)), Members())
     assert sorted({row.step for row in fit(one).rows}) == [30]
     assert worst(fit(one).ensemble.weights, fit(one).ensemble.weights) == 0
+
+
+@pytest.mark.parametrize("kind", ["recall after triggers", "decoder", "vectors"])
+def test_edits_of_late_blocks_share_what_comes_before_them(kind):
+    """Each edit's numbers are those of the edited model computed whole, wherever the edit begins."""
+    task, spec = KINDS[kind]
+    ensemble = initialise(spec, task.shape, [3, 8], torch.float64)
+    last = max(name.split(".")[1] for name in ensemble.weights if name.startswith("blocks."))
+    matrices = [name for name, value in ensemble.weights.items() if value.ndim == 3]
+    late = [name for name in matrices if name.startswith(f"blocks.{last}.")]
+    edits = {name: (Remove(weight=name),) for name in matrices}
+    edits |= {"late and early": (Remove(weight=late[0]), Remove(weight="blocks.0")), "late": (Remove(weight=late[-1]),)}
+    evaluator = Evaluator(task, Evaluation(size=30, edits=edits), Members(seeds=(3, 8)), CPU, torch.float64)
+    found = values(evaluator.measure(ensemble, 7))
+    for name, (first, *others) in {"none": (None,), **edits}.items():
+        weights = dict(ensemble.weights)
+        for edit in (one for one in (first, *others) if one is not None):
+            weights |= {each: torch.zeros_like(weights[each]) for each in edit.names(weights)}
+        whole = values(
+            Evaluator(task, Evaluation(size=30), Members(seeds=(3, 8)), CPU, torch.float64).measure(
+                ensemble.with_weights(weights), 7
+            )
+        )
+        for (member, split, group, _, metric), value in whole.items():
+            assert found[member, split, group, name, metric] == pytest.approx(value, abs=1e-10)

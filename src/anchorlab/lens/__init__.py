@@ -26,6 +26,7 @@ from anchorlab.lens.interventions import Intervention, Operand, shift_pattern
 from anchorlab.lens.look import look
 from anchorlab.lens.lowrank import best_truncations, matrices, truncations
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
+from anchorlab.lens.memories import memory, memory_along
 from anchorlab.lens.planes import NeighbourPlane, PrincipalComponents, principal_components, tsne
 from anchorlab.lens.projection import logit_lens, unembed
 from anchorlab.lens.record import Record, record_patterns

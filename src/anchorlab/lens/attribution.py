@@ -150,7 +150,8 @@ class _Parts:
 
     def _join(self, block: Block, names: list[str], outputs: Tensor) -> None:
         """New summands, placed before the biases."""
-        kept = self.values if block.residual else torch.zeros_like(self.values)
+        beside_attention = block.parallel and names == [f"{block.name}.mlp"]
+        kept = self.values if block.residual or beside_attention else torch.zeros_like(self.values)
         self.values = torch.cat([kept[:-1], outputs, kept[-1:]])
         self.names = [*self.names[:-1], *names, "bias"]
 
@@ -178,7 +179,8 @@ def _by_member(chunks_of_members: list[Tensor], ensemble: Ensemble) -> Tensor:
 def _stream_sites(template: Transformer) -> list[str]:
     sites = [site for site in ("hook_embed", "hook_pos_embed") if site in template.sites]
     for block in blocks(template):
-        sites += [f"{block.attn.name}.hook_z", f"{block.name}.hook_resid_mid", f"{block.name}.hook_resid_post"]
+        sites += [f"{block.attn.name}.hook_z", f"{block.name}.hook_resid_post"]
+        sites += [f"{block.name}.hook_resid_mid"] if not block.parallel else []
         sites += [f"{block.name}.hook_mlp_out"] if block.mlp is not None else []
     return sites
 

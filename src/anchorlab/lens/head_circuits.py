@@ -60,8 +60,9 @@ class HeadCircuits:
 def qk(model: Ensemble | nn.Module) -> HeadCircuits:
     """The query-key circuits: `x_q M x_kᵀ` is the score of the query x_q for the key x_k, both `[width]`.
 
-    `M = W_Q W_Kᵀ / sqrt(head_width)`, or `W_KQ / sqrt(width)` where the two are merged. What is added by biases, and
-    what a layer norm before the attention does to its input, is not in the matrix.
+    `M = W_Q W_Kᵀ / sqrt(head_width)`; where the two are merged, `W_KQ / sqrt(width)`, or `W_KQ` of a model whose scores
+    have no scale. What is added by biases, and what a layer norm before the attention does to its input, is not in the
+    matrix.
 
     Errors: `SpecError` for a model that is not one of this package's transformers.
     """
@@ -70,12 +71,11 @@ def qk(model: Ensemble | nn.Module) -> HeadCircuits:
     def factors(attention: Attention | MergedAttention) -> tuple[Tensor, Tensor]:
         if isinstance(attention, MergedAttention):
             queries = ensemble.weights[f"{attention.name}.W_KQ"]
-            width = queries.shape[-1]
-            keys = torch.eye(width).to(queries).expand_as(queries)
-            return (queries / width**0.5).unsqueeze(1), keys.unsqueeze(1)
+            keys = torch.eye(queries.shape[-1]).to(queries).expand_as(queries)
+            return (queries * attention.scale).unsqueeze(1), keys.unsqueeze(1)
         queries = _columns_by_head(ensemble.weights[f"{attention.name}.W_Q"], attention.heads)
         keys = _columns_by_head(ensemble.weights[f"{attention.name}.W_K"], attention.heads)
-        return queries / attention.head_width**0.5, keys.mT
+        return queries * attention.scale, keys.mT
 
     return _stacked([factors(attention) for attention in _attentions(ensemble)])
 

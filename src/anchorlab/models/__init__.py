@@ -8,6 +8,7 @@ from anchorlab.models.factory import register_module
 from anchorlab.models.fnn import FNNSpec
 from anchorlab.models.lstm import LSTMSpec
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
+from anchorlab.models.one_layer import OneLayerSpec
 from anchorlab.models.parse import default_model, parse_model
 from anchorlab.models.recall import RecallSpec
 from anchorlab.models.sites import Site, Sites, Tap, identity_tap

@@ -3,23 +3,18 @@
 from functools import partial
 from typing import Literal
 
-import torch
 from jaxtyping import Float, Int
 from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.errors import SpecError
 from anchorlab.models.block import STREAM
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import LinearFeedForward
-from anchorlab.models.initialisation import draw_normal
+from anchorlab.models.initialisation import Embeddings, draw_unit_embeddings, require_room
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
 from anchorlab.models.sites import Site, Tap, identity_tap
 from anchorlab.models.transformer import require_inputs
-
-Embeddings = Literal["sphere", "orthonormal"]
-"""Unit vectors drawn independently, or the first vectors of a random orthonormal basis."""
 
 
 @register_model("associative")
@@ -42,10 +37,7 @@ class AssociativeSpec(ModelSpec):
         Errors: `SpecError` for vector inputs, and for more orthonormal vectors than fit in the width.
         """
         require_inputs(self, shape, "tokens")
-        most = max(shape.input_size, shape.output_size)
-        if self.embeddings == "orthonormal" and most > self.width:
-            problem = f"{self.width} coordinates hold no {most} orthonormal vectors"
-            raise SpecError("width", problem, f"use at least {most}, or embeddings = sphere")
+        require_room(self.embeddings, self.width, shape)
         return AssociativeMemory(shape, self.width, self.embeddings)
 
 
@@ -59,7 +51,7 @@ class AssociativeMemory(Model):
         self.unembed = Unembedding(width, shape.output_size, bias=False)
         for fixed in (self.embed, self.unembed):
             fixed.requires_grad_(False)
-        self._draw = partial(draw_memory, embeddings=embeddings)
+        self._draw = partial(draw_unit_embeddings, embeddings=embeddings)
         sites = [Site("hook_embed", STREAM), Site("hook_memory_out", STREAM)]
         sites.append(Site("hook_logits", ("batch", "position", "output")))
         self.sites = {site.name: site for site in sites}
@@ -73,16 +65,3 @@ class AssociativeMemory(Model):
         """Predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
         x = tap("hook_embed", gather_positions(self.embed(inputs), positions))
         return tap("hook_logits", self.unembed(tap("hook_memory_out", self.memory(x, tap))))
-
-
-def draw_memory(model: nn.Module, generator: torch.Generator, embeddings: Embeddings) -> None:
-    """The matrix N(0, 1 / width); embeddings normal as well, of which directions alone are kept."""
-    draw_normal(model, generator)
-    for name, axis in (("embed.W_E", 1), ("unembed.W_U", 0)):
-        vectors = model.get_parameter(name)
-        if embeddings == "sphere":
-            vectors.div_(vectors.norm(dim=axis, keepdim=True))
-        else:
-            columns = vectors if axis == 0 else vectors.T
-            basis, triangle = torch.linalg.qr(columns)
-            columns.copy_(basis * triangle.diagonal().sign())  # without these signs the basis would not be uniform

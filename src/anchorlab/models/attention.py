@@ -36,6 +36,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.heads, self.head_width, self.shift_values = name, heads, head_width, shift_values
+        self.scale = 1 / math.sqrt(head_width)
         inner = heads * head_width
         self.W_Q = nn.Parameter(torch.empty(width, inner))
         self.W_K = nn.Parameter(torch.empty(width, inner))
@@ -64,7 +65,7 @@ class Attention(nn.Module):
         v = self._split(affine(x, self.W_V, self.b_V))
         if self.shift_values:
             v = _shift(v, self.shift_values)
-        z = attend(q, k, v, mask, self.name, tap).flatten(2)
+        z = attend(q, k, v, self.scale, mask, self.name, tap).flatten(2)
         return z if self.W_O is None else affine(z, self.W_O, self.b_O)
 
     def _split(self, x: Tensor) -> Tensor:
@@ -74,14 +75,16 @@ class Attention(nn.Module):
 class MergedAttention(nn.Module):
     """One head whose key and query share a matrix (truncated weights, section 4).
 
-    `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`; with `factored` the value map is the product `W_V W_O` of two square
-    matrices (its Figure 12). Where nobody looks at the sites, the same numbers are found with less work: by tables
-    where x comes straight from an embedding, and by mixing before the value map where only some positions ask.
+    `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as the authors' code has it, or without the root where not `scaled`, as
+    the paper prints it; with `factored` the value map is the product `W_V W_O` of two square matrices (its Figure 12).
+    Where nobody looks at the sites, the same numbers are found with less work: by mixing before the value map where
+    only some positions ask, and else by tables where x comes straight from an embedding.
     """
 
-    def __init__(self, name: str, width: int, *, factored: bool = False) -> None:
+    def __init__(self, name: str, width: int, *, factored: bool = False, scaled: bool = True) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.scaled = name, scaled
+        self.scale = 1 / math.sqrt(width) if scaled else 1.0
         self.W_KQ = nn.Parameter(torch.empty(width, width))
         self.W_V = nn.Parameter(torch.empty(width, width))
         self.W_O = nn.Parameter(torch.empty(width, width)) if factored else None
@@ -105,14 +108,14 @@ class MergedAttention(nn.Module):
         """
         unseen = tap is identity_tap
         after = [self.W_V] if self.W_O is None else [self.W_V, self.W_O]  # the maps that follow the mixing
-        if unseen and embedded is not None:
-            q, v = gather_positions(embedded.through(self.W_KQ), positions), embedded.through(*after)
+        if unseen and embedded is not None and positions is None:
+            q, v = embedded.through(self.W_KQ), embedded.through(*after)
             after = []
         else:
             q, v = gather_positions(x, positions) @ self.W_KQ, x
             if positions is None or not unseen:
                 v = v @ after.pop(0)
-        z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), mask, self.name, tap).squeeze(2)
+        z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), self.scale, mask, self.name, tap).squeeze(2)
         for weight in after:
             z = z @ weight
         return z
@@ -122,13 +125,14 @@ def attend(
     q: Float[Tensor, "batch query head head_width"],
     k: Float[Tensor, "batch key head head_width"],
     v: Float[Tensor, "batch key head head_width"],
+    scale: float,
     mask: Float[Tensor, "..."] | None,
     name: str,
     tap: Tap,
 ) -> Float[Tensor, "batch query head head_width"]:
-    """The mixture of values that each query receives, through the sites below `name`."""
+    """The mixture of values that each query receives, through the sites below `name`; scores are `scale Q Kᵀ`."""
     q, k, v = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k), tap(f"{name}.hook_v", v)
-    scores = (q * (1 / math.sqrt(q.shape[-1]))).transpose(1, 2) @ k.permute(0, 2, 3, 1)
+    scores = (q * scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
     if mask is not None:
         scores = scores + mask.to(scores.dtype)  # a sum, not a fill: its backward pass is free

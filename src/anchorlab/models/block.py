@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from anchorlab.errors import SpecError
 from anchorlab.models.attention import Attention, MergedAttention
 from anchorlab.models.embedded import Embedded
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
@@ -38,6 +39,13 @@ class Block(nn.Module):
 
     `norm_first` puts each layer norm before its layer (GPT-2); otherwise it stands after the sum (the original
     transformer). Without `residual` each layer's output replaces the stream instead of being added to it.
+
+    With `parallel` both layers read the stream that enters the block, each through its own layer norm, and their
+    outputs are summed: `x + Attn(ln1(x)) + MLP(ln2(x))`, Pythia's form and, with equal norms, GPT-J's; without
+    `residual` `Attn(x) + MLP(x)` (truncated weights, equation 1). There is no stream between the layers then, and no
+    `hook_resid_mid`.
+
+    Errors: `SpecError` for layer norms after the sums in a parallel block.
     """
 
     def __init__(
@@ -50,9 +58,14 @@ class Block(nn.Module):
         norm_first: bool = False,
         residual: bool = True,
         causal: bool = True,
+        parallel: bool = False,
     ) -> None:
         super().__init__()
+        if parallel and norm_width is not None and not norm_first:
+            problem = "has no sum between its layers to normalise"
+            raise SpecError("parallel", problem, "put the norms first or leave them out")
         self.name, self.norm_first, self.residual, self.causal = name, norm_first, residual, causal
+        self.parallel = parallel
         self.attn, self.mlp = attention, feed_forward
         self.ln1 = None if norm_width is None else LayerNorm(f"{name}.ln1", norm_width)
         self.ln2 = None if norm_width is None or feed_forward is None else LayerNorm(f"{name}.ln2", norm_width)
@@ -67,7 +80,7 @@ class Block(nn.Module):
             *(ln1 if self.norm_first else []),
             *self.attn.sites,
             Site(f"{self.name}.hook_attn_out", STREAM),
-            Site(f"{self.name}.hook_resid_mid", STREAM),
+            *([] if self.parallel else [Site(f"{self.name}.hook_resid_mid", STREAM)]),
             *([] if self.norm_first else ln1),
         ]
         if self.mlp is not None:
@@ -91,15 +104,16 @@ class Block(nn.Module):
         heard = self.ln1(x, tap) if self.ln1 is not None and self.norm_first else x
         tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and heard is x else {}
         attended = self.attn(heard, positions, mask if self.causal else None, tap, **tables)
-        x = self._join(gather_positions(x, positions), tap(f"{name}.hook_attn_out", attended))
-        x = tap(f"{name}.hook_resid_mid", x)
+        attended = tap(f"{name}.hook_attn_out", attended)
+        read = gather_positions(x, positions)  # by the feed-forward layer
+        x = read + attended if self.residual else attended
+        if not self.parallel:
+            read = x = tap(f"{name}.hook_resid_mid", x)
         if self.ln1 is not None and not self.norm_first:
-            x = self.ln1(x, tap)
+            read = x = self.ln1(x, tap)
         if self.mlp is not None:
-            heard = self.ln2(x, tap) if self.ln2 is not None and self.norm_first else x
-            x = self._join(x, tap(f"{name}.hook_mlp_out", self.mlp(heard, tap)))
+            heard = self.ln2(read, tap) if self.ln2 is not None and self.norm_first else read
+            output = tap(f"{name}.hook_mlp_out", self.mlp(heard, tap))
+            x = x + output if self.residual or self.parallel else output
         x = tap(f"{name}.hook_resid_post", x)
         return self.ln2(x, tap) if self.ln2 is not None and not self.norm_first else x
-
-    def _join(self, stream: Tensor, output: Tensor) -> Tensor:
-        return stream + output if self.residual else output

@@ -1,4 +1,4 @@
-"""How initial weights are drawn: PyTorch's defaults, a normal law by the inputs, or GPT-2's recipe."""
+"""How initial weights are drawn: PyTorch's defaults, a normal law by the inputs, unit embeddings, GPT-2's recipe."""
 
 import math
 from collections.abc import Callable
@@ -7,8 +7,14 @@ from typing import Literal
 import torch
 from torch import nn
 
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+
 Initialisation = Literal["torch", "normal"]
 """PyTorch's defaults, or normal with standard deviation `inputs^-γ`."""
+
+Embeddings = Literal["sphere", "orthonormal"]
+"""Unit vectors drawn independently, or the first vectors of a random orthonormal basis."""
 
 BlockType = Literal["embedding", "attention", "feed_forward", "recurrent", "projection"]
 """The kinds of weight matrices whose γ can be set apart."""
@@ -68,6 +74,30 @@ DRAWS: dict[Initialisation, Callable[[nn.Module, torch.Generator], None]] = {
     "normal": draw_normal,
 }
 """How each initialisation fills a module's weights from a generator."""
+
+
+def draw_unit_embeddings(model: nn.Module, generator: torch.Generator, embeddings: Embeddings) -> None:
+    """Every matrix as `draw_normal`; of the rows of `embed.W_E` and the columns of `unembed.W_U` directions alone stay.
+
+    The two are drawn apart: orthonormal ones are two families, each of its own basis.
+    """
+    draw_normal(model, generator)
+    for name, axis in (("embed.W_E", 1), ("unembed.W_U", 0)):
+        vectors = model.get_parameter(name)
+        if embeddings == "sphere":
+            vectors.div_(vectors.norm(dim=axis, keepdim=True))
+        else:
+            columns = vectors if axis == 0 else vectors.T
+            basis, triangle = torch.linalg.qr(columns)
+            columns.copy_(basis * triangle.diagonal().sign())  # without these signs the basis would not be uniform
+
+
+def require_room(embeddings: Embeddings, width: int, shape: TaskShape) -> None:
+    """Refuses more orthonormal vectors than fit in a width with a `SpecError`."""
+    most = max(shape.input_size, shape.output_size)
+    if embeddings == "orthonormal" and most > width:
+        problem = f"{width} coordinates hold no {most} orthonormal vectors"
+        raise SpecError("width", problem, f"use at least {most}, or embeddings = sphere")
 
 
 def draw_gpt2(

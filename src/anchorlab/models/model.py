@@ -3,7 +3,7 @@
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -89,13 +89,15 @@ def predict(
     inputs: Tensor,
     positions: Int[Tensor, "*batch scored"] | None = None,
     weights: Mapping[str, Tensor] | None = None,
+    **others: Any,
 ) -> Float[Tensor, "batch scored output"]:
     """A module's predictions at `positions`, with other `weights` if given; works for any module.
 
     A module that takes `positions` computes only these; of any other the rows are gathered from the full output.
+    `others` are handed on to the module, which must take them.
     """
     takes = accepts(module, "positions")
-    arguments = {"positions": positions} if takes else {}
+    arguments = {**others, "positions": positions} if takes else others
     if weights is None:
         output = module(inputs, **arguments)
     else:

@@ -20,9 +20,13 @@ FeedForwardKind = Literal["mlp", "linear", "none"]
 class RecallSpec(ModelSpec):
     """Two blocks `x + h + F(x + h)` with one head and merged key-query matrix, no layer norm (section 4, appendix A.4).
 
-    `h_t = sum over s <= t of softmax(x_t W_KQ x_sᵀ / sqrt(width))_s x_s W_V`; the predictions are `x W_U`. Embeddings,
-    positions and `W_U` are drawn once and never trained. `feed_forward_1` and `feed_forward_2` are the paper's F_1 and
-    F_2: a two-layer ReLU perceptron, one matrix, or nothing. `factored_values` writes the value map as `W_V W_O`.
+    `h_t = sum over s <= t of softmax(x_t W_KQ x_sᵀ / sqrt(width))_s x_s W_V` with `x_t = W_E[z_t] + p_t`; the
+    predictions are `x W_U`. Embeddings, positions and `W_U` are drawn once and never trained. `feed_forward_1` and
+    `feed_forward_2` are the paper's F_1 and F_2: a two-layer ReLU perceptron, one matrix, or nothing.
+    `factored_values` writes the value map as `W_V W_O`.
+
+    The root is the authors' code's; without `scale_scores` scores are `x_t W_KQ x_sᵀ`, as the paper prints them. With
+    `learned_positions` the p_t are trained too, from the same start.
     """
 
     kind: Literal["recall"] = "recall"
@@ -31,6 +35,8 @@ class RecallSpec(ModelSpec):
     feed_forward_1: FeedForwardKind = "mlp"
     feed_forward_2: FeedForwardKind = "mlp"
     factored_values: bool = False
+    scale_scores: bool = True
+    learned_positions: bool = False
 
     def build(self, shape: TaskShape) -> Transformer:
         """A member for token tasks.
@@ -39,18 +45,14 @@ class RecallSpec(ModelSpec):
         """
         require_inputs(self, shape, "tokens")
         kinds = (self.feed_forward_1, self.feed_forward_2)
-        model = Transformer(
-            embed=TokenEmbedding(shape.input_size, self.width),
-            pos_embed=PositionEmbedding(shape.length, self.width),
+        return Transformer(
+            embed=TokenEmbedding(shape.input_size, self.width).requires_grad_(False),
+            pos_embed=PositionEmbedding(shape.length, self.width).requires_grad_(self.learned_positions),
             blocks=[self._block(f"blocks.{layer}", kind) for layer, kind in enumerate(kinds)],
             ln_final=None,
-            unembed=Unembedding(self.width, shape.output_size, bias=False),
+            unembed=Unembedding(self.width, shape.output_size, bias=False).requires_grad_(False),
             draw=draw_torch_default,
         )
-        for fixed in (model.embed, model.pos_embed, model.unembed):
-            if fixed is not None:
-                fixed.requires_grad_(False)
-        return model
 
     def _block(self, name: str, kind: FeedForwardKind) -> Block:
         feed_forward: FeedForward | LinearFeedForward | None = None
@@ -58,4 +60,5 @@ class RecallSpec(ModelSpec):
             feed_forward = FeedForward(f"{name}.mlp", self.width, self.hidden or 4 * self.width)
         elif kind == "linear":
             feed_forward = LinearFeedForward(self.width)
-        return Block(name, MergedAttention(f"{name}.attn", self.width, factored=self.factored_values), feed_forward)
+        attention = MergedAttention(f"{name}.attn", self.width, factored=self.factored_values, scaled=self.scale_scores)
+        return Block(name, attention, feed_forward)

@@ -15,6 +15,9 @@ from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembe
 from anchorlab.models.model import Draw, Model, ModelSpec
 from anchorlab.models.sites import Site, Tap, identity_tap
 
+Entering = tuple[int, Float[Tensor, "batch position width"]]
+"""A block, counted from 0, and the stream that enters it."""
+
 
 class Transformer(Model):
     """Embedding, blocks, output map; parts that are None are left out."""
@@ -49,27 +52,37 @@ class Transformer(Model):
         inputs: Tensor,
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
+        entering: Entering | None = None,
     ) -> Float[Tensor, "batch scored output"]:
         """Predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
 
         With `positions` the last block asks, mixes and transforms there alone, and from it on the sites hold `scored`
-        rows instead of all positions; the predictions are those of the full computation.
+        rows instead of all positions; the predictions are those of the full computation. `entering` is a block and the
+        stream that enters it, `[batch position width]`, which is then not computed from the inputs.
         """
+        embedded = None
+        if entering is None:
+            first, (x, embedded) = 0, self._embed(inputs, tap)
+        else:
+            first, x = entering
+        place = torch.arange(x.shape[1], device=x.device)
+        mask = causal_mask(place, place, x.dtype)
+        # handed on by name: torch's counters hook into positional tensors, and trip over views made without gradients
+        for block in self.blocks[first:-1]:
+            x, embedded = block(x, None, mask, tap, embedded=embedded), None
+        if positions is not None:
+            mask = causal_mask(positions, place, x.dtype)
+        x = self.blocks[-1](x, positions, mask, tap, embedded=embedded)
+        if self.ln_final is not None:
+            x = self.ln_final(x, tap)
+        return tap("hook_logits", x if self.unembed is None else self.unembed(x))
+
+    def _embed(self, inputs: Tensor, tap: Tap) -> tuple[Tensor, Embedded | None]:
         x = tap("hook_embed", self.embed(inputs))
         places = None if self.pos_embed is None else self.pos_embed.W_pos[: x.shape[1]]
         if places is not None:
             x = x + tap("hook_pos_embed", places.expand_as(x))
-        embedded = Embedded(inputs, self.embed.W_E, places) if isinstance(self.embed, TokenEmbedding) else None
-        place = torch.arange(x.shape[1], device=x.device)
-        mask = causal_mask(place, place, x.dtype)
-        for block in self.blocks[:-1]:
-            x, embedded = block(x, None, mask, tap, embedded), None
-        if positions is not None:
-            mask = causal_mask(positions, place, x.dtype)
-        x = self.blocks[-1](x, positions, mask, tap, embedded)
-        if self.ln_final is not None:
-            x = self.ln_final(x, tap)
-        return tap("hook_logits", x if self.unembed is None else self.unembed(x))
+        return x, Embedded(inputs, self.embed.W_E, places) if isinstance(self.embed, TokenEmbedding) else None
 
 
 def require_inputs(spec: ModelSpec, shape: TaskShape, inputs: InputKind) -> None:

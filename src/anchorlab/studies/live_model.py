@@ -116,6 +116,10 @@ def _heads(attention: Attention | MergedAttention, width: int) -> tuple[int, int
 def _check_block(block: Block) -> None:
     if block.norm_first and block.ln1 is not None:
         raise _refused(f"model.{block.name}.ln1", "normalises before its layer")
+    if block.parallel:
+        raise _refused(f"model.{block.name}", "has its layers side by side")
+    if isinstance(block.attn, MergedAttention) and not block.attn.scaled:
+        raise _refused(f"model.{block.name}.attn", "does not scale its scores")
     if isinstance(block.attn, Attention) and block.attn.b_Q is not None:
         raise _refused(f"model.{block.name}.attn", "has biases")
     if isinstance(block.mlp, FeedForward) and (block.mlp.activation != "relu" or block.mlp.b_in is not None):

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from anchorlab.models.edits import Edit, apply_each
 from anchorlab.models.model import predict
+from anchorlab.models.transformer import Transformer
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.task import loss_per_position
@@ -80,16 +82,19 @@ class Evaluator:
         """All metrics of all members at `step`, in a fixed order, leaving out `resting` members."""
         places: list[tuple[int, str, str, str, str]] = []
         values: list[Tensor] = []
+        learning = [member for member in range(ensemble.size) if member not in resting]
         variants = apply_each(ensemble.weights, list(self.edits.values()))
-        for edit, weights_of_all in zip(self.edits, variants, strict=True):
-            for member in (member for member in range(ensemble.size) if member not in resting):
-                weights = {name: value[member] for name, value in weights_of_all.items()}
-                for split, batches in self._batches.items():
-                    measured = self._measured(ensemble, weights, batches[member])
-                    for group, shares in self._shares[split][member].items():
-                        for metric, each in measured.items():
-                            places.append((member, split, group, edit, metric))
-                            values.append((each * shares).where(shares > 0, 0).sum())
+        first = [_first_block(ensemble, edits) for edits in self.edits.values()]
+        found: dict[tuple[str, int, str], dict[str, Tensor]] = {}
+        for member, split in product(learning, self._batches):
+            weights = [{name: value[member] for name, value in variant.items()} for variant in variants]
+            measured = self._measured(ensemble, weights, first, self._batches[split][member])
+            found |= {(edit, member, split): each for edit, each in zip(self.edits, measured, strict=True)}
+        for edit, member, split in product(self.edits, learning, self._batches):
+            for group, shares in self._shares[split][member].items():
+                for metric, each in found[edit, member, split].items():
+                    places.append((member, split, group, edit, metric))
+                    values.append((each * shares).where(shares > 0, 0).sum())
         # All numbers leave the device at once: asking for them one by one would wait for it each time.
         numbers = torch.stack(values).tolist() if values else []
         return [
@@ -97,17 +102,50 @@ class Evaluator:
             for (member, split, group, edit, metric), number in zip(places, numbers, strict=True)
         ]
 
-    def _measured(self, ensemble: Ensemble, weights: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """Each metric at each scored position, `[batch scored]`."""
-        outputs = []
+    def _measured(
+        self, ensemble: Ensemble, variants: Sequence[Mapping[str, Tensor]], first: Sequence[int], batch: Batch
+    ) -> list[dict[str, Tensor]]:
+        """Each metric at each scored position, `[batch scored]`, under each variant of one member's weights.
+
+        The first variant is the plain one; what enters the `first` block that another changes is the plain stream.
+        """
+        template, outputs = ensemble.template, [list[Tensor]() for _ in variants]
+        shared = {f"blocks.{block}.hook_resid_pre" for block in first if block > 0}
         for start in range(0, len(batch), _ROWS):
             rows = slice(start, start + _ROWS)
-            positions = batch.positions if batch.positions.ndim == 1 else batch.positions[rows]
-            with autocast(batch.inputs.device, self.mixed):
-                outputs.append(predict(ensemble.template, batch.inputs[rows], positions, weights))
-        output = torch.cat(outputs)
+            inputs, positions = (
+                batch.inputs[rows],
+                batch.positions if batch.positions.ndim == 1 else batch.positions[rows],
+            )
+            streams: dict[str, Tensor] = {}
+
+            def keep(site: str, value: Tensor, streams: dict[str, Tensor] = streams) -> Tensor:
+                if site in shared:
+                    streams[site] = value
+                return value
+
+            with autocast(inputs.device, self.mixed):
+                for index, (weights, block) in enumerate(zip(variants, first, strict=True)):
+                    others: dict[str, Any] = {}
+                    if shared and index == 0:
+                        others = {"tap": keep}
+                    elif block > 0:
+                        others = {"entering": (block, streams[f"blocks.{block}.hook_resid_pre"])}
+                    outputs[index].append(predict(template, inputs, positions, weights, **others))
+        return [self._metrics(torch.cat(each), batch) for each in outputs]
+
+    def _metrics(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         output = output.float() if self.mixed else output
         return {"loss": loss_per_position(self.task.loss, output, batch.targets), **self.task.metrics(output, batch)}
+
+
+def _first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
+    """The first block that edits change, 0 where anything before the blocks or all of them may differ."""
+    if not isinstance(ensemble.template, Transformer):
+        return 0
+    known = list(ensemble.weights)
+    names = [name.split(".") for edit in edits for name in edit.names(known)]
+    return min((int(parts[1]) if parts[0] == "blocks" else 0 for parts in names), default=0)
 
 
 def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -3,29 +3,28 @@
 Source: truncated weights, section 4 and Figure 3; settings in its appendix A.5.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from anchorlab.models import RecallSpec
-from anchorlab.models.edits import Truncate
+from anchorlab.studies.ceiling import ideal_scores
 from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, judge_means, member_values
-from anchorlab.tasks import task
-from anchorlab.training import SGD, Constant, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
+from anchorlab.studies.truncation.noisy_recall import (
+    ALPHA,
+    FRACTIONS,
+    FULL,
+    NOTES,
+    SETTINGS,
+    WITHOUT_F2,
+    noisy_recall,
+)
+from anchorlab.training import Experiment, TrainedRun
 
-ALPHA = 0.5
-FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.0)
-"""The fractions rho of F_2's input matrix's rank that are kept, beside the full model (rho = 1)."""
-
-_MATRIX = "blocks.1.mlp.W_in"
-_EDITS = {f"rho={fraction:g}": (Truncate(weight=_MATRIX, fraction=fraction),) for fraction in FRACTIONS}
-_FULL, _DROPPED = "none", "rho=0"
-_CURVES = (_FULL, *_EDITS)
-_EARLY = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)
-"""Steps at which the noise is learned, long before anything else."""
+_CURVES = {FULL: 1.0, **{f"rho={rho:g}": rho for rho in FRACTIONS}, WITHOUT_F2: 0.0}
+"""The edits and their fractions rho: of a layer whose input matrix is zero nothing is left."""
 
 CLAIMS = (
     Claim(
@@ -88,42 +87,8 @@ CLAIMS = (
 )
 
 
-def _profile(
-    note: str,
-    *,
-    width: int,
-    length: int,
-    batch: int,
-    steps: int,
-    every: int,
-    seeds: int,
-    scored: str,
-    noise: str,
-    size: int,
-    learning_rate: float = 0.03,
-    weight_decay: float = 0.0,
-    decay: bool = False,
-    factored: bool = True,
-) -> Profile:
-    def experiments() -> list[Experiment]:
-        return [
-            Experiment(
-                task("recall/noisy", length=length, alpha=ALPHA, scored=scored, noise=noise),
-                RecallSpec(width=width, factored_values=factored),
-                Recipe(
-                    data=Stream(),
-                    optimiser=SGD(learning_rate=learning_rate, momentum=0.9, weight_decay=weight_decay),
-                    schedule=WarmupCosine(horizon=steps, end=0.02) if decay else Constant(),
-                    batch=batch,
-                    duration=steps,
-                    evaluation=Evaluation(every=every, at=_EARLY, size=size, splits=("clean",), edits=_EDITS),
-                ),
-                Members(seeds=tuple(range(seeds))),
-                label="noisy recall",
-            )
-        ]
-
-    return Profile(experiments, note)
+def _experiments(profile: str) -> Callable[[], list[Experiment]]:
+    return lambda: [noisy_recall(profile, "noisy recall")]
 
 
 def _delay(run: TrainedRun) -> Tensor | None:
@@ -143,7 +108,7 @@ def _end(run: TrainedRun, metric: str, edit: str) -> Tensor:
 
 
 def _label(edit: str) -> str:
-    return "full model (ρ = 1)" if edit == _FULL else f"ρ = {edit.removeprefix('rho=')}"
+    return "full model (ρ = 1)" if edit == FULL else f"ρ = {_CURVES[edit]:g}"
 
 
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
@@ -153,10 +118,11 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     steps, noise = along(run, "clean", "noise")
     early = noise[:, [index for index, step in enumerate(steps) if step <= 10]].amax(dim=1)
     gain = losses[0] - losses[-1]
+    ideal = ideal_scores(run.experiment.task, "clean")
     measured: dict[str, Tensor | None] = {
-        "full-noise": _end(run, "noise", _FULL),
-        "dropped-right": _end(run, "right", _DROPPED),
-        "dropped-noise": _end(run, "noise", _DROPPED),
+        "full-noise": _end(run, "noise", FULL),
+        "dropped-right": _end(run, "right", WITHOUT_F2),
+        "dropped-noise": _end(run, "noise", WITHOUT_F2),
         "clean-loss-falls": gain,
         "loss-order": losses.mean(dim=1).diff().amax().reshape(1) if float(gain.mean()) >= 0.4 else None,
         "noise-first": early,
@@ -171,9 +137,21 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         provenance=provenance,
         claims=judge_means(CLAIMS, measured, provenance.profile),
         figures=(
-            _panel(run, "right", "Probability of the right token (Fig 3, left)", (Reference("paper, ρ = 0", 0.98),)),
-            _panel(run, "noise", "Probability of the noise token (Fig 3, middle)", (Reference("α", ALPHA),)),
-            _panel(run, "loss", "Loss on clean sequences (Fig 3, right)", ()),
+            _panel(
+                run,
+                "right",
+                "Probability of the right token (Fig 3, left)",
+                (Reference("paper, ρ = 0", 0.98), Reference("full model, ideal", ideal["right"])),
+            ),
+            _panel(
+                run,
+                "noise",
+                "Probability of the noise token (Fig 3, middle)",
+                (Reference("full model, ideal", ideal["noise"]),),
+            ),
+            _panel(
+                run, "loss", "Loss on clean sequences (Fig 3, right)", (Reference("full model, ideal", ideal["loss"]),)
+            ),
             _against_rho(losses),
         ),
         tables=(_table(run),),
@@ -200,7 +178,7 @@ def _panel(run: TrainedRun, metric: str, title: str, references: tuple[Reference
 
 
 def _against_rho(losses: Tensor) -> LineFigure:
-    order = [1.0, *FRACTIONS][::-1]
+    order = list(_CURVES.values())[::-1]
     return LineFigure(
         title="Clean loss at the end, against the rank kept",
         caption="Mean and range over seeds; ρ = 0 drops the second feed-forward layer, ρ = 1 is the full model.",
@@ -229,53 +207,7 @@ STUDY = Study(
     title="Noisy recall: the second feed-forward layer stores the noise",
     claims=CLAIMS,
     profiles={
-        "quick": _profile(
-            "Quick profile: width 128, T = 128, batch 64, 1200 steps, learning rate 0.05 with a cosine down to "
-            "0.001; from the authors' public code: value maps of two factors, the loss after every second and "
-            "later trigger, '!' for noise. The paper's text has width 256, T = 256, batch 512, 2000 steps at "
-            "0.001 to 0.03, one value matrix, a noise token of its own, and takes the loss at the last position "
-            "alone.",
-            width=128,
-            length=128,
-            batch=64,
-            steps=1200,
-            every=100,
-            seeds=2,
-            scored="after_trigger",
-            noise="existing",
-            size=128,
-            learning_rate=0.05,
-            decay=True,
-        ),
-        "paper": _profile(
-            "Paper profile: the text of section 4 and appendix A.5, with the upper learning rate of its range "
-            "(0.03) and one value matrix per layer. Not in the text: momentum 0.9 and weight decay 1e-4, from the "
-            "authors' public code; the trigger, which is the most frequent character; five seeds, 1024 clean "
-            "sequences for each measurement, and the fractions ρ.",
-            width=256,
-            length=256,
-            batch=512,
-            steps=2000,
-            every=50,
-            seeds=5,
-            scored="last",
-            noise="appended",
-            size=1024,
-            weight_decay=1e-4,
-            factored=False,
-        ),
-        "smoke": _profile(
-            "Smoke profile: far too short to show anything; it only exercises the code.",
-            width=32,
-            length=64,
-            batch=16,
-            steps=12,
-            every=6,
-            seeds=2,
-            scored="after_trigger",
-            noise="existing",
-            size=32,
-        ),
+        name: Profile(_experiments(name), f"{NOTES[name]} {setting.steps} steps.") for name, setting in SETTINGS.items()
     },
     analyse=analyse,
 )

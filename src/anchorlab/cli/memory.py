@@ -1,0 +1,154 @@
+"""`anchorlab memory`."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anchorlab.cli.output import Flag, Json, print_json, print_table, print_text, progress, waiting
+from anchorlab.cli.summary import members_text
+from anchorlab.errors import SpecError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorlab.studies.findings import MapFigure
+    from anchorlab.training import TrainedRun
+
+_OF_TOKENS = ("embed.W_E", "unembed.W_U.T")
+_LARGEST, _MOST_MAPS, _SOON = 10, 4, 2.0  # entries, maps, seconds for which nobody needs a bar
+
+
+def memory(
+    run: str,
+    left: str,
+    right: str,
+    /,
+    *,
+    step: int | None = None,
+    along: Flag = False,
+    member: int | None = None,
+    figure: Path | None = None,
+    store: Path | None = None,
+    json: Json = False,
+) -> None:
+    """How strongly a product of weights joins tokens or positions: what a run's weights have memorised.
+
+    Parameters
+    ----------
+    run
+        The first digits of an address from `anchorlab runs`.
+    left
+        The rows: a matrix of vectors, and the matrices or feed-forward layers that they pass in turn, such as
+        `embed.W_E @ blocks.1.attn.W_V`; `.T` transposes a matrix.
+    right
+        The columns, in the same way, such as `unembed.W_U.T`.
+    step
+        The checkpoint; by default the last.
+    along
+        Every checkpoint, one row for each.
+    member
+        One member, counted from 0; by default the mean over all.
+    figure
+        Write the heat map there, as PNG, PDF or SVG; `--along` draws up to four, from the first to the last.
+    store
+        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+    json
+        As JSON, for scripts.
+    """
+    if along and step is not None:
+        raise SpecError("step", "is one checkpoint, and `--along` is all of them", "leave one of the two out")
+
+    from anchorlab.runs import Store
+    from anchorlab.training import TrainedRun
+
+    began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
+    count = len(trained.experiment.members)
+    if member is not None and not 0 <= member < count:
+        raise SpecError("member", f"{member} is none of {members_text(count)}", f"choose from 0..{count - 1}")
+    steps = trained.checkpoints if along else [trained.checkpoints[-1] if step is None else step]
+    forms = _forms(trained, left, right, steps, member, quiet=json)
+    names = [_names(trained, side, size) for side, size in zip((left, right), forms[steps[0]].shape, strict=True)]
+    found = [{"step": at, **_means(form)} for at, form in forms.items()]
+    largest = [_largest(form, *names) for form in forms.values()]
+    if figure is not None:
+        from anchorlab.report import save
+        from anchorlab.studies.provenance import provenance
+
+        spread = sorted({steps[round(at * (len(steps) - 1) / (_MOST_MAPS - 1))] for at in range(_MOST_MAPS)})
+        drawn = _heat_maps(trained.run.label, (left, right), names, {at: forms[at] for at in spread})
+        save(drawn, provenance("own", [trained], time.monotonic() - began), figure)
+    if json:
+        told = {"run": trained.run.address, "left": left, "right": right, "member": member}
+        told |= {"rows": names[0], "columns": names[1]} | ({} if along else {"values": forms[steps[0]].tolist()})
+        print_json({**told, "checkpoints": [row | {"largest": top} for row, top in zip(found, largest, strict=True)]})
+        return
+    heads = [*(name.replace("_", " ") for name in found[0]), "row", "column", "largest"]
+    cells = [(*row.values(), *top[0].values()) for row, top in zip(found, largest, strict=True)]
+    print_table(heads, cells, f"{trained.run.label}: {left} · {right}")
+    rows, columns = map(len, names)
+    over = f"mean over {members_text(count)}" if member is None else f"member {member}"
+    led = "; rows led: those whose largest entry is on the diagonal" if rows == columns else ""
+    print_text(f"{rows} x {columns}; {over}{led}")
+    tops = [[*entry.values()] for entry in largest[-1]]
+    print_table(("row", "column", "value"), tops, f"largest entries at step {steps[-1]}")
+    if figure is not None:
+        print_text(f"figure: {figure}", wrapped=False)
+
+
+def _forms(
+    trained: "TrainedRun", left: str, right: str, steps: Sequence[int], member: int | None, quiet: bool
+) -> "dict[int, Tensor]":
+    """The form `[row column]` at each step: of one member, or the mean over all."""
+    from anchorlab.engine import Status
+    from anchorlab.lens import memory as form
+
+    began, found, one = time.monotonic(), {}, len(steps) == 1
+    with progress(quiet or one) as show, waiting("reading the weights", quiet or not one):
+        for done, step in enumerate(steps, 1):
+            ensemble = trained.ensemble(step)
+            found[step] = form(ensemble if member is None else ensemble.select([member]), left, right).mean(dim=0)
+            if time.monotonic() > began + _SOON:
+                show(Status(len(steps), done, "reading the weights"))
+    return found
+
+
+def _names(trained: "TrainedRun", chain: str, size: int) -> list[str]:
+    """What the rows of a chain's first matrix are called: tokens as the task writes them, anything else by number."""
+    tokens = chain.partition("@")[0].strip() in _OF_TOKENS
+    return [trained.experiment.task.text_of(index) if tokens else str(index) for index in range(size)]
+
+
+def _means(form: "Tensor") -> dict[str, float]:
+    import torch
+
+    size, columns = form.shape
+    if size != columns:
+        return {"mean": form.mean().item()}
+    beside = form[~torch.eye(size, dtype=torch.bool)]
+    led = (form.argmax(dim=1) == torch.arange(size)).sum()
+    return {"diagonal": form.diagonal().mean().item(), "rest": beside.mean().item(), "rows_led": int(led)}
+
+
+def _largest(form: "Tensor", rows: Sequence[str], columns: Sequence[str]) -> list[dict[str, str | float]]:
+    order = form.flatten().argsort(descending=True, stable=True)[:_LARGEST].tolist()
+    places = [divmod(index, len(columns)) for index in order]
+    return [{"row": rows[i], "column": columns[j], "value": form[i, j].item()} for i, j in places]
+
+
+def _heat_maps(
+    label: str, sides: Sequence[str], names: Sequence[Sequence[str]], forms: "dict[int, Tensor]"
+) -> "MapFigure":
+    from anchorlab.studies.findings import Map, MapFigure, grid
+
+    y_label, x_label = ("\n@ ".join(part.strip() for part in side.split("@")) for side in sides)
+    maps = tuple(Map(f"step {step}", grid(form), *map(tuple, names)) for step, form in forms.items())
+    return MapFigure(
+        title=f"{label}: what the weights join",
+        caption="The product of each row's vector with each column's.",
+        maps=(maps,),
+        x_label=x_label,
+        y_label=y_label,
+        value_label="product",
+        signed=True,
+    )

@@ -1,0 +1,22 @@
+"""The ceiling of a curve: what the ideal predictor scores, which knows the task's law and misses nothing."""
+
+import torch
+
+from anchorlab.tasks import Task
+from anchorlab.tasks.task import loss_per_position
+
+
+def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[str, float]:
+    """The loss and every metric of a task's exact predictor (`task.ideal`), on `n` sequences of a split drawn afresh.
+
+    The predictor knows the law of training: on a split with another law even it is wrong about that.
+
+    Errors: `SpecError` for a task without an exact predictor, or an unknown split.
+    """
+    batch = task.sample(split, n, seed)
+    law = task.ideal(batch.inputs)
+    logits = law.clamp(min=torch.finfo(law.dtype).tiny).log()  # finite, so that what has no chance adds nothing
+    measured = {"loss": loss_per_position(task.loss, logits, batch.targets), **task.metrics(logits, batch)}
+    weights = torch.ones_like(measured["loss"]) if batch.weights is None else batch.weights
+    scored = weights > 0
+    return {name: float((value * weights)[scored].sum() / weights.sum()) for name, value in measured.items()}

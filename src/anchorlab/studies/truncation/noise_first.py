@@ -1,0 +1,170 @@
+"""Noisy in-context recall: noise is learned within a few steps and recall much later, afresh or by fine-tuning.
+
+Source: truncated weights, section 4 and Figure 4; settings in its appendix A.5.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from anchorlab.studies.ceiling import ideal_scores
+from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.tables import along, first_crossing, judge_means
+from anchorlab.studies.truncation.noisy_recall import ALPHA, SETTINGS, noisy_and_tuned, tuning_note
+from anchorlab.training import TrainedRun
+
+_WITHIN = 10  # steps in which the noise is to be learned: "the first few (~ 5) steps", "very early steps"
+
+CLAIMS = (
+    Claim(
+        "truncation/noise-first/pretraining-peak",
+        "Trained on noise from the start, the model first predicts the noise almost surely",
+        "truncated weights, Fig 4 left",
+        "close to 1 in the first 5 or so steps",
+        f"highest probability of the noise token in the first {_WITHIN} steps, on noisy sequences, mean over seeds",
+        (0.8, None),
+    ),
+    Claim(
+        "truncation/noise-first/pretraining-settles",
+        "It then predicts the noise with probability nearly alpha",
+        "truncated weights, Fig 4 left",
+        "nearly 0.5",
+        "probability of the noise token at the end, on noisy sequences, mean over seeds",
+        (ALPHA - 0.1, ALPHA + 0.1),
+    ),
+    Claim(
+        "truncation/noise-first/pretraining-recall-later",
+        "The recall is learned only later",
+        "truncated weights, section 4",
+        "slower, after the noise",
+        "step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean "
+        "sequences, lowest over seeds",
+        (10.0, None),
+    ),
+    Claim(
+        "truncation/noise-first/tuning-peak",
+        "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost surely too",
+        "truncated weights, Fig 4 right",
+        "close to 1 in the first 5 or so steps",
+        f"highest probability of the noise token in the first {_WITHIN} steps of fine-tuning, on noisy sequences, mean "
+        "over seeds",
+        (0.8, None),
+    ),
+    Claim(
+        "truncation/noise-first/tuning-settles",
+        "It then predicts the noise with probability nearly alpha",
+        "truncated weights, Fig 4 right",
+        "nearly 0.5",
+        "probability of the noise token at the end of fine-tuning, on noisy sequences, mean over seeds",
+        (ALPHA - 0.1, ALPHA + 0.1),
+    ),
+    Claim(
+        "truncation/noise-first/tuning-knew",
+        "Before fine-tuning it recalls and knows nothing of the noise",
+        "truncated weights, Fig 4 right",
+        "no noise at step 0",
+        "probability of the right token on clean sequences before fine-tuning, mean over seeds",
+        (0.9, None),
+    ),
+)
+
+
+def _peak(run: TrainedRun) -> Tensor:
+    steps, noise = along(run, "train", "noise")
+    return noise[:, [index for index, step in enumerate(steps) if step <= _WITHIN]].amax(dim=1)
+
+
+def _delay(run: TrainedRun) -> Tensor | None:
+    """How many times later than the noise the recall is learned, `[member]`; None where a member learned only one."""
+    steps, right = along(run, "clean", "right")
+    _, noise = along(run, "clean", "noise")
+    delay = first_crossing(steps, right, (1 - ALPHA) / 2) / first_crossing(steps, noise, ALPHA).clamp(min=1)
+    return None if bool(delay.isnan().any()) else delay
+
+
+def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
+    """The two panels of Figure 4, and a table of the first steps and the end."""
+    afresh, tuned = runs
+    delay = _delay(afresh)
+    measured: dict[str, Tensor | None] = {
+        "pretraining-peak": _peak(afresh),
+        "pretraining-settles": along(afresh, "train", "noise")[1][:, -1],
+        "pretraining-recall-later": None if delay is None else delay.amin().reshape(1),
+        "tuning-peak": _peak(tuned),
+        "tuning-settles": along(tuned, "train", "noise")[1][:, -1],
+        "tuning-knew": along(tuned, "clean", "right")[1][:, 0],
+    }
+    return Findings(
+        study=STUDY.name,
+        title=STUDY.title,
+        summary="A trigger is followed by the sequence's own token, or, with probability 1/2, by noise. What does the "
+        f"model predict there, step by step, trained on that from the start or after a training without noise? {note}",
+        profile=provenance.profile,
+        provenance=provenance,
+        claims=judge_means(CLAIMS, measured, provenance.profile),
+        figures=(
+            _panel(afresh, "Trained on noise from the start (Fig 4, left)", "training"),
+            _panel(tuned, "Trained without noise, then fine-tuned with it (Fig 4, right)", "fine-tuning"),
+        ),
+        tables=(_table(afresh, tuned),),
+    )
+
+
+def _panel(run: TrainedRun, title: str, time: str) -> LineFigure:
+    ideal = ideal_scores(run.experiment.task, "train")
+    steps, noise = along(run, "train", "noise")
+    _, right = along(run, "train", "right")
+    at = [step + 1 for step in steps]
+    return LineFigure(
+        title=title,
+        caption="Probability of the noise token, of the sequence's own token, and of all others together, on noisy "
+        "sequences (α = 0.5); mean and range over seeds. Dashed: the ideal predictor, which knows the law. The step "
+        "axis starts at 1 for the model before the first step.",
+        x_label=f"step of {time} + 1",
+        y_label="probability",
+        lines=(line("noise", at, noise), line("right token", at, right), line("all others", at, 1 - noise - right)),
+        log_x=True,
+        y_range=(0.0, 1.0),
+        references=(
+            Reference("noise, ideal", ideal["noise"]),
+            Reference("right token, ideal", ideal["right"]),
+        ),
+    )
+
+
+def _table(afresh: TrainedRun, tuned: TrainedRun) -> Table:
+    rows: list[tuple[str | float, ...]] = []
+    for name, run in (("from the start", afresh), ("fine-tuned", tuned)):
+        steps, noise = along(run, "train", "noise")
+        _, right = along(run, "train", "right")
+        early = [index for index, step in enumerate(steps) if step <= _WITHIN]
+        peaks = noise[:, early]
+        rows.append(
+            (
+                name,
+                float(noise[:, 0].mean()),
+                float(right[:, 0].mean()),
+                float(peaks.amax(dim=1).mean()),
+                float(torch.tensor([steps[index] for index in peaks.argmax(dim=1)], dtype=torch.float64).mean()),
+                float(noise[:, -1].mean()),
+                float(right[:, -1].mean()),
+            )
+        )
+    return Table(
+        title="Before, in the first steps, and at the end",
+        caption=f"Means over seeds on noisy sequences; the peak is the highest value in the first {_WITHIN} steps.",
+        columns=("trained", "noise before", "right before", "noise at its peak", "step", "noise, end", "right, end"),
+        rows=tuple(rows),
+    )
+
+
+STUDY = Study(
+    name="truncation/noise-first",
+    title="Noisy recall: the noise is learned first, the recall later",
+    claims=CLAIMS,
+    profiles={name: Profile(partial(noisy_and_tuned, name), tuning_note(name)) for name in SETTINGS},
+    analyse=analyse,
+)

@@ -1,0 +1,147 @@
+"""The one-layer model: its start, and its first step from zero against gradients counted sequence by sequence."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.lens import look
+from anchorlab.models import OneLayerSpec
+from anchorlab.rng import child_seed
+from anchorlab.tasks import task as make_task
+from anchorlab.training import SGD, AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Stream, initialise
+from anchorlab.training.trainer import fit
+
+N, LENGTH, SIZE = 9, 20, 64
+RATES = (1.0, 30.0)
+TASKS = {
+    "one trigger": make_task("recall/noisy", source="uniform", tokens=N, length=LENGTH, alpha=0.4),
+    "three triggers": make_task(
+        "recall/noisy", source="uniform", tokens=N, length=LENGTH, alpha=0.4, triggers=(0, 1, 5)
+    ),
+}
+ATTENTION, KEYS, VALUES, FORWARD = (
+    f"blocks.0.{name}" for name in ("hook_attn_out", "attn.W_KQ", "attn.W_V", "mlp.W_F")
+)
+
+
+def after_one_step(task, execution="auto"):
+    """Two members that have taken one step of gradient descent on a sample of their own, each at its rate."""
+    recipe = Recipe(
+        data=FixedSample(size=SIZE),
+        optimiser=SGD(),
+        batch=SIZE,
+        duration=1,
+        precision="float64",
+        evaluation=Evaluation(size=8),
+    )
+    one = Experiment(task, OneLayerSpec(width=14), recipe, Members(seeds=(0, 1), learning_rate=RATES))
+    return fit(one, execution=execution).ensemble
+
+
+def counted(task, seed):
+    """The projections W_U(j)ᵀ grad_F W_E(k) and W_U(j)ᵀ grad_V W_E(k), `[output token]`, over a member's sample.
+
+    Section 4.1 and appendix D: the means of (1/(N+1) - 1{y = j}) 1{z_T = k} and of (1/(N+1) - 1{y = j}) n_k / T.
+    """
+    batch = task.sample("train", SIZE, child_seed(seed, "train"))
+    forward, values = np.zeros((2, N + 1, N + 1))
+    for tokens, target in zip(batch.inputs.tolist(), batch.targets[:, 0].tolist(), strict=True):
+        for output in range(N + 1):
+            share = (1 / (N + 1) - (target == output)) / SIZE
+            forward[output, tokens[-1]] += share
+            for token, count in Counter(tokens).items():
+                values[output, token] += share * count / LENGTH
+    return forward, values
+
+
+@pytest.fixture(params=TASKS, name="task")
+def _task(request):
+    return TASKS[request.param]
+
+
+@pytest.mark.parametrize("execution", ["member", "mapped"])
+def test_the_first_step_from_zero_is_what_counting_says(task, execution):
+    weights = after_one_step(task, execution).weights
+    assert not weights[KEYS].any()  # exactly: nothing is mixed that would tell one attention from another
+    for member, rate in enumerate(RATES):
+        e, u = weights["embed.W_E"][member], weights["unembed.W_U"][member]
+        for name, gradient in zip((FORWARD, VALUES), counted(task, seed=member), strict=True):
+            projections = -(e @ weights[name][member] @ u).T / rate
+            torch.testing.assert_close(projections, torch.from_numpy(gradient), rtol=0, atol=1e-6)
+            # nothing lies outside the span of the embeddings
+            matrix = -rate * e.T @ torch.from_numpy(gradient).T @ u.T
+            torch.testing.assert_close(weights[name][member], matrix, rtol=0, atol=1e-6 * rate)
+
+
+def test_margins_after_the_step_are_those_of_the_counted_gradients(task):
+    """Theorem 1's margins of ξ_ff, ξ_attn and their sum, of sequences that were not trained on."""
+    ensemble = after_one_step(task)
+    inputs = task.sample("clean", 30, 77).inputs
+    record = look(ensemble, inputs, [ATTENTION, "blocks.0.hook_mlp_out"], positions=torch.tensor([LENGTH - 1]))
+    found = {
+        "ff": record["blocks.0.hook_mlp_out"] @ ensemble.weights["unembed.W_U"].unsqueeze(1),
+        "attn": record[ATTENTION] @ ensemble.weights["unembed.W_U"].unsqueeze(1),
+        "both": record["output"],
+    }
+    for member, rate in enumerate(RATES):
+        forward, values = counted(task, seed=member)
+        for row, tokens in enumerate(inputs.tolist()):
+            by_forward = -rate * forward[:, tokens[-1]]
+            by_values = -rate * sum(values[:, token] for token in tokens) / LENGTH
+            logits = {"ff": by_forward, "attn": by_values, "both": by_forward + by_values}
+            for part, expected in logits.items():
+                ours = found[part][member, row, -1].numpy()
+                margin = expected[N] - expected[:N].max()
+                assert ours[N] - ours[:N].max() == pytest.approx(margin, abs=1e-6 * rate), part
+
+
+def test_it_learns_the_noise_first_and_then_reads_the_sequence():
+    """From chance to the best answer that does not look at the sequence, and then below it."""
+    tokens, alpha = 4, 0.5
+    task = make_task("recall/noisy", source="uniform", tokens=tokens, length=24, alpha=alpha)
+    recipe = Recipe(
+        data=Stream(),
+        optimiser=AdamW(learning_rate=1e-2),
+        batch=64,
+        duration=300,
+        evaluation=Evaluation(at=(0, 10, 300), size=2000),
+    )
+    rows = fit(Experiment(task, OneLayerSpec(width=14), recipe, Members(seeds=(0, 1)))).rows
+    found = {(row.step, row.metric, row.member): row.value for row in rows if row.split == "train"}
+    blind = -(alpha * np.log(alpha) + (1 - alpha) * np.log((1 - alpha) / tokens))
+    for member in (0, 1):
+        assert found[0, "loss", member] == pytest.approx(np.log(tokens + 1), abs=1e-6)
+        assert found[10, "noise", member] == pytest.approx(alpha, abs=0.1)
+        assert found[10, "right", member] < 1 / (tokens + 1)
+        assert found[300, "loss", member] < blind - 0.1
+
+
+@pytest.mark.parametrize("embeddings", ["orthonormal", "sphere"])
+def test_what_is_trained_starts_at_zero_or_normal_beside_the_same_embeddings(embeddings):
+    shape = TaskShape("tokens", LENGTH, 30, 40)
+    spec = OneLayerSpec(width=48, embeddings=embeddings)
+    zero, normal = (initialise(spec.replace(start=start), shape, [0, 1], torch.float64) for start in ("zero", "normal"))
+    assert set(zero.trainable) == {KEYS, VALUES, FORWARD}
+    for name in zero.trainable:
+        assert not zero.weights[name].any()
+        assert float(normal.weights[name].std()) == pytest.approx(48**-0.5, rel=0.05)
+    e, u = zero.weights["embed.W_E"], zero.weights["unembed.W_U"].mT
+    for name in ("embed.W_E", "unembed.W_U"):
+        assert torch.equal(zero.weights[name], normal.weights[name])
+    for vectors in (e, u):
+        products = vectors @ vectors.mT
+        ones = torch.eye(vectors.shape[1]).double().expand_as(products)
+        off = products - ones
+        assert float(off.diagonal(dim1=1, dim2=2).abs().max()) < 1e-6
+        assert (float(off.abs().max()) < 1e-6) == (embeddings == "orthonormal")
+    assert float((e @ u.mT).abs().max()) > 0.2  # two families, not one
+
+
+def test_more_orthonormal_vectors_than_coordinates_are_refused():
+    with pytest.raises(SpecError, match=r"^width: 9 coordinates hold no 10 orthonormal vectors; use at least 10"):
+        OneLayerSpec(width=9).build(TASKS["one trigger"].shape)
+    OneLayerSpec(width=9, embeddings="sphere").build(TASKS["one trigger"].shape)
