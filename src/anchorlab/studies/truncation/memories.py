@@ -198,7 +198,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
 def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigure, ...]:
     task, drawn = runs[0].experiment.task, "First seed, at the end of training."
     names = tuple(_shown(task.text_of(token)) for token in range(task.shape.input_size))
-    five = ", ".join(_shown(task.text_of(token)) for token in FIVE)
+    five = " ".join(_shown(task.text_of(token)) for token in FIVE)
     one = ends[0]
     return (
         MapFigure(
@@ -228,12 +228,12 @@ def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigu
             signed=True,
         ),
         MapFigure(
-            title="What the second layer's queries ask for in the first layer's values (Fig 8)",
+            title="Second layer's queries, first layer's values (Fig 8)",
             caption=f"The product of the token's value in the first layer with the query of another. {drawn}",
             maps=(
                 tuple(
                     Map(title, grid(end.match[0]), names, names)
-                    for title, end in zip(("one trigger: space", f"five triggers: {five}"), ends, strict=True)
+                    for title, end in zip(("trigger ␣", f"triggers {five}"), ends, strict=True)
                 ),
             ),
             x_label="query's token j",
