@@ -36,6 +36,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "truncation/attention-gradient": "One gradient step: how attention begins to avoid the noise (appendix A.2)",
         "truncation/associative-memory": "Associative memory: the smallest singular value stores the noise (Fig 6)",
         "truncation/rank-one-noise": "Associative memory: rank one forgets the noise as t^(-1/2) (Theorem 2)",
+        "retrieval/information-flow": "Retrieval: the layers that information needs along a chain (Theorem 1)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",
     }
 )

@@ -1,0 +1,66 @@
+"""Information flow: closed forms, runs, plain sets and a search over all choices agree."""
+
+from math import log
+
+import pytest
+
+from anchorlab.theory.information_flow import (
+    Flow,
+    depth_by_runs,
+    depth_by_search,
+    depth_by_sets,
+    least_depth,
+    lower_bound,
+)
+
+FREE, CAUSAL, ONE, CAUSAL_ONE = Flow(), Flow(causal=True), Flow(heads=1), Flow(causal=True, heads=1)
+
+
+@pytest.mark.parametrize("flow", [FREE, CAUSAL], ids=["free", "causal"])
+def test_sets_runs_and_closed_form_agree(flow):
+    for steps in range(1, 61):
+        assert depth_by_sets(steps, flow) == depth_by_runs(steps, flow) == least_depth(steps, flow)
+
+
+@pytest.mark.parametrize("flow", [FREE, CAUSAL, ONE, CAUSAL_ONE], ids=["free", "causal", "one", "causal-one"])
+def test_runs_and_closed_form_agree_further_out(flow):
+    changes = {base**t // 4 + shift for base in (2, 3) for t in range(2, 13) for shift in (-1, 0, 1)}
+    for steps in sorted({one for one in changes if 1 <= one <= 2000} | {777, 1999}):
+        assert depth_by_runs(steps, flow) == least_depth(steps, flow)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_choices_of_one_head_do_better(causal):
+    for steps in range(1, 14):
+        assert depth_by_search(steps, causal) == least_depth(steps, Flow(causal, heads=1))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_two_heads_are_as_good_as_all(causal):
+    for steps in (1, 5, 40, 300):
+        assert depth_by_runs(steps, Flow(causal, heads=2)) == least_depth(steps, Flow(causal))
+
+
+def test_induction_needs_two_layers():
+    """D = 1: the pair is joined first, then the query finds it (Olsson et al., 2022); the bound asks for one alone."""
+    assert [least_depth(1, flow) for flow in (FREE, CAUSAL, ONE, CAUSAL_ONE)] == [2, 2, 2, 2]
+    assert lower_bound(1) == 1
+
+
+def test_three_layers_are_enough_for_three_steps():
+    """Section 8.2: "it is possible to use only 3" heads for D = 3, of models with a mask and one head in each layer."""
+    assert least_depth(3, FREE) == least_depth(3, CAUSAL) == 3
+    assert least_depth(3, CAUSAL_ONE) == 3
+    assert lower_bound(3) == 2
+
+
+def test_the_bound_holds_and_is_missed_by_at_most_one():
+    for steps in range(1, 10_001):
+        assert lower_bound(steps) <= least_depth(steps) <= lower_bound(steps) + 1
+        assert lower_bound(steps) >= log(2 * steps, 3) - 1e-9
+
+
+def test_the_first_layer_by_hand():
+    """D = 2 without a mask: s_0 gets e_1 in the first layer and e_4 = x_2 from s_3 in the second."""
+    assert depth_by_sets(2, FREE) == 2
+    assert depth_by_sets(3, FREE) == 3
