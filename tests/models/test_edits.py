@@ -114,6 +114,20 @@ def test_a_product_of_full_rank_is_left_and_a_wrong_one_refused():
             apply_edits(weights, [Truncate(weight=product, rank=1)])
 
 
+@pytest.mark.parametrize("weight", ["a", "a @ b"])
+def test_a_member_that_has_diverged_spoils_no_other(weight):
+    generator = torch.Generator().manual_seed(0)
+    weights = {name: torch.randn(3, 4, 4, generator=generator) for name in "ab"}
+    alone = apply_edits({name: value[:1] for name, value in weights.items()}, [Truncate(weight=weight, rank=2)])
+    weights["a"][1, 2, 3] = torch.nan
+    weights["a"][2, 0, 0] = torch.inf
+    edited = apply_edits(weights, [Truncate(weight=weight, rank=2)])
+    product = edited["a"] @ edited["b"] if "@" in weight else edited["a"]
+    expected = alone["a"] @ alone["b"] if "@" in weight else alone["a"]
+    torch.testing.assert_close(product[:1], expected)
+    assert product[1:].isnan().all()
+
+
 def test_half_precision_stays_half_precision():
     weights = {"W": torch.eye(4).bfloat16()[None]}
     edited = apply_edits(weights, [Truncate(weight="W", rank=2)])["W"]

@@ -9,7 +9,17 @@ from hand_made_findings import PROVENANCE
 from anchorlab.errors import SpecError
 from anchorlab.report import draw, save
 from anchorlab.report.figures import _apart, _spread, page_svg
-from anchorlab.studies.findings import LineFigure, Map, MapFigure, Scatter, ScatterFigure, grid, line
+from anchorlab.studies.findings import (
+    Event,
+    LineFigure,
+    Map,
+    MapFigure,
+    Scatter,
+    ScatterFigure,
+    TimelineFigure,
+    grid,
+    line,
+)
 
 TENS = [10.0, 10.0]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -99,6 +109,23 @@ def test_scatters_share_one_named_scale_and_keep_their_places(tmp_path):
     assert "var(--ink)" in svg and "var(--line-" not in svg  # the axes follow the page, the points keep their colours
     first, second = (save(figure, PROVENANCE, tmp_path / f"{name}.svg").read_bytes() for name in "ab")
     assert first == second
+
+
+def test_a_timeline_has_a_row_for_each_event_and_a_point_for_each_member(tmp_path):
+    events = (Event("head", "heads", (2.0, 4.0, 9.0)), Event("loss", "losses", (5.0, float("nan"), float("nan"))))
+    figure = TimelineFigure("Times", "", "step", events, end=20)
+    (axes,) = draw(figure, PROVENANCE).axes
+    points = {line.get_label(): line for line in axes.lines if line.get_linestyle() == "None"}
+    np.testing.assert_array_equal(points["heads"].get_xydata(), [[2, 0], [4, 0], [9, 0]])
+    np.testing.assert_array_equal(points["losses"].get_xydata(), [[5, 1]])
+    medians = [line.get_xdata() for line in axes.lines if list(line.get_ydata()) == [-0.32, 0.32]]
+    np.testing.assert_array_equal(medians, [[4, 4]])
+    assert not [line for line in axes.lines if list(line.get_ydata()) == [0.68, 1.32]]  # most never had a loss
+    assert {"head", "loss", "heads", "losses", "step", "2 of 3 never"} <= set(texts(page_svg(figure, PROVENANCE)))
+    first, second = (save(figure, PROVENANCE, tmp_path / f"{name}.svg").read_bytes() for name in "ab")
+    assert first == second
+    with pytest.raises(ValueError, match=r"figure\.events"):
+        TimelineFigure("Times", "", "step", (), end=20)
 
 
 def test_a_small_range_on_a_logarithmic_axis_still_has_labels():

@@ -18,4 +18,4 @@ def test_a_short_study(tmp_path):
     assert theorem[3:] == tuple(bound[one - 1] for one in (1, 2, 3, 4, 5, 10))
     assert free[3:] == tuple(least[one - 1] for one in (1, 2, 3, 4, 5, 10))
     assert all(row[2] == 1 for row in findings.tables[0].rows)
-    assert [line.label for line in findings.figures[0].lines][0] == "Theorem 1"
+    assert findings.figures[0].lines[0].label == "Theorem 1"

@@ -20,6 +20,16 @@ from anchorlab.lens.detectors import (
     uniform,
 )
 from anchorlab.lens.directions import Directions, position_directions, recorded_directions, token_directions
+from anchorlab.lens.emergence import (
+    CrossingOrder,
+    Emergence,
+    Measure,
+    PathAttention,
+    crossing_order,
+    emergence,
+    first_crossing,
+    path_attention,
+)
 from anchorlab.lens.geometry import condensation, cosine_similarity, head_similarity, similarity
 from anchorlab.lens.head_circuits import HeadCircuits, ov, qk
 from anchorlab.lens.interventions import Intervention, Operand, shift_pattern

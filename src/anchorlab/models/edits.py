@@ -160,8 +160,12 @@ def check_edits(edits: Sequence[Truncate | Remove], weights: Mapping[str, Tensor
 
 def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     exact = [factor.detach() if factor.dtype == torch.float64 else factor.detach().float() for factor in factors]
-    left, singular, right = torch.linalg.svd(exact[0] if len(exact) == 1 else exact[0] @ exact[1], full_matrices=False)
-    return left, singular, right
+    whole = exact[0] if len(exact) == 1 else exact[0] @ exact[1]
+    # a member that has diverged has no singular values; it gets NaN, and its neighbours get theirs
+    finite = whole.isfinite().all(dim=-1).all(dim=-1)[:, None, None]
+    left, singular, right = torch.linalg.svd(torch.where(finite, whole, 0.0), full_matrices=False)
+    left, right = (torch.where(finite, factor, torch.nan) for factor in (left, right))
+    return left, torch.where(finite[..., 0], singular, torch.nan), right
 
 
 def _of_a_norm(name: str) -> bool:

@@ -224,7 +224,37 @@ class ScatterFigure:
             raise SpecError("figure.scatters", "has none", "give at least one")
 
 
-Figure = LineFigure | MapFigure | ScatterFigure
+@dataclass(frozen=True, config=PLAIN)
+class Event:
+    """When something happened in each member, NaN where never; events of one `group` share a colour."""
+
+    label: str
+    group: str
+    at: Numbers
+
+
+@dataclass(frozen=True, config=PLAIN)
+class TimelineFigure:
+    """Events along training, a row for each: a point for every member, a bar at their median.
+
+    `end` is the end of training, where what never happened is told. `provenance` as in `LineFigure`.
+    """
+
+    title: str
+    caption: str
+    x_label: str
+    events: tuple[Event, ...]
+    end: float
+    log_x: bool = False
+    provenance: Provenance | None = None
+    kind: Literal["timeline"] = "timeline"
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise SpecError("figure.events", "has none", "give at least one")
+
+
+Figure = LineFigure | MapFigure | ScatterFigure | TimelineFigure
 
 
 @dataclass(frozen=True, config=PLAIN)

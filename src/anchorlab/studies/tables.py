@@ -37,22 +37,6 @@ def along(run: TrainedRun, split: str, metric: str, edit: str = "none", group: s
     return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
 
 
-def first_crossing(steps: Sequence[int], values: Tensor, level: float, falling: bool = False) -> Tensor:
-    """The step at which each member's values `[member step]` first reach `level`, `[member]`; NaN where never.
-
-    Between two measurements by linear interpolation; `falling` values are to come down to it.
-    """
-    values, level = (-values, -level) if falling else (values, level)
-    reached, at = (values >= level).cummax(dim=1).values, torch.tensor(steps, dtype=torch.float64)
-    after = (~reached).sum(dim=1)
-    before, index = (after - 1).clamp(min=0), after.clamp(max=len(steps) - 1)
-    members = torch.arange(len(values))
-    low, high = values[members, before].double(), values[members, index].double()
-    share = torch.where(high > low, (level - low) / (high - low), 1.0)
-    crossing = torch.where(after == 0, at[0], at[before] + share * (at[index] - at[before]))
-    return torch.where(reached[:, -1], crossing, torch.nan)
-
-
 def spread(values: Tensor, of: str = "seeds") -> str:
     """How values vary over members, or whatever else they are `of`, in words."""
     if values.numel() < 2:

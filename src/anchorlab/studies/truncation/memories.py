@@ -7,15 +7,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.lens import memory
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
+from anchorlab.lens import emergence, first_crossing, memory
+from anchorlab.studies.findings import (
+    Claim,
+    Event,
+    Findings,
+    LineFigure,
+    Map,
+    MapFigure,
+    Provenance,
+    Table,
+    TimelineFigure,
+    grid,
+    line,
+    numbers,
+)
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import judge_means
-from anchorlab.studies.truncation.noisy_recall import FIVE, NOTES, SETTINGS, noisy_recall
+from anchorlab.studies.tables import along, judge_means
+from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, NOTES, SETTINGS, WITHOUT_F2, noisy_recall
 from anchorlab.tasks.recall import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
@@ -190,7 +204,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         profile=provenance.profile,
         provenance=provenance,
         claims=judge_means(CLAIMS, measured, provenance.profile),
-        figures=(*_maps(runs, ends), _along(runs[0])),
+        figures=(*_maps(runs, ends), *_along(runs[0])),
         tables=(_table({"one trigger": one, "five triggers": five}),),
     )
 
@@ -245,28 +259,46 @@ def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigu
     )
 
 
-def _along(run: TrainedRun) -> LineFigure:
-    task, steps = run.experiment.task, run.checkpoints
+def _along(run: TrainedRun) -> tuple[LineFigure, TimelineFigure]:
+    task = run.experiment.task
     assert isinstance(task, NoisyRecall)
-    found = [_measures(memories(run.ensemble(step)), task) for step in steps]
-    at = [step + 1 for step in steps]
+    found = emergence(run, lambda ensemble: _measures(memories(ensemble), task))
     labels = {
-        "previous-token": "positions that attend to the one before",
         "noise-from-all": "tokens for which F₂ gives the noise",
         "signal-diagonal": "tokens whose value gives themselves",
+        "previous-token": "positions that attend to the one before",
     }
-    return LineFigure(
+    at = [step + 1 for step in found.steps]
+    lines = LineFigure(
         title="When each memory forms",
         caption="One trigger; mean and range over seeds, at each checkpoint. The step axis starts at 1 for the model "
         "before the first step.",
         x_label="step + 1",
         y_label="share",
-        lines=tuple(
-            line(label, at, torch.stack([one[name] for one in found], dim=1)) for name, label in labels.items()
-        ),
+        lines=tuple(line(label, at, found.values[name]) for name, label in labels.items()),
         log_x=True,
         y_range=(0.0, 1.0),
     )
+    crossed = found.crossings(0.5, list(labels))
+    learned = {
+        "noise at α": first_crossing(*along(run, "clean", "noise"), ALPHA),
+        "right token at half of 1 - α": first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2),
+        "right token without F₂ at 0.9": first_crossing(*along(run, "clean", "right", WITHOUT_F2), 0.9),
+    }
+    events = (
+        *(Event(labels[name], "memory, half of all", numbers(crossing + 1)) for name, crossing in crossed.items()),
+        *(Event(name, "prediction on clean sequences", numbers(crossing + 1)) for name, crossing in learned.items()),
+    )
+    timeline = TimelineFigure(
+        title="Memories and predictions along training",
+        caption="One trigger; when a memory holds half of its tokens or positions, and when predictions pass a level, "
+        "by interpolation between checkpoints or evaluations. A point for each seed, a bar at the median.",
+        x_label="step + 1",
+        events=tuple(sorted(events, key=lambda event: np.median(np.nan_to_num(event.at, nan=np.inf)))),
+        end=found.steps[-1] + 1,
+        log_x=True,
+    )
+    return lines, timeline
 
 
 def _table(models: dict[str, dict[str, Tensor]]) -> Table:

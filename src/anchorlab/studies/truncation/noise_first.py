@@ -9,10 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from anchorlab.lens import first_crossing
 from anchorlab.studies.ceiling import ideal_scores
 from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, first_crossing, judge_means
+from anchorlab.studies.tables import along, judge_means
 from anchorlab.studies.truncation.noisy_recall import ALPHA, SETTINGS, noisy_and_tuned, tuning_note
 from anchorlab.training import TrainedRun
 

@@ -34,7 +34,7 @@ Scored = Literal["last", "after_trigger"]
 
 @dataclass(frozen=True)
 class Setting:
-    """How noisy recall is learned under one profile; `tuning` counts the steps of a fine-tuning."""
+    """How noisy recall is learned under one profile; `tuning` counts the steps of a fine-tuning, at `tuning_rate`."""
 
     width: int
     hidden: int
@@ -49,6 +49,7 @@ class Setting:
     scored: Scored
     max_scored: int
     learning_rate: float
+    tuning_rate: float
     weight_decay: float
     decay: bool
     factored: bool
@@ -57,18 +58,18 @@ class Setting:
 SETTINGS = {
     "quick": Setting(
         width=128, hidden=256, length=64, batch=64, steps=1500, tuning=600, every=150, seeds=3, size=128,
-        noise="existing", scored="after_trigger", max_scored=12, learning_rate=0.05, weight_decay=0.0, decay=True,
-        factored=True,
+        noise="existing", scored="after_trigger", max_scored=12, learning_rate=0.05, tuning_rate=0.03,
+        weight_decay=0.0, decay=True, factored=True,
     ),
     "paper": Setting(
         width=256, hidden=1024, length=256, batch=512, steps=2000, tuning=2000, every=50, seeds=5, size=1024,
-        noise="appended", scored="last", max_scored=0, learning_rate=0.03, weight_decay=1e-4, decay=False,
-        factored=False,
+        noise="appended", scored="last", max_scored=0, learning_rate=0.03, tuning_rate=0.03,
+        weight_decay=1e-4, decay=False, factored=False,
     ),
     "smoke": Setting(
         width=32, hidden=64, length=64, batch=16, steps=12, tuning=8, every=6, seeds=2, size=32,
-        noise="existing", scored="after_trigger", max_scored=12, learning_rate=0.03, weight_decay=0.0, decay=False,
-        factored=True,
+        noise="existing", scored="after_trigger", max_scored=12, learning_rate=0.03, tuning_rate=0.03,
+        weight_decay=0.0, decay=False, factored=True,
     ),
 }  # fmt: skip
 
@@ -112,7 +113,11 @@ def noisy_recall(
     )
     recipe = Recipe(
         data=Stream(),
-        optimiser=SGD(learning_rate=setting.learning_rate, momentum=0.9, weight_decay=setting.weight_decay),
+        optimiser=SGD(
+            learning_rate=setting.learning_rate if start is None else setting.tuning_rate,
+            momentum=0.9,
+            weight_decay=setting.weight_decay,
+        ),
         schedule=WarmupCosine(horizon=steps, end=0.02) if setting.decay else Constant(),
         batch=setting.batch,
         duration=steps,

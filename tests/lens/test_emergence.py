@@ -1,0 +1,114 @@
+"""Emergence: crossings and orders by hand, attention of a model whose attention is known, checkpoints one by one."""
+
+import pytest
+import torch
+
+from anchorlab.engine import run
+from anchorlab.errors import SpecError, StoreError
+from anchorlab.lens import (
+    Emergence,
+    PathAttention,
+    crossing_order,
+    emergence,
+    first_crossing,
+    path_attention,
+)
+from anchorlab.models import DecoderSpec
+from anchorlab.runs import Store
+from anchorlab.tasks import task
+from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, Times
+
+from .hand_built import blank, identity_sequences, identity_solver, stacked
+
+NAN = torch.nan
+
+
+def test_first_crossing_by_hand():
+    steps = [0, 10, 20, 30]
+    values = torch.tensor([[0.0, 0.5, 1.0, 1.0], [0.0, 0.2, 0.1, 0.4], [0.9, 0.0, 0.0, 0.0], [0.0, 0.8, 0.1, 0.9]])
+    found = first_crossing(steps, values, 0.75)
+    assert found[[0, 2, 3]].tolist() == pytest.approx([15.0, 0.0, 9.375]) and found[1].isnan()
+    assert first_crossing(steps, 3 - values, 2.25, falling=True)[[0, 2, 3]].tolist() == pytest.approx([15, 0, 9.375])
+
+
+def test_crossings_of_some_numbers():
+    rising = torch.tensor([[0.0, 1.0, 1.0]])
+    found = Emergence((0, 4, 8), {"pair": rising, "loss": 1 - rising})
+    assert found.crossings(0.25, ["pair"])["pair"].tolist() == [1.0]
+    assert found.crossings(0.25, ["loss"], falling=True)["loss"].tolist() == [3.0]
+    assert list(found.crossings(0.5)) == ["pair", "loss"]
+    with pytest.raises(SpecError, match=r"'pairs'.*'pair'"):
+        found.crossings(0.5, ["pairs"])
+
+
+def test_order_by_hand():
+    """Four members: in order, together, the last one never, the first one never."""
+    found = crossing_order(
+        {
+            "a": torch.tensor([1.0, 2.0, 1.0, NAN]),
+            "b": torch.tensor([2.0, 2.0, 2.0, 2.0]),
+            "c": torch.tensor([3.0, 3.0, NAN, 3.0]),
+        }
+    )
+    assert found.names == ("a", "b", "c")
+    assert found.in_order.tolist() == [True, False, False, False]
+    assert found.before.tolist() == [[0, 0.5, 0.75], [0.25, 0, 1], [0.25, 0, 0]]
+
+
+def test_two_that_never_come_are_in_no_order():
+    found = crossing_order({"a": torch.tensor([NAN]), "b": torch.tensor([NAN])})
+    assert found.before.tolist() == [[0, 0], [0, 0]]
+    assert found.in_order.tolist() == [False]
+
+
+def test_path_attention_of_a_solver():
+    """Layer 1, head 0 of the solver attends from behind the anchor to the token after it, from before it uniformly."""
+    inputs, anchors = identity_sequences()
+    model, one = stacked(identity_solver(), blank(layers=2)), torch.ones(len(anchors), 1, dtype=torch.int64)
+    last, after, first = 8 * one, anchors.unsqueeze(1) + 1, 0 * one
+    paths = {
+        "broadcast": PathAttention(1, 0, last, after),
+        "elsewhere": PathAttention(1, 0, last, first),
+        "shift": PathAttention(0, 0, torch.cat([last, after], dim=1), torch.cat([last, after], dim=1) - 1),
+    }
+    found = path_attention(inputs, paths)(model)
+    assert found["broadcast"].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
+    assert found["elsewhere"].tolist() == pytest.approx([0, 1 / 9], abs=1e-3)
+    uniform = (1 / 9 + float((1 / (anchors + 2)).mean())) / 2
+    assert found["shift"].tolist() == pytest.approx([1, uniform], abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    recipe = Recipe(
+        data=FixedSample(size=32), batch=16, duration=6, checkpoints=Times(every=2), evaluation=Evaluation(size=8)
+    )
+    spec = DecoderSpec(layers=2, heads=2, width=8, head_width=4)
+    experiment = Experiment(task("anchor/identity"), spec, recipe, Members(seeds=(0, 1)))
+    return run([experiment], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
+
+
+def test_every_checkpoint_is_measured_in_turn(trained):
+    told = []
+
+    def norm(ensemble):
+        return {"norm": ensemble.weights["embed.W_E"].norm(dim=(1, 2))}
+
+    found = emergence(trained, norm, progress=lambda done, total: told.append((done, total)))
+    assert found.steps == (0, 2, 4, 6)
+    assert told == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+    for column, step in enumerate(found.steps):
+        weights = trained.ensemble(step).weights["embed.W_E"].double()
+        expected = weights.square().sum(dim=(1, 2)).sqrt()
+        torch.testing.assert_close(found.values["norm"][:, column], expected, rtol=1e-6, atol=0)
+    assert emergence(trained, norm, steps=[4]).steps == (4,)
+
+
+def test_what_cannot_be_measured_says_so(trained):
+    with pytest.raises(SpecError, match="steps"):
+        emergence(trained, lambda ensemble: {}, steps=[])
+    with pytest.raises(StoreError):
+        emergence(trained, lambda ensemble: {}, steps=[3])
+    names = iter(["a", "b"])
+    with pytest.raises(SpecError, match=r"measure.*'b'.*step 2.*'a'"):
+        emergence(trained, lambda ensemble: {next(names): torch.zeros(2)}, steps=[0, 2])
