@@ -22,6 +22,7 @@ from anchorlab.training import Ensemble, TrainedRun
 
 _PATTERN = "blocks.1.attn.hook_pattern"
 _SEQUENCES = 512
+_MOST_COLUMNS = 16  # of the sequence that is drawn, so that each has its label
 _SEED = 0  # of the sequences looked at
 
 CLAIMS = (
@@ -190,25 +191,26 @@ def _lines(along: dict[int, Attention], title: str, time: str) -> LineFigure:
 
 def _maps(runs: Sequence[TrainedRun], seen: Followers) -> MapFigure:
     """One sequence through the first member of each run, a row for each checkpoint, as Figure 5 draws it."""
-    task = runs[0].experiment.task
-    counts = torch.minimum(seen.right.sum(dim=1), seen.noise.sum(dim=1))
-    tokens = seen.tokens[int(counts.argmax())]
-    ticks = tuple("␣" if token == SPACE else task.text_of(token) for token in tokens.tolist())
+    right, noise = seen.right.sum(dim=1), seen.noise.sum(dim=1)
+    row = int(torch.minimum(right, noise).where(right + noise <= _MOST_COLUMNS, 0).argmax())
+    places = (seen.right[row] + seen.noise[row]).nonzero().flatten()
+    ticks = tuple(f"{place} {'y' if seen.right[row, place] else 'noise'}" for place in places.tolist())
 
     def of(run: TrainedRun, title: str) -> Map:
         rows = [
-            look(run.ensemble(step).select([0]), tokens.unsqueeze(0), [_PATTERN])[_PATTERN][0, 0, 0, -1]
+            look(run.ensemble(step).select([0]), seen.tokens[row : row + 1], [_PATTERN])[_PATTERN][0, 0, 0, -1, places]
             for step in run.checkpoints
         ]
         return Map(title, grid(torch.stack(rows)), tuple(map(str, run.checkpoints)), ticks)
 
     noisy, tuned = runs
     return MapFigure(
-        title="One sequence: attention of the last position along training (Fig 5)",
-        caption="Second layer, first seed; a row for each checkpoint. The sequence is the one among those drawn that "
-        "has most of both after earlier triggers (␣).",
-        maps=((of(noisy, "trained with noise"),), (of(tuned, "trained without, then fine-tuned with noise"),)),
-        x_label="token",
+        title="One sequence: attention of the last trigger along training (Fig 5)",
+        caption="Second layer, first seed; a row for each checkpoint, a column for each position that followed an "
+        "earlier trigger, with what stands there. The sequence has most of both among those with "
+        f"at most {_MOST_COLUMNS}.",
+        maps=((of(noisy, "trained with noise"), of(tuned, "trained without, then fine-tuned with noise")),),
+        x_label="position that followed a trigger",
         y_label="step",
     )
 
