@@ -54,5 +54,6 @@ TASKS: dict[str, Task] = {
     "recall uniform": NoisyRecall(length=200, source="uniform", alpha=0.2),
     "associative, many inputs": task("associative/noisy", inputs=40, alpha=0.4),
     "retrieval of the end": MinimalRetrieval(steps=2, implicit_curriculum=False, positions="pair"),
+    "retrieval of some steps": MinimalRetrieval(steps=4, asked_steps=(1, 3)),
     "retrieval with frequencies": MinimalRetrieval(chains=2, steps=1, features=2, frequencies=(0.3,)),
 }

@@ -103,13 +103,15 @@ def recall_spec(random: Random) -> dict[str, Any]:
 
 def retrieval_spec(random: Random) -> dict[str, Any]:
     """Minimal retrieval with every option."""
-    features = 2 * random.randint(1, 4)
+    features, steps, curriculum = 2 * random.randint(1, 4), random.randint(1, 5), random.choice([True, False])
+    some = sorted(random.sample(range(1, steps + 1), random.randint(0, steps)))
     return {
         "family": "retrieval",
         "chains": random.randint(1, 5),
-        "steps": random.randint(1, 5),
+        "steps": steps,
         "features": features,
-        "implicit_curriculum": random.choice([True, False]),
+        "implicit_curriculum": curriculum,
+        "asked_steps": some if curriculum else [],
         "positions": random.choice(["token", "pair"]),
         "frequencies": random.choice([[], [random.random() for _ in range(features // 2)]]),
     }

@@ -10,13 +10,22 @@ from anchorlab.tasks import MinimalRetrieval
 from anchorlab.tasks.retrieval import letters
 
 
-@pytest.mark.parametrize("curriculum", [True, False])
-def test_layout_of_every_sequence(curriculum: bool) -> None:
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ([1, 2, 3, 4], {}),
+        ([4], {"implicit_curriculum": False}),
+        ([1, 3], {"asked_steps": (1, 3)}),
+        ([2], {"asked_steps": "2"}),
+    ],
+)
+def test_layout_of_every_sequence(asked: list[int], fields: dict[str, object]) -> None:
     N, D, K = 3, 4, 2
-    one = MinimalRetrieval(chains=N, steps=D, features=K, implicit_curriculum=curriculum)
+    one = MinimalRetrieval(chains=N, steps=D, features=K, **fields)
     batch = one.sample("train", 50, 0)
     assert batch.inputs.shape == (50, N * (2 * D + 1), 2 * K)
-    assert one.shape.output_size == (D * K if curriculum else K)
+    assert one.shape.output_size == K * len(asked)
+    assert list(one.metrics(torch.zeros_like(batch.targets), batch)) == [f"partial_{step}" for step in asked]
     symbols = batch.latents["symbols"].numpy()
     for row, sequence in enumerate(batch.inputs[..., :K].numpy()):
         place = 0
@@ -26,8 +35,8 @@ def test_layout_of_every_sequence(curriculum: bool) -> None:
             place += 2 * N
         for query in range(N):
             chain = next(c for c in range(N) if np.array_equal(symbols[row, c, 0], sequence[place + query]))
-            asked = symbols[row, chain, 1:] if curriculum else symbols[row, chain, D:]
-            assert np.array_equal(batch.targets[row, query].numpy(), asked.ravel())
+            assert np.array_equal(batch.targets[row, query].numpy(), symbols[row, chain, asked].ravel())
+    assert torch.equal(one.oracle(batch.inputs).answers, batch.answers)
     assert batch.positions.tolist() == list(range(2 * N * D, N * (2 * D + 1)))
 
 
@@ -109,6 +118,10 @@ def test_letters() -> None:
         ({"steps": 0}, "steps"),
         ({"chains": 256, "steps": 256}, "steps: 256 chains make 131328 positions"),
         ({"positions": "tokens"}, "positions"),
+        ({"asked_steps": (1, 4)}, r"asked_steps: \[1, 4\] are not some of the steps 1 to 3, in order"),
+        ({"asked_steps": (2, 1)}, "asked_steps"),
+        ({"asked_steps": (1, 1)}, "asked_steps"),
+        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: name a curriculum"),
     ],
 )
 def test_impossible_specs(fields: dict[str, object], message: str) -> None:

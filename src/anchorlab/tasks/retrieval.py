@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.numbers import Reals
+from anchorlab.tasks.numbers import Numbers, Reals
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.task import Answer, Batch, Example, LossKind, Task, Token, TraceStep
 
@@ -35,6 +35,7 @@ class MinimalRetrieval(Task):
 
     chains, steps, features: N, D and K.
     implicit_curriculum: asked for at each query: all of x_1 .. x_D, D K numbers; or x_D alone, K numbers.
+    asked_steps: if given, a curriculum of these steps alone: (1, 3) asks for x_1 and x_3.
     positions: a K-dimensional position vector is appended to each symbol, 2 K inputs in all, counting each `token`, or
         each `pair` (both its members have one position, as in the paper's theory; each query has its own).
     frequencies: w of the position vector [cos(p w_1) .. cos(p w_{K/2}), sin(p w_1) ..]; none given: the rotary
@@ -50,6 +51,7 @@ class MinimalRetrieval(Task):
     steps: int = Field(3, ge=1, le=256)
     features: int = Field(4, ge=2, le=1024)
     implicit_curriculum: bool = True
+    asked_steps: Numbers = ()
     positions: Literal["token", "pair"] = "token"
     frequencies: Reals = ()
 
@@ -60,6 +62,12 @@ class MinimalRetrieval(Task):
     def _fits(self) -> "MinimalRetrieval":
         if self.features % 2:
             raise SpecError("features", f"{self.features} is odd", "position vectors are pairs of cosine and sine")
+        if list(self.asked_steps) != sorted({*self.asked_steps} & {*range(1, self.steps + 1)}):
+            problem = f"{list(self.asked_steps)} are not some of the steps 1 to {self.steps}, in order"
+            raise SpecError("asked_steps", problem, "give each once, such as 1,3, or none for all")
+        if self.asked_steps and not self.implicit_curriculum:
+            problem = "name a curriculum, and implicit_curriculum is off"
+            raise SpecError("asked_steps", problem, "leave one of the two out")
         if self.frequencies and len(self.frequencies) != self.features // 2:
             raise SpecError("frequencies", f"there are {len(self.frequencies)}", f"give {self.features // 2}, or none")
         if not all(math.isfinite(frequency) for frequency in self.frequencies):
@@ -75,13 +83,13 @@ class MinimalRetrieval(Task):
     @property
     def shape(self) -> TaskShape:
         """Vectors in, vectors out."""
-        outputs = self.features * (self.steps if self.implicit_curriculum else 1)
-        return TaskShape("vectors", self._length, 2 * self.features, outputs)
+        return TaskShape("vectors", self._length, 2 * self.features, self.features * len(self.asked))
 
     @property
-    def asked(self) -> range:
+    def asked(self) -> tuple[int, ...]:
         """The steps of a chain that are asked for."""
-        return range(1 if self.implicit_curriculum else self.steps, self.steps + 1)
+        every = tuple(range(1, self.steps + 1))
+        return self.asked_steps or (every if self.implicit_curriculum else every[-1:])
 
     @cached_property
     def position_vectors(self) -> Float[np.ndarray, "position feature"]:

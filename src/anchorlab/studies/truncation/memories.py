@@ -221,25 +221,15 @@ def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigu
             maps=((Map("", grid(one.previous[0])),),),
             value_range=(0.0, 1.0),
         ),
-        MapFigure(
-            title="F₂ of each token's embedding (Fig 7, middle)",
-            caption=f"Logits of every output; the noise token is {_shown(task.text_of(_noise(task)))}. {drawn}",
-            maps=((Map("", grid(one.noise[0]), names, names),),),
-            x_label="output",
-            y_label="token",
-            value_label="logit",
-            value_range=(None, None),
-            signed=True,
+        _logits(
+            "F₂ of each token's embedding (Fig 7, middle)",
+            f"Logits of every output; the noise token is {_shown(task.text_of(_noise(task)))}. {drawn}",
+            Map("", grid(one.noise[0]), names, names),
         ),
-        MapFigure(
-            title="Second layer's values of each token's embedding (Fig 7, right)",
-            caption=f"Logits of every output. {drawn}",
-            maps=((Map("", grid(one.signal[0]), names, names),),),
-            x_label="output",
-            y_label="token",
-            value_label="logit",
-            value_range=(None, None),
-            signed=True,
+        _logits(
+            "Second layer's values of each token's embedding (Fig 7, right)",
+            f"Logits of every output. {drawn}",
+            Map("", grid(one.signal[0]), names, names),
         ),
         MapFigure(
             title="Second layer's queries, first layer's values (Fig 8)",
@@ -256,6 +246,19 @@ def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigu
             value_range=(None, None),
             signed=True,
         ),
+    )
+
+
+def _logits(title: str, caption: str, drawn: Map) -> MapFigure:
+    return MapFigure(
+        title=title,
+        caption=caption,
+        maps=((drawn,),),
+        x_label="output",
+        y_label="token",
+        value_label="logit",
+        value_range=(None, None),
+        signed=True,
     )
 
 
