@@ -55,5 +55,8 @@ TASKS: dict[str, Task] = {
     "associative, many inputs": task("associative/noisy", inputs=40, alpha=0.4),
     "retrieval of the end": MinimalRetrieval(steps=2, implicit_curriculum=False, positions="pair"),
     "retrieval of some steps": MinimalRetrieval(steps=4, asked_steps=(1, 3)),
+    "induction": task("retrieval/tokens", steps=1),
+    "retrieval of tokens, the end": task("retrieval/tokens", steps=2, symbols=12, implicit_curriculum=False),
+    "retrieval of tokens, some steps": task("retrieval/tokens", chains=2, asked_steps=(2, 3)),
     "retrieval with frequencies": MinimalRetrieval(chains=2, steps=1, features=2, frequencies=(0.3,)),
 }

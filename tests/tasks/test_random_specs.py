@@ -117,6 +117,20 @@ def retrieval_spec(random: Random) -> dict[str, Any]:
     }
 
 
+def token_retrieval_spec(random: Random) -> dict[str, Any]:
+    """Retrieval of tokens with every option."""
+    chains, steps, curriculum = random.randint(1, 4), random.randint(1, 4), random.choice([True, False])
+    some = sorted(random.sample(range(1, steps + 1), random.randint(0, steps)))
+    return {
+        "family": "token-retrieval",
+        "chains": chains,
+        "steps": steps,
+        "symbols": chains * (steps + 1) + random.randint(0, 9),
+        "implicit_curriculum": curriculum,
+        "asked_steps": some if curriculum else [],
+    }
+
+
 def spoil(random: Random, data: dict[str, Any]) -> dict[str, Any]:
     """The spec with one thing changed somewhere inside: a junk value, a missing field, or one too many."""
     data = copy.deepcopy(data)
@@ -164,7 +178,7 @@ def works_or_is_refused(build: Callable[[], Task]) -> None:
 
 
 def random_spec(random: Random) -> dict[str, Any]:
-    return random.choice([anchor_spec, anchor_spec, recall_spec, retrieval_spec])(random)
+    return random.choice([anchor_spec, anchor_spec, recall_spec, retrieval_spec, token_retrieval_spec])(random)
 
 
 @given(SEEDS)

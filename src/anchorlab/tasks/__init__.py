@@ -30,6 +30,7 @@ from anchorlab.tasks.registry import (
 )
 from anchorlab.tasks.retrieval import MinimalRetrieval
 from anchorlab.tasks.task import Answer, Batch, Example, Task, Token, TraceStep, example_data, loss_per_position
+from anchorlab.tasks.token_retrieval import TokenRetrieval
 
 __all__ = [
     "AnchorBased",
@@ -52,6 +53,7 @@ __all__ = [
     "Separation",
     "Task",
     "Token",
+    "TokenRetrieval",
     "TraceStep",
     "Vocabulary",
     "example_data",

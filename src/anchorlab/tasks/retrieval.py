@@ -16,6 +16,7 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
+from anchorlab.tasks.chains import asked_steps, check_asked_steps, follow, layout, letters
 from anchorlab.tasks.numbers import Numbers, Reals
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.task import Answer, Batch, Example, LossKind, Task, Token, TraceStep
@@ -62,12 +63,7 @@ class MinimalRetrieval(Task):
     def _fits(self) -> "MinimalRetrieval":
         if self.features % 2:
             raise SpecError("features", f"{self.features} is odd", "position vectors are pairs of cosine and sine")
-        if list(self.asked_steps) != sorted({*self.asked_steps} & {*range(1, self.steps + 1)}):
-            problem = f"{list(self.asked_steps)} are not some of the steps 1 to {self.steps}, in order"
-            raise SpecError("asked_steps", problem, "give each once, such as 1,3, or none for all")
-        if self.asked_steps and not self.implicit_curriculum:
-            problem = "name a curriculum, and implicit_curriculum is off"
-            raise SpecError("asked_steps", problem, "leave one of the two out")
+        check_asked_steps(self.asked_steps, self.steps, self.implicit_curriculum)
         if self.frequencies and len(self.frequencies) != self.features // 2:
             raise SpecError("frequencies", f"there are {len(self.frequencies)}", f"give {self.features // 2}, or none")
         if not all(math.isfinite(frequency) for frequency in self.frequencies):
@@ -88,8 +84,7 @@ class MinimalRetrieval(Task):
     @property
     def asked(self) -> tuple[int, ...]:
         """The steps of a chain that are asked for."""
-        every = tuple(range(1, self.steps + 1))
-        return self.asked_steps or (every if self.implicit_curriculum else every[-1:])
+        return asked_steps(self.asked_steps, self.steps, self.implicit_curriculum)
 
     @cached_property
     def position_vectors(self) -> Float[np.ndarray, "position feature"]:
@@ -140,13 +135,7 @@ class MinimalRetrieval(Task):
         N, D, K = self.chains, self.steps, self.features
         symbols[:] = random.standard_normal(symbols.shape, dtype=np.float32)
         order[:] = np.argsort(random.random(order.shape, dtype=np.float64), axis=2)
-        # The index of every position's symbol among the chains' symbols x_s, laid out [chain, step].
-        index = np.empty((len(symbols), self._length), dtype=np.int64)
-        pairs = index[:, : 2 * N * D].reshape(-1, D, N, 2)
-        descending = np.arange(D, 0, -1)
-        pairs[..., 1] = order[:, descending] * (D + 1) + descending[:, None]
-        pairs[..., 0] = pairs[..., 1] - 1
-        index[:, 2 * N * D :] = order[:, 0] * (D + 1)
+        index = layout(order)
         index += np.arange(len(symbols))[:, None] * (N * (D + 1))
         flat = symbols.reshape(-1, K)
         inputs[..., :K] = flat[index]
@@ -157,18 +146,8 @@ class MinimalRetrieval(Task):
     def _follow(
         self, symbols: Float[Tensor, "batch position feature"]
     ) -> tuple[Int[Tensor, "step batch query"], Bool[Tensor, "batch query"]]:
-        """Where the second member of the pair matched at each step stands, and whether each match was the only one."""
         pairs = 2 * self.chains * self.steps
-        first = symbols[:, 0:pairs:2]
-        current = symbols[:, pairs:]
-        found, known = [], torch.ones(current.shape[:2], dtype=torch.bool)
-        for _ in range(self.steps):
-            matches = (current[:, :, None, :] == first[:, None, :, :]).all(dim=-1)
-            known &= matches.sum(dim=-1) == 1
-            at = matches.to(torch.uint8).argmax(dim=-1) * 2 + 1
-            found.append(at)
-            current = symbols.gather(1, at[..., None].expand(-1, -1, self.features))
-        return torch.stack(found), known
+        return follow(symbols[:, :pairs], symbols[:, pairs:], self.steps)
 
     def oracle(self, inputs: Float[Tensor, "batch position both"]) -> Answer:
         """Follows each query by exact equality of symbols; known where every step has just one match.
@@ -234,12 +213,3 @@ class MinimalRetrieval(Task):
             ", ".join(answers),
             self.splits[side] if side >= 0 else "nowhere",
         )
-
-
-def letters(index: int) -> str:
-    """A, B, .. Z, AA, AB ..: the name of the symbol with this index from 0."""
-    name = ""
-    while index >= 0:
-        name = chr(ord("A") + index % 26) + name
-        index = index // 26 - 1
-    return name
