@@ -45,7 +45,7 @@ def test_names_and_patterns(asked, found):
 
 
 def test_several_studies_have_a_page_each_and_one_for_all(anchorlab, workplace):
-    said = anchorlab("study", "truncation/f*", "anchor/identity", *SMOKE, "--report", "all.html")
+    said = anchorlab("study", "truncation/feedforward-n*", "anchor/identity", *SMOKE, "--report", "all.html")
     assert (said.code, said.err) == (0, "")
     pages = {path.partition("/studies/")[2] for path in said.new_files if path.endswith("report.html")}
     assert pages == {"truncation-feedforward-noise/smoke/report.html", "anchor-identity/smoke/report.html"}
@@ -58,7 +58,7 @@ def test_several_studies_have_a_page_each_and_one_for_all(anchorlab, workplace):
 
 
 def test_one_pattern_gives_a_list_and_one_name_an_object(anchorlab):
-    many = json.loads(anchorlab("study", "truncation/f*", *SMOKE, "--json").out)
+    many = json.loads(anchorlab("study", "truncation/feedforward-n*", *SMOKE, "--json").out)
     one = json.loads(anchorlab("study", TRUNCATION, *SMOKE, "--json").out)
     assert set(one) == {"study", "profile", "report", "claims", "provenance"}
     assert many == [one]
@@ -76,12 +76,12 @@ def test_a_failing_study_does_not_stop_the_others(anchorlab, monkeypatch, instan
         return instant(chosen, *arguments)
 
     monkeypatch.setattr("anchorlab.studies.run_study", failing)
-    said = anchorlab("study", "anchor/identity", "truncation/f*", *SMOKE)
+    said = anchorlab("study", "anchor/identity", "truncation/feedforward-n*", *SMOKE)
     assert said.code == 2
     assert said.err.splitlines()[-1] == f"anchorlab: anchor/identity failed: {error.__name__}: it broke here"
     assert "Traceback" in said.err
     assert "claims reproduced" in said.out and "failed" in said.out
-    told = anchorlab("study", "anchor/identity", "truncation/f*", *SMOKE, "--json")
+    told = anchorlab("study", "anchor/identity", "truncation/feedforward-n*", *SMOKE, "--json")
     failed, done = json.loads(told.out)
     assert told.code == 2
     assert failed == {"study": "anchor/identity", "profile": "smoke", "error": f"{error.__name__}: it broke\nhere"}
@@ -89,7 +89,7 @@ def test_a_failing_study_does_not_stop_the_others(anchorlab, monkeypatch, instan
 
 
 def test_a_profile_that_no_study_has_is_refused_before_any_runs(anchorlab):
-    said = anchorlab("study", "anchor/identity", "truncation/f*", "--profile", "smok")
+    said = anchorlab("study", "anchor/identity", "truncation/feedforward-n*", "--profile", "smok")
     assert "profile: unknown profile 'smok'; did you mean 'smoke'?" in said.err
     assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
 
@@ -112,7 +112,7 @@ def test_every_claim_is_listed(anchorlab):
 
 
 def test_claims_of_some_studies(anchorlab):
-    ids = [claim["id"] for claim in json.loads(anchorlab("claims", "retr*", "--json").out)]
+    ids = [claim["id"] for claim in json.loads(anchorlab("claims", "retrieval/d*", "--json").out)]
     assert ids == [claim.id for claim in study("retrieval/depth").claims]
     said = anchorlab("claims", "retr*", "--measured")
     assert "none of these studies has been run" in said.out

@@ -31,6 +31,11 @@ def test_first_crossing_by_hand():
     assert first_crossing(steps, 3 - values, 2.25, falling=True)[[0, 2, 3]].tolist() == pytest.approx([15, 0, 9.375])
 
 
+def test_what_begins_without_end_crosses_when_it_is_first_measured_within():
+    values = torch.tensor([[torch.inf, 0.1, 0.1], [NAN, NAN, 0.1]])
+    assert first_crossing([0, 10, 20], values, 0.5, falling=True).tolist() == [10, 20]
+
+
 def test_crossings_of_some_numbers():
     rising = torch.tensor([[0.0, 1.0, 1.0]])
     found = Emergence((0, 4, 8), {"pair": rising, "loss": 1 - rising})

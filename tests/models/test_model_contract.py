@@ -234,4 +234,4 @@ def test_a_shorter_sequence_is_the_beginning_of_a_longer_one(spec):
 
 def test_forward_takes_positions_and_tap(spec):
     arguments = inspect.signature(spec.build(shape_of(spec)).forward).parameters
-    assert list(arguments) == ["inputs", "positions", "tap"]
+    assert list(arguments)[:3] == ["inputs", "positions", "tap"]

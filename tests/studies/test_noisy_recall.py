@@ -1,11 +1,14 @@
 """The studies of noisy recall: what they share, and their measures by hand."""
 
+from types import SimpleNamespace
+
+import polars
 import pytest
 import torch
 
 from anchorlab.models import RecallSpec
 from anchorlab.studies import study
-from anchorlab.studies.truncation import avoided_noise, memories
+from anchorlab.studies.truncation import avoided_noise, feedforward_choices, memories, noise_first
 from anchorlab.studies.truncation.noisy_recall import (
     FIVE,
     FULL,
@@ -13,10 +16,27 @@ from anchorlab.studies.truncation.noisy_recall import (
     WITHOUT_F1,
     WITHOUT_F2,
     noisy_recall,
+    recall_delay,
     truncations,
 )
 from anchorlab.tasks import Batch, task
-from anchorlab.training import initialise
+from anchorlab.training import TrainedRun, initialise
+
+
+class HandMade(TrainedRun):
+    """A run of which only the metrics are there: `{(split, edit, metric): {step: [of each member]}}`."""
+
+    def __init__(self, metrics):
+        rows = [
+            {"split": split, "edit": edit, "metric": metric, "group": "all", "step": step, "member": at, "value": value}
+            for (split, edit, metric), steps in metrics.items()
+            for step, values in steps.items()
+            for at, value in enumerate(values)
+        ]
+        self.metrics = polars.DataFrame(rows)
+        members = max(row["member"] for row in rows) + 1
+        self.experiment = SimpleNamespace(members=range(members))
+
 
 NAMES = ("feedforward-noise", "noise-first", "avoided-noise", "memories", "feedforward-choices")
 
@@ -54,6 +74,45 @@ def test_every_layer_that_is_there_is_dropped(first, second):
     assert edits
     assert FULL not in edits
     noisy_recall("smoke", "", feed_forward=(first, second))  # and the edits fit the model
+
+
+def test_the_peak_leaves_out_the_model_before_training_and_later_steps():
+    noise = {0: [0.9, 0.1], 1: [0.2, 0.3], 10: [0.6, 0.1], 15: [0.8, 0.8]}
+    assert noise_first.peak(HandMade({("train", "none", "noise"): noise})).tolist() == pytest.approx([0.6, 0.3])
+
+
+def test_recall_is_later_by_the_ratio_of_two_crossings():
+    """Noise reaches 0.5 at steps 2 and 0 (counted as 1), the right token 0.25 at steps 100 and 50."""
+    noise = {0: [0.0, 0.6], 4: [1.0, 0.6], 100: [0.5, 0.5]}
+    right = {0: [0.0, 0.0], 100: [0.25, 0.5], 200: [0.5, 0.5]}
+    run = HandMade({("clean", "none", "noise"): noise, ("clean", "none", "right"): right})
+    assert recall_delay(run).tolist() == pytest.approx([50, 50])
+    never = HandMade({("clean", "none", "noise"): noise, ("clean", "none", "right"): {0: [0.0, 0.0], 9: [0.2, 1.0]}})
+    assert recall_delay(never) is None
+
+
+def test_claims_of_the_choices_by_hand():
+    """Every number of the four choices of layers is made up, so that each claim's value can be told."""
+
+    def ends(**right_noise_loss):
+        metrics = {}
+        for edit, numbers in right_noise_loss.items():
+            for metric, value in zip(("right", "noise", "loss"), numbers, strict=True):
+                metrics["clean", edit.replace("_", " ").replace("rho", "rho="), metric] = {9: [value, value]}
+        return HandMade(metrics)
+
+    both = ends(none=(0.5, 0.5, 0.7), without_F1=(0.2, 0.75, 2.0), without_F2=(0.96, 0.0, 0.05))
+    then_linear = ends(none=(0.5, 0.5, 0.7), without_F1=(0.6, 0.4, 0.6), without_F2=(0.7, 0.0, 0.5))
+    then_mlp = ends(none=(0.5, 0.5, 0.7), without_F1=(0.1, 0.6, 3.0), without_F2=(0.9, 0.0, 0.1))
+    neither = {"none": (0.5, 0.5, 0.7), "rho0.05": (0.58, 0.4, 0.5), "rho0.01": (0.1, 0.1, 4.0)}
+    found = feedforward_choices.measure([both, then_linear, then_mlp, ends(**neither)])
+    expected = {
+        "mlp-mlp-without-f2": 0.96, "mlp-mlp-without-f1": 0.75,
+        "mlp-linear-without-f2": 0.2, "mlp-linear-without-f1": 0.1, "mlp-linear-f1-is-better": -0.1,
+        "linear-mlp-without-f2": 0.4, "linear-mlp-without-f1": 0.1,
+        "none-best": 0.08, "none-less": 0.2 - 0.08, "none-destroyed": 0.2,
+    }  # fmt: skip
+    assert {name: float(value.mean()) for name, value in found.items()} == pytest.approx(expected)
 
 
 def batch_of(law, sequences, outputs):
@@ -111,6 +170,7 @@ def test_measures_of_memories_by_hand():
     logits = torch.tensor([[3.0, 1, 0], [0, 2, 4], [1, 2, 3]])
     assert memories.noise_share(logits[None], 2, range(3)).tolist() == pytest.approx([2 / 3])
     assert memories.noise_share(logits[None], 2, [0]).tolist() == [0]
+    assert memories.trigger_ratio(logits[None], 2, [1]).tolist() == pytest.approx([4 / 1.5])
     assert memories.diagonal_share(logits[None], 2).tolist() == pytest.approx([1 / 2])
     assert memories.noise_on_diagonal(logits[None], 2).tolist() == pytest.approx([3 / 2.5])
     assert memories.match_ratio(logits[None], [0]).tolist() == pytest.approx([3 / 4])

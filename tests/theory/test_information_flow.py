@@ -4,6 +4,7 @@ from math import log
 
 import pytest
 
+from anchorlab.errors import SpecError
 from anchorlab.theory.information_flow import (
     Flow,
     depth_by_runs,
@@ -19,7 +20,7 @@ FREE, CAUSAL, ONE, CAUSAL_ONE = Flow(), Flow(causal=True), Flow(heads=1), Flow(c
 @pytest.mark.parametrize("flow", [FREE, CAUSAL], ids=["free", "causal"])
 def test_sets_runs_and_closed_form_agree(flow):
     for steps in range(1, 61):
-        assert depth_by_sets(steps, flow) == depth_by_runs(steps, flow) == least_depth(steps, flow)
+        assert depth_by_sets(steps, flow.causal) == depth_by_runs(steps, flow) == least_depth(steps, flow)
 
 
 @pytest.mark.parametrize("flow", [FREE, CAUSAL, ONE, CAUSAL_ONE], ids=["free", "causal", "one", "causal-one"])
@@ -62,5 +63,13 @@ def test_the_bound_holds_and_is_missed_by_at_most_one():
 
 def test_the_first_layer_by_hand():
     """D = 2 without a mask: s_0 gets e_1 in the first layer and e_4 = x_2 from s_3 in the second."""
-    assert depth_by_sets(2, FREE) == 2
-    assert depth_by_sets(3, FREE) == 3
+    assert depth_by_sets(2) == 2
+    assert depth_by_sets(3) == 3
+
+
+@pytest.mark.parametrize("depth", [lower_bound, least_depth, depth_by_sets, depth_by_runs, depth_by_search])
+def test_no_steps_are_no_chain(depth):
+    with pytest.raises(SpecError, match="steps: 0 make no chain"):
+        depth(0)
+    with pytest.raises(SpecError, match="heads: 0 fetch nothing"):
+        Flow(heads=0)

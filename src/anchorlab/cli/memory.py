@@ -69,7 +69,8 @@ def memory(
     steps = trained.checkpoints if along else [trained.checkpoints[-1] if step is None else step]
     forms = _forms(trained, left, right, steps, member, quiet=json)
     names = [_names(trained, side, size) for side, size in zip((left, right), forms[steps[0]].shape, strict=True)]
-    found = [{"step": at, **_means(form)} for at, form in forms.items()]
+    alike = names[0] == names[1]  # a diagonal has a meaning
+    found = [{"step": at, **_means(form, alike)} for at, form in forms.items()]
     largest = [_largest(form, *names) for form in forms.values()]
     if figure is not None:
         from anchorlab.report import save
@@ -88,7 +89,7 @@ def memory(
     print_table(heads, cells, f"{trained.run.label}: {left} · {right}")
     rows, columns = map(len, names)
     over = f"mean over {members_text(count)}" if member is None else f"member {member}"
-    led = "; rows led: those whose largest entry is on the diagonal" if rows == columns else ""
+    led = "; rows led: those whose largest entry is on the diagonal" if alike else ""
     print_text(f"{rows} x {columns}; {over}{led}")
     tops = [[*entry.values()] for entry in largest[-1]]
     print_table(("row", "column", "value"), tops, f"largest entries at step {steps[-1]}")
@@ -119,11 +120,11 @@ def _names(trained: "TrainedRun", chain: str, size: int) -> list[str]:
     return [trained.experiment.task.text_of(index) if tokens else str(index) for index in range(size)]
 
 
-def _means(form: "Tensor") -> dict[str, float]:
+def _means(form: "Tensor", alike: bool) -> dict[str, float]:
     import torch
 
-    size, columns = form.shape
-    if size != columns:
+    size = len(form)
+    if not alike:
         return {"mean": form.mean().item()}
     beside = form[~torch.eye(size, dtype=torch.bool)]
     led = (form.argmax(dim=1) == torch.arange(size)).sum()

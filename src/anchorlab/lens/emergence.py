@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -68,7 +68,7 @@ class CrossingOrder:
 
     names: tuple[str, ...]
     before: Float[Tensor, "row column"]
-    in_order: Tensor
+    in_order: Bool[Tensor, "member"]
 
 
 def emergence(
@@ -135,7 +135,7 @@ def first_crossing(
     before, index = (after - 1).clamp(min=0), after.clamp(max=len(steps) - 1)
     members = torch.arange(len(values))
     low, high = values[members, before].double(), values[members, index].double()
-    share = torch.where(high > low, (level - low) / (high - low), 1.0)
+    share = torch.where((high > low) & low.isfinite(), (level - low) / (high - low), 1.0)
     crossing = torch.where(after == 0, at[0], at[before] + share * (at[index] - at[before]))
     return torch.where(reached[:, -1], crossing, torch.nan)
 

@@ -108,7 +108,7 @@ class MergedAttention(nn.Module):
         """
         unseen = tap is identity_tap
         after = [self.W_V] if self.W_O is None else [self.W_V, self.W_O]  # the maps that follow the mixing
-        if unseen and embedded is not None and positions is None:
+        if unseen and embedded is not None and embedded.pays and positions is None:
             q, v = embedded.through(self.W_KQ), embedded.through(*after)
             after = []
         else:

@@ -20,6 +20,12 @@ class Embedded(NamedTuple):
     tokens: Float[Tensor, "token width"]
     places: Float[Tensor, "position width"] | None
 
+    @property
+    def pays(self) -> bool:
+        """Whether the tables have fewer rows than there are positions in the batch."""
+        rows = len(self.tokens) + (0 if self.places is None else len(self.places))
+        return rows < self.inputs.numel()
+
     def through(self, *weights: Float[Tensor, "input output"]) -> Float[Tensor, "batch position output"]:
         """The stream times each of `weights` in turn: the sum of the rows of two tables that are made once."""
         tokens, places = self.tokens, self.places

@@ -15,6 +15,8 @@ from math import ceil, log
 import numpy as np
 from jaxtyping import Int
 
+from anchorlab.errors import SpecError
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -28,10 +30,14 @@ class Flow:
     causal: bool = False
     heads: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.heads is not None and self.heads < 1:
+            raise SpecError("heads", f"{self.heads} fetch nothing", "give 1 or more, or None for no limit")
+
 
 def lower_bound(steps: int) -> int:
     """Theorem 1: with fewer layers than log_3(2D), rounded up, no transformer retrieves x_D."""
-    return _least_exponent(3, 2 * steps)
+    return _least_exponent(3, 2 * _checked(steps))
 
 
 def least_depth(steps: int, flow: Flow = Flow()) -> int:
@@ -39,24 +45,30 @@ def least_depth(steps: int, flow: Flow = Flow()) -> int:
 
     Without a mask s_i holds e_{i-1-g} .. e_{i+g} after t layers, and what it fetches next begins no later than its
     end: g -> 3 g + 1, g = (3^t - 1) / 2, which must be 2D: log_3(4D + 1), rounded up. One head fetches to the right
-    alone, 2^t - 1. Behind a mask the first member of a pair learns nothing of its chain's later part, and the second
-    member never more than its own pair to the left: 2^t - 1 again, and with one head 2^t - 2, as the first layer is
-    spent on the pair. These last three are one depth, since 2D + 1 is no power of 2.
+    alone, 2^t - 1; with any choices a run of n pieces has at most 2 n - 1 after the next layer. Behind a mask the first
+    member of a pair learns nothing of its chain's later part, and the second member never more than its own pair to the
+    left: 2^t - 1 again, and with one head 2^t - 2, as the first layer is spent on the pair. These last three are one
+    depth, since 2D + 1 is no power of 2.
+
+    Errors: `SpecError` for a chain without steps, as of every function here.
     """
+    steps = _checked(steps)
     if flow.heads == 1:
         return _least_exponent(2, 2 * steps + 2 if flow.causal else 2 * steps + 1)
     return _least_exponent(2, 2 * steps + 1) if flow.causal else _least_exponent(3, 4 * steps + 1)
 
 
-def depth_by_sets(steps: int, flow: Flow = Flow()) -> int:
+def depth_by_sets(steps: int, causal: bool = False) -> int:
     """The least number of layers by simulation of every position's set of pieces, under assumptions 1 and 2.
 
     Nothing is used but the assumptions; for one head, whose every choice matters, see `depth_by_search`.
     """
-    held = [1 << i | 1 << (i + 1) for i in range(2 * steps + 1)]  # bit i + 1 is e_i: s_0 also holds its own position
+    held = [
+        1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)
+    ]  # bit i + 1 is e_i: s_0 also holds its own position
     goal, depth = 1 << (2 * steps + 1), 0
     while not held[0] & goal:
-        held = [_union(held, i, flow.causal) for i in range(len(held))]
+        held = [_union(held, i, causal) for i in range(len(held))]
         depth += 1
     return depth
 
@@ -67,7 +79,7 @@ def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:
     With one head each position fetches what reaches furthest to the right, after the first layer behind a mask, in
     which the second members fetch their partners.
     """
-    place = np.arange(2 * steps + 1)
+    place = np.arange(2 * _checked(steps) + 1)
     low, high = place - 1, place.copy()
     depth = 0
     while high[0] < 2 * steps:
@@ -82,12 +94,18 @@ def depth_by_search(steps: int, causal: bool = False) -> int:
     A bound from below that asks for less than one consistent choice: each fetch may find any run that some choices
     would have left there. Where `depth_by_runs` attains it, both are exact. For short chains: the runs are enumerated.
     """
-    runs = [{(i - 1, i)} for i in range(2 * steps + 1)]
+    runs = [{(i - 1, i)} for i in range(2 * _checked(steps) + 1)]
     depth = 0
     while max(high for _, high in runs[0]) < 2 * steps:
         runs = [_reachable(runs, i, causal) for i in range(len(runs))]
         depth += 1
     return depth
+
+
+def _checked(steps: int) -> int:
+    if steps < 1:
+        raise SpecError("steps", f"{steps} make no chain", "give 1 or more")
+    return steps
 
 
 def _least_exponent(base: int, number: int) -> int:

@@ -140,7 +140,7 @@ class Evaluator:
 
 
 def _first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
-    """The first block that edits change, 0 where anything before the blocks or all of them may differ."""
+    """The first block that edits change; 0, which shares nothing, also for edits before and after the blocks."""
     if not isinstance(ensemble.template, Transformer):
         return 0
     known = list(ensemble.weights)

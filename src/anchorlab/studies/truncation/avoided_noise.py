@@ -15,7 +15,7 @@ from anchorlab.lens import look
 from anchorlab.studies.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import judge_means
-from anchorlab.studies.truncation.noisy_recall import SETTINGS, SPACE, noisy_and_tuned, tuning_note
+from anchorlab.studies.truncation.noisy_recall import SETTINGS, noisy_and_tuned, tuning_note
 from anchorlab.tasks import Batch
 from anchorlab.tasks.recall import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun
@@ -111,11 +111,11 @@ class Attention:
         return self.noise / (self.right + self.noise)
 
 
-def followers(task: NoisyRecall, batch: Batch, trigger: int = SPACE) -> Followers:
-    """Finds what followed the trigger before the last position; sequences whose y is the noise token are left out."""
+def followers(task: NoisyRecall, batch: Batch) -> Followers:
+    """Finds what followed the one trigger before the last position; sequences whose y is the noise are left out."""
     tokens, output = batch.inputs, batch.latents["output"][:, :1]
     after = torch.zeros_like(tokens, dtype=torch.bool)
-    after[:, 1:] = tokens[:, :-1] == trigger
+    after[:, 1:] = tokens[:, :-1] == task.triggers[0]
     after[:, -1] = False  # the last trigger is set, not drawn
     right, noise = after & (tokens == output), after & (tokens == task.noise_token)
     kept = right.any(dim=1) & noise.any(dim=1) & (output[:, 0] != task.noise_token)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from anchorlab.studies.ceiling import ideal_scores
 from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.studies.truncation.noisy_recall import (
@@ -20,6 +20,7 @@ from anchorlab.studies.truncation.noisy_recall import (
     SETTINGS,
     WITHOUT_F2,
     noisy_recall,
+    recall_delay,
 )
 from anchorlab.training import Experiment, TrainedRun
 
@@ -81,7 +82,8 @@ CLAIMS = (
         "The recall is learned much later than the noise",
         "truncated weights, section 4",
         "slower, after the noise",
-        "first step with the right token above 0.25 over the first with the noise token above 0.5, lowest over seeds",
+        "step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean "
+        "sequences, lowest over seeds",
         (10.0, None),
     ),
 )
@@ -89,18 +91,6 @@ CLAIMS = (
 
 def _experiments(profile: str) -> Callable[[], list[Experiment]]:
     return lambda: [noisy_recall(profile, "noisy recall")]
-
-
-def _delay(run: TrainedRun) -> Tensor | None:
-    """How many times later than the noise the recall is learned, `[member]`; None where a member learned only one."""
-    firsts = []
-    for metric, level in (("right", 0.25), ("noise", 0.5)):
-        steps, values = along(run, "clean", metric)
-        above = values > level
-        if not bool(above.any(dim=1).all()):
-            return None
-        firsts.append(torch.tensor(steps)[above.int().argmax(dim=1)].clamp(min=1))
-    return firsts[0] / firsts[1]
 
 
 def _end(run: TrainedRun, metric: str, edit: str) -> Tensor:
@@ -126,7 +116,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         "clean-loss-falls": gain,
         "loss-order": losses.mean(dim=1).diff().amax().reshape(1) if float(gain.mean()) >= 0.4 else None,
         "noise-first": early,
-        "recall-later": None if (delay := _delay(run)) is None else delay.amin().reshape(1),
+        "recall-later": None if (delay := recall_delay(run)) is None else delay.amin().reshape(1),
     }
     return Findings(
         study=STUDY.name,

@@ -5,7 +5,6 @@ Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import emergence, first_crossing, memory
+from anchorlab.lens.attribution import blocks, transformer
 from anchorlab.studies.findings import (
     Claim,
     Event,
@@ -120,7 +120,7 @@ def memories(ensemble: Ensemble) -> Memories:
 
     scores = memory(ensemble, "pos_embed.W_pos @ blocks.0.attn.W_KQ", "pos_embed.W_pos")
     ahead = torch.ones_like(scores[0], dtype=torch.bool).triu(1)
-    scores = scores / sqrt(ensemble.weights["pos_embed.W_pos"].shape[-1])
+    scores = scores * blocks(transformer(ensemble))[0].attn.scale
     return Memories(
         previous=torch.softmax(scores.masked_fill(ahead, -torch.inf), dim=-1),
         noise=memory(ensemble, "embed.W_E @ blocks.1.mlp", "unembed.W_U.T"),
@@ -140,6 +140,16 @@ def noise_share(
 ) -> Float[Tensor, "member"]:
     """The share of `tokens` for which no output has a larger logit than the noise."""
     return (logits[:, list(tokens)].argmax(dim=-1) == noise).double().mean(dim=1)
+
+
+def trigger_ratio(
+    logits: Float[Tensor, "member token output"], noise: int, triggers: Sequence[int]
+) -> Float[Tensor, "member"]:
+    """The mean logit of the noise over triggers, over that over all other tokens."""
+    of_noise = logits[:, :, noise]
+    rest = torch.ones(of_noise.shape[1], dtype=torch.bool)
+    rest[list(triggers)] = False
+    return of_noise[:, ~rest].mean(dim=1) / of_noise[:, rest].mean(dim=1)
 
 
 def diagonal_share(logits: Float[Tensor, "member token output"], noise: int) -> Float[Tensor, "member"]:
@@ -170,6 +180,7 @@ def _measures(found: Memories, task: NoisyRecall) -> dict[str, Tensor]:
         "previous-token": previous_share(found.previous),
         "noise-from-trigger": noise_share(found.noise, noise, task.triggers),
         "noise-from-all": noise_share(found.noise, noise, range(found.noise.shape[1])),
+        "trigger-ratio": trigger_ratio(found.noise, noise, task.triggers),
         "signal-diagonal": diagonal_share(found.signal, noise),
         "signal-but-noise": noise_on_diagonal(found.signal, noise),
         "match": match_ratio(found.match, task.triggers),
@@ -192,7 +203,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     ends = [memories(run.ensemble()) for run in runs]
     one, five = (_measures(end, task) for end, task in zip(ends, tasks, strict=True) if isinstance(task, NoisyRecall))
     measured: dict[str, Tensor | None] = {
-        **{name: value for name, value in one.items() if name != "match"},
+        **{name: value for name, value in one.items() if name not in ("match", "trigger-ratio")},
         "match-one": one["match"],
         "match-five": five["match"],
     }
@@ -309,6 +320,7 @@ def _table(models: dict[str, dict[str, Tensor]]) -> Table:
         "previous-token": "previous token",
         "noise-from-all": "noise, all tokens",
         "noise-from-trigger": "noise, triggers",
+        "trigger-ratio": "triggers to others",
         "signal-diagonal": "own output",
         "signal-but-noise": "noise's own",
         "match": "match at triggers",
@@ -319,7 +331,8 @@ def _table(models: dict[str, dict[str, Tensor]]) -> Table:
     return Table(
         title="What the memories say",
         caption="Means over seeds at the end of training. Previous token: share of positions that attend to the one "
-        "before by positions alone. Noise: share of tokens, or of triggers, for which F₂ gives the noise. Own output: "
+        "before by positions alone. Noise: share of tokens, or of triggers, for which F₂ gives the noise. Triggers to "
+        "others: F₂'s logit of the noise at triggers over that at all other tokens, each on average. Own output: "
         "share of tokens whose value gives themselves; the noise's own logit over the mean of theirs. Match: the "
         "smallest of the triggers' own entries over the largest of all others.",
         columns=("model", *columns.values()),

@@ -6,15 +6,13 @@ Source: truncated weights, section 4 and Figure 4; settings in its appendix A.5.
 from collections.abc import Sequence
 from functools import partial
 
-import torch
 from torch import Tensor
 
-from anchorlab.lens import first_crossing
-from anchorlab.studies.ceiling import ideal_scores
 from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, judge_means
-from anchorlab.studies.truncation.noisy_recall import ALPHA, SETTINGS, noisy_and_tuned, tuning_note
+from anchorlab.studies.truncation.noisy_recall import ALPHA, SETTINGS, noisy_and_tuned, recall_delay, tuning_note
 from anchorlab.training import TrainedRun
 
 _WITHIN = 10  # steps in which the noise is to be learned: "the first few (~ 5) steps", "very early steps"
@@ -25,7 +23,7 @@ CLAIMS = (
         "Trained on noise from the start, the model first predicts the noise almost surely",
         "truncated weights, Fig 4 left",
         "close to 1 in the first 5 or so steps",
-        f"highest probability of the noise token in the first {_WITHIN} steps, on noisy sequences, mean over seeds",
+        f"highest probability of the noise token after 1 to {_WITHIN} steps, on noisy sequences, mean over seeds",
         (0.8, None),
     ),
     Claim(
@@ -50,7 +48,7 @@ CLAIMS = (
         "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost surely too",
         "truncated weights, Fig 4 right",
         "close to 1 in the first 5 or so steps",
-        f"highest probability of the noise token in the first {_WITHIN} steps of fine-tuning, on noisy sequences, mean "
+        f"highest probability of the noise token after 1 to {_WITHIN} steps of fine-tuning, on noisy sequences, mean "
         "over seeds",
         (0.8, None),
     ),
@@ -64,37 +62,30 @@ CLAIMS = (
     ),
     Claim(
         "truncation/noise-first/tuning-knew",
-        "Before fine-tuning it recalls and knows nothing of the noise",
+        "Before fine-tuning it recalls",
         "truncated weights, Fig 4 right",
-        "no noise at step 0",
+        "pretrained on clean data",
         "probability of the right token on clean sequences before fine-tuning, mean over seeds",
         (0.9, None),
     ),
 )
 
 
-def _peak(run: TrainedRun) -> Tensor:
+def peak(run: TrainedRun) -> Tensor:
+    """The highest probability of the noise in the first steps, the model before them aside, `[member]`."""
     steps, noise = along(run, "train", "noise")
-    return noise[:, [index for index, step in enumerate(steps) if step <= _WITHIN]].amax(dim=1)
-
-
-def _delay(run: TrainedRun) -> Tensor | None:
-    """How many times later than the noise the recall is learned, `[member]`; None where a member learned only one."""
-    steps, right = along(run, "clean", "right")
-    _, noise = along(run, "clean", "noise")
-    delay = first_crossing(steps, right, (1 - ALPHA) / 2) / first_crossing(steps, noise, ALPHA).clamp(min=1)
-    return None if bool(delay.isnan().any()) else delay
+    return noise[:, [index for index, step in enumerate(steps) if 0 < step <= _WITHIN]].amax(dim=1)
 
 
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
     """The two panels of Figure 4, and a table of the first steps and the end."""
     afresh, tuned = runs
-    delay = _delay(afresh)
+    delay = recall_delay(afresh)
     measured: dict[str, Tensor | None] = {
-        "pretraining-peak": _peak(afresh),
+        "pretraining-peak": peak(afresh),
         "pretraining-settles": along(afresh, "train", "noise")[1][:, -1],
         "pretraining-recall-later": None if delay is None else delay.amin().reshape(1),
-        "tuning-peak": _peak(tuned),
+        "tuning-peak": peak(tuned),
         "tuning-settles": along(tuned, "train", "noise")[1][:, -1],
         "tuning-knew": along(tuned, "clean", "right")[1][:, 0],
     }
@@ -121,12 +112,12 @@ def _panel(run: TrainedRun, title: str, time: str) -> LineFigure:
     at = [step + 1 for step in steps]
     return LineFigure(
         title=title,
-        caption="Probability of the noise token, of the sequence's own token, and of all others together, on noisy "
-        "sequences (α = 0.5); mean and range over seeds. Dashed: the ideal predictor, which knows the law. The step "
-        "axis starts at 1 for the model before the first step.",
+        caption="Probability of the noise token and of the sequence's own token, on noisy sequences (α = 0.5); where "
+        "that token is the noise itself, it counts as both. Mean and range over seeds. Dashed: the ideal predictor, "
+        "which knows the law. The step axis starts at 1 for the model before the first step.",
         x_label=f"step of {time} + 1",
         y_label="probability",
-        lines=(line("noise", at, noise), line("right token", at, right), line("all others", at, 1 - noise - right)),
+        lines=(line("noise", at, noise), line("right token", at, right)),
         log_x=True,
         y_range=(0.0, 1.0),
         references=(
@@ -139,25 +130,22 @@ def _panel(run: TrainedRun, title: str, time: str) -> LineFigure:
 def _table(afresh: TrainedRun, tuned: TrainedRun) -> Table:
     rows: list[tuple[str | float, ...]] = []
     for name, run in (("from the start", afresh), ("fine-tuned", tuned)):
-        steps, noise = along(run, "train", "noise")
+        _, noise = along(run, "train", "noise")
         _, right = along(run, "train", "right")
-        early = [index for index, step in enumerate(steps) if step <= _WITHIN]
-        peaks = noise[:, early]
         rows.append(
             (
                 name,
                 float(noise[:, 0].mean()),
                 float(right[:, 0].mean()),
-                float(peaks.amax(dim=1).mean()),
-                float(torch.tensor([steps[index] for index in peaks.argmax(dim=1)], dtype=torch.float64).mean()),
+                float(peak(run).mean()),
                 float(noise[:, -1].mean()),
                 float(right[:, -1].mean()),
             )
         )
     return Table(
         title="Before, in the first steps, and at the end",
-        caption=f"Means over seeds on noisy sequences; the peak is the highest value in the first {_WITHIN} steps.",
-        columns=("trained", "noise before", "right before", "noise at its peak", "step", "noise, end", "right, end"),
+        caption=f"Means over seeds on noisy sequences; the peak is the highest value after 1 to {_WITHIN} steps.",
+        columns=("trained", "noise before", "right before", "noise at its peak", "noise, end", "right, end"),
         rows=tuple(rows),
     )
 

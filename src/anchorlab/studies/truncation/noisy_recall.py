@@ -3,11 +3,27 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.lens import first_crossing
 from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
+from anchorlab.studies.tables import along
 from anchorlab.tasks import task
-from anchorlab.training import SGD, Constant, Evaluation, Experiment, Members, Recipe, Stream, Times, WarmupCosine
+from anchorlab.training import (
+    SGD,
+    Constant,
+    Evaluation,
+    Experiment,
+    Members,
+    Recipe,
+    Stream,
+    Times,
+    TrainedRun,
+    WarmupCosine,
+)
 
 ALPHA = 0.5
 SPACE = 1
@@ -27,6 +43,9 @@ OUTPUT_FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.0)
 
 FULL, WITHOUT_F1, WITHOUT_F2 = "none", "without F1", "without F2"
 """Names of edits in every run: the weights as they are, and either feed-forward layer dropped."""
+
+_LEARNED = {"right": (1 - ALPHA) / 2, "noise": ALPHA}
+"""The probabilities at which recall and noise count as learned."""
 
 FeedForwards = tuple[FeedForwardKind, FeedForwardKind]
 Scored = Literal["last", "after_trigger"]
@@ -158,6 +177,17 @@ def tuning_note(profile: str) -> str:
     return (
         f"{NOTES[profile]} {setting.steps} steps; {setting.tuning} without noise and {setting.tuning} of fine-tuning."
     )
+
+
+def recall_delay(run: TrainedRun) -> Float[Tensor, "member"] | None:
+    """How many times later than the noise the recall is learned; None where a member learned only one of them.
+
+    On clean sequences: the step at which the right token reaches half of 1 - alpha over that at which the noise reaches
+    alpha, by interpolation.
+    """
+    right, noise = (first_crossing(*along(run, "clean", name), level) for name, level in _LEARNED.items())
+    delay = right / noise.clamp(min=1)
+    return None if bool(delay.isnan().any()) else delay
 
 
 def truncations(feed_forward: FeedForwards) -> dict[str, tuple[Edit, ...]]:

@@ -1,4 +1,4 @@
-"""The ceiling of a curve: what the ideal predictor scores, which knows the task's law and misses nothing."""
+"""What the ideal predictor scores, which knows the task's law and misses nothing: no model has a lower loss."""
 
 import torch
 
@@ -7,9 +7,10 @@ from anchorlab.tasks.task import loss_per_position
 
 
 def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[str, float]:
-    """The loss and every metric of a task's exact predictor (`task.ideal`), on `n` sequences of a split drawn afresh.
+    """The loss and the metrics of a task's exact predictor (`task.ideal`), on `n` sequences of a split drawn afresh.
 
-    The predictor knows the law of training: on a split with another law even it is wrong about that.
+    The predictor knows the law of training: on a split with another law even it is wrong about that. The accuracy is
+    left out: where the likeliest tokens are equally likely, it says nothing.
 
     Errors: `SpecError` for a task without an exact predictor, or an unknown split.
     """
@@ -19,4 +20,5 @@ def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[s
     measured = {"loss": loss_per_position(task.loss, logits, batch.targets), **task.metrics(logits, batch)}
     weights = torch.ones_like(measured["loss"]) if batch.weights is None else batch.weights
     scored = weights > 0
+    measured.pop("accuracy", None)
     return {name: float((value * weights)[scored].sum() / weights.sum()) for name, value in measured.items()}
