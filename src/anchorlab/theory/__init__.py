@@ -28,4 +28,5 @@ from anchorlab.theory.rank_one_flow import (
     lemma_a_offset,
     rank_one_coefficient,
 )
+from anchorlab.theory.retrieval_circuit import retrieval_circuit
 from anchorlab.theory.uniform_recall import CountMoments, Sequences, UniformRecall

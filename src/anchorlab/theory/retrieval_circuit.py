@@ -1,0 +1,93 @@
+"""A transformer written by hand that follows retrieval chains in as few layers as can be."""
+
+import torch
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.models import DecoderSpec
+from anchorlab.models.transformer import Transformer
+from anchorlab.tasks import TokenRetrieval
+from anchorlab.theory.information_flow import Flow, least_depth
+
+_SHARP = 60.0  # exp(-60) is nothing
+
+
+def retrieval_circuit(task: TokenRetrieval) -> Transformer:
+    """Answers every query of a task that asks for one step, with one head in each of `least_depth` causal layers.
+
+    The stream is one-hot blocks: the token here, the position, the token before, and the tokens 1, 2, .. D steps
+    further along the chain. Layer 1 brings the token before, so that the second member of a pair knows the first. In
+    layer 2 each token attends to the pair that it begins and learns the next. From then on each attends to the pair
+    that its furthest known token begins, and learns all that is known there: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after
+    t layers. That attains the closed form of `least_depth` behind a mask with one head, log_2(2D + 2).
+
+    Errors: `SpecError` for a task that asks for several steps.
+    """
+    if len(task.asked) > 1:
+        raise SpecError("asked_steps", "the circuit answers one step alone", "give one, such as asked_steps=(3,)")
+    steps, length = task.asked[0], task.shape.length
+    depth = least_depth(steps, Flow(causal=True, heads=1))
+    blocks = _Blocks(task.symbols, length, steps)
+    spec = DecoderSpec(
+        layers=depth, heads=1, width=blocks.width, head_width=blocks.width, layer_norm=False, feed_forward=False
+    )
+    module = spec.build(task.shape)
+    weights: dict[str, Tensor] = dict(module.named_parameters())
+    with torch.no_grad():
+        for weight in weights.values():
+            weight.zero_()
+        weights["embed.W_E"][:, blocks.token] = torch.eye(task.symbols)
+        weights["pos_embed.W_pos"][:, blocks.position] = torch.eye(length)
+        weights["unembed.W_U"][blocks.ahead(steps)] = torch.eye(task.symbols)
+        _bring_the_token_before(weights, blocks)
+        for layer in range(1, depth):
+            _look_ahead(weights, blocks, layer, known=2 ** (layer - 1) - 1, pairs=length - task.chains)
+    return module
+
+
+class _Blocks:
+    """Where each block of the stream stands."""
+
+    def __init__(self, symbols: int, length: int, steps: int) -> None:
+        self.symbols, self.length, self.steps = symbols, length, steps
+        self.token = slice(0, symbols)
+        self.position = slice(symbols, symbols + length)
+        self.before = slice(self.position.stop, self.position.stop + symbols)
+        self.width = self.before.stop + steps * symbols
+
+    def ahead(self, steps: int) -> slice:
+        """The token so many steps further along the chain; that of 0 steps is the token here."""
+        if steps == 0:
+            return self.token
+        start = self.before.stop + (steps - 1) * self.symbols
+        return slice(start, start + self.symbols)
+
+
+def _bring_the_token_before(weights: dict[str, Tensor], blocks: _Blocks) -> None:
+    scale = _SHARP * blocks.width**0.5
+    places = slice(0, blocks.length)
+    weights["blocks.0.attn.W_Q"][blocks.position, places] = torch.eye(blocks.length) * scale
+    weights["blocks.0.attn.W_K"][blocks.position, places] = torch.eye(blocks.length).roll(1, dims=1)
+    weights["blocks.0.attn.W_K"][blocks.position, places][-1] = 0  # the last position stands before none
+    _carry(weights, 0, blocks.token, blocks.before)
+
+
+def _look_ahead(weights: dict[str, Tensor], blocks: _Blocks, layer: int, known: int, pairs: int) -> None:
+    """Each token attends to the second member of the pair that the furthest token it knows begins."""
+    scale = _SHARP * blocks.width**0.5
+    queries, keys = weights[f"blocks.{layer}.attn.W_Q"], weights[f"blocks.{layer}.attn.W_K"]
+    queries[blocks.ahead(known), blocks.token] = torch.eye(blocks.symbols) * scale
+    keys[blocks.before, blocks.token] = torch.eye(blocks.symbols)
+    # all that is no second member of a pair is put off, whatever token stands before it
+    queries[blocks.position, blocks.symbols] = scale
+    place = torch.arange(blocks.length)
+    keys[blocks.position, blocks.symbols] = -((place % 2 == 0) | (place >= pairs)).float()
+    for steps in range(min(known + 1, blocks.steps - known)):
+        _carry(weights, layer, blocks.ahead(steps), blocks.ahead(known + 1 + steps))
+
+
+def _carry(weights: dict[str, Tensor], layer: int, source: slice, target: slice) -> None:
+    """Lets the head bring one block of what it attends to into another."""
+    size = source.stop - source.start
+    weights[f"blocks.{layer}.attn.W_V"][source, source] = torch.eye(size)
+    weights[f"blocks.{layer}.attn.W_O"][source, target] = torch.eye(size)
