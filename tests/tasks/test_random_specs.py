@@ -118,16 +118,21 @@ def retrieval_spec(random: Random) -> dict[str, Any]:
 
 
 def token_retrieval_spec(random: Random) -> dict[str, Any]:
-    """Retrieval of tokens with every option."""
+    """Retrieval of tokens with every option: chains, and graphs of up to two parents."""
     chains, steps, curriculum = random.randint(1, 4), random.randint(1, 4), random.choice([True, False])
-    some = sorted(random.sample(range(1, steps + 1), random.randint(0, steps)))
+    some, graph = sorted(random.sample(range(1, steps + 1), random.randint(0, steps))), random.choice([True, False])
+    roots = random.randint(1, 2) if graph else 1
+    counts = [min(random.randint(1, 2), roots + step) for step in range(steps)]
+    parents = [sorted(random.sample(range(roots + step), count)) for step, count in enumerate(counts)]
     return {
         "family": "token-retrieval",
         "chains": chains,
         "steps": steps,
-        "symbols": chains * (steps + 1) + random.randint(0, 9),
+        "symbols": chains * (steps + roots) + chains**2 * steps + random.randint(0, 9) + 1,
         "implicit_curriculum": curriculum,
         "asked_steps": some if curriculum else [],
+        "parents": parents if graph else [],
+        "roots": roots,
     }
 
 

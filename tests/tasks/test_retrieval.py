@@ -7,7 +7,7 @@ from scipy import stats
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import MinimalRetrieval
-from anchorlab.tasks.chains import letters
+from anchorlab.tasks.retrieval import letters
 
 
 @pytest.mark.parametrize(

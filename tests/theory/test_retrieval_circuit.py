@@ -43,6 +43,8 @@ def test_heads_do_what_they_are_for():
         assert third[rows, position, places[f"query {query} step 2"]].min() > 0.999
 
 
-def test_several_steps_are_refused():
+def test_several_steps_and_graphs_are_refused():
     with pytest.raises(SpecError, match="asked_steps"):
         retrieval_circuit(TokenRetrieval())
+    with pytest.raises(SpecError, match="parents"):
+        retrieval_circuit(TokenRetrieval(chains=3, steps=2, parents=((0,), (0, 1)), implicit_curriculum=False))

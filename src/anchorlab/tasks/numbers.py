@@ -9,9 +9,15 @@ def _split(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _split_pairs(value: Any) -> Any:
+def _split_lists(value: Any) -> Any:
     if isinstance(value, str):
         return [_split(part) for part in value.split(";") if part.strip()]
+    return value
+
+
+def _split_pairs(value: Any) -> Any:
+    if isinstance(value, str):
+        return _split_lists(value)
     one_pair = (
         isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(v, list | tuple) for v in value)
     )
@@ -32,3 +38,6 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 Pairs = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_split_pairs)]
 """Pairs of whole numbers, which a command line writes as `3,4;4,3`."""
+
+Lists = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(_split_lists)]
+"""Lists of whole numbers of any length, which a command line writes as `0;0;1,2`."""

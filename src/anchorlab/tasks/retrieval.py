@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.chains import asked_steps, check_asked_steps, follow, layout, letters
+from anchorlab.tasks.asked_steps import asked_steps, check_asked_steps
 from anchorlab.tasks.numbers import Numbers, Reals
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.task import Answer, Batch, Example, LossKind, Task, Token, TraceStep
@@ -135,7 +135,13 @@ class MinimalRetrieval(Task):
         N, D, K = self.chains, self.steps, self.features
         symbols[:] = random.standard_normal(symbols.shape, dtype=np.float32)
         order[:] = np.argsort(random.random(order.shape, dtype=np.float64), axis=2)
-        index = layout(order)
+        # The index of every position's symbol among the chains' symbols x_s, laid out [chain, step].
+        index = np.empty((len(symbols), self._length), dtype=np.int64)
+        pairs = index[:, : 2 * N * D].reshape(-1, D, N, 2)
+        descending = np.arange(D, 0, -1)
+        pairs[..., 1] = order[:, descending] * (D + 1) + descending[:, None]
+        pairs[..., 0] = pairs[..., 1] - 1
+        index[:, 2 * N * D :] = order[:, 0] * (D + 1)
         index += np.arange(len(symbols))[:, None] * (N * (D + 1))
         flat = symbols.reshape(-1, K)
         inputs[..., :K] = flat[index]
@@ -146,8 +152,18 @@ class MinimalRetrieval(Task):
     def _follow(
         self, symbols: Float[Tensor, "batch position feature"]
     ) -> tuple[Int[Tensor, "step batch query"], Bool[Tensor, "batch query"]]:
+        """Where the second member of the pair matched at each step stands, and whether each match was the only one."""
         pairs = 2 * self.chains * self.steps
-        return follow(symbols[:, :pairs], symbols[:, pairs:], self.steps)
+        first = symbols[:, 0:pairs:2]
+        current = symbols[:, pairs:]
+        found, known = [], torch.ones(current.shape[:2], dtype=torch.bool)
+        for _ in range(self.steps):
+            matches = (current[:, :, None, :] == first[:, None, :, :]).all(dim=-1)
+            known &= matches.sum(dim=-1) == 1
+            at = matches.to(torch.uint8).argmax(dim=-1) * 2 + 1
+            found.append(at)
+            current = symbols.gather(1, at[..., None].expand(-1, -1, self.features))
+        return torch.stack(found), known
 
     def oracle(self, inputs: Float[Tensor, "batch position both"]) -> Answer:
         """Follows each query by exact equality of symbols; known where every step has just one match.
@@ -213,3 +229,12 @@ class MinimalRetrieval(Task):
             ", ".join(answers),
             self.splits[side] if side >= 0 else "nowhere",
         )
+
+
+def letters(index: int) -> str:
+    """A, B, .. Z, AA, AB ..: the name of the symbol with this index from 0."""
+    name = ""
+    while index >= 0:
+        name = chr(ord("A") + index % 26) + name
+        index = index // 26 - 1
+    return name

@@ -1,6 +1,9 @@
-"""The retrieval problem with symbols of a vocabulary: follow chains of tokens from pair to pair."""
+"""The retrieval problem with symbols of a vocabulary: chains, and any graph of steps that depend on earlier ones."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,12 +16,31 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.chains import asked_steps, check_asked_steps, follow, layout
-from anchorlab.tasks.numbers import Numbers
+from anchorlab.tasks.asked_steps import asked_steps, check_asked_steps
+from anchorlab.tasks.numbers import Lists, Numbers
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
 
 _BLOCK = 8192
+_LONGEST = 65_536
+
+
+@dataclass(frozen=True)
+class _Block:
+    """The records of one step: for each combination of its parents' chains, the parents' symbols and a value.
+
+    Shapes
+        ids: `[record column]`, which of the sequence's symbols stands in each column; the last is the value
+    """
+
+    start: int
+    parents: tuple[int, ...]
+    ids: Int[np.ndarray, "record column"]
+
+    @property
+    def stop(self) -> int:
+        """The position after the block."""
+        return self.start + self.ids.size
 
 
 @register_task("retrieval/tokens")
@@ -26,9 +48,10 @@ _BLOCK = 8192
 class TokenRetrieval(Task):
     """The token that each query's chain of pairs leads to; with D = 1, the induction problem.
 
-    N chains x_0 .. x_D of N (D + 1) different symbols, drawn afresh for each sequence. Input: for step s = D down to 1
-    the N pairs (x_{s-1}, x_s), then the N queries x_0, each part in an order of its own. Asked for at each query: the
-    symbol of one step of its chain, the same step for all queries of a sequence. With N = 2, D = 2, chains A and B:
+    N chains of symbols, all different and drawn afresh for each sequence. Input: for step s = D down to 1 the records
+    of that step, then the N queries, each part in an order of its own. Asked for at each query: the symbol of one step
+    of its chain, the same step for all queries of a sequence. A record of a chain is the pair (x_{s-1}, x_s). With
+    N = 2, D = 2, chains A and B:
 
         A1 A2 B1 B2 B0 B1 A0 A1 #2 A0 B0 -> A2 B2
 
@@ -37,6 +60,11 @@ class TokenRetrieval(Task):
     implicit_curriculum: the step asked for is drawn for each sequence, and the marker #s before the queries tells it
         (token symbols + s - 1); or it is always the last, D, and there is no marker.
     asked_steps: if given, a curriculum of these steps alone; (3,) asks for x_3 and needs no marker.
+    parents: what each step depends on, in place of the chain 0; 1; 2; ..: numbers of values, the query's symbols first
+        (0 .. roots - 1), then the steps'. 0; 0; 1,2 is the conditional retrieval of section 3.1, `xyz ay ax a`: z
+        follows x and y, which both follow a. A step with k parents has a record for all N^k combinations of chains,
+        the value of a mixed one being a symbol of its own, so that no parent alone tells it.
+    roots: how many symbols a query has.
 
     Groups are the steps, so that losses and accuracies of each are measured apart. With as many symbols as the default
     hardly any sequence recurs, but the splits have one law and nothing keeps them apart: `separated` is false.
@@ -50,65 +78,110 @@ class TokenRetrieval(Task):
     symbols: int = Field(64, ge=2, le=32_000)
     implicit_curriculum: bool = True
     asked_steps: Numbers = ()
+    parents: Lists = ()
+    roots: int = Field(1, ge=1, le=16)
 
     separated: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _fits(self) -> "TokenRetrieval":
-        needed = self.chains * (self.steps + 1)
-        if needed > self.symbols:
-            raise SpecError("symbols", f"{self.symbols} are fewer than the {needed} of a sequence", "add some")
+        if not self.parents and self.roots > 1:
+            raise SpecError("roots", "a chain begins with one symbol", "give parents, or leave roots 1")
+        if self.parents and len(self.parents) != self.steps:
+            raise SpecError("parents", f"are those of {len(self.parents)} steps", f"give them for {self.steps}")
+        for step, parents in enumerate(self.parents):
+            if not parents or list(parents) != sorted({*parents} & {*range(self.roots + step)}):
+                problem = f"{list(parents)} are not some of the values 0 to {self.roots + step - 1}, in order"
+                raise SpecError(f"parents.{step}", problem, "name each value it depends on once")
         check_asked_steps(self.asked_steps, self.steps, self.implicit_curriculum)
+        length = sum(self.chains ** len(one) * (len(one) + 1) for one in self._parents) + self.chains * self.roots
+        if length > _LONGEST:
+            raise SpecError("chains", f"{self.chains} make {length} positions", f"use at most {_LONGEST}")
+        if self._needed > self.symbols:
+            raise SpecError("symbols", f"{self.symbols} are fewer than the {self._needed} of a sequence", "add some")
         return self
 
     @property
+    def _parents(self) -> tuple[tuple[int, ...], ...]:
+        return self.parents or tuple((step,) for step in range(self.steps))
+
+    @property
+    def _needed(self) -> int:
+        """How many different symbols a sequence has."""
+        mixed = sum(int(self.chains ** len(parents)) - self.chains for parents in self._parents)
+        return self.chains * (self.roots + self.steps) + mixed
+
+    @property
     def asked(self) -> tuple[int, ...]:
-        """The steps of a chain that are asked for."""
+        """The steps that are asked for, counted from 1."""
         return asked_steps(self.asked_steps, self.steps, self.implicit_curriculum)
 
     @property
     def _marked(self) -> bool:
         return len(self.asked) > 1
 
+    @cached_property
+    def _blocks(self) -> tuple[_Block, ...]:
+        """The steps' records, step 1 first, though the last step stands first in the sequence.
+
+        Of a sequence's symbols the first are those of the chains, value by value, then those of mixed records.
+        """
+        ids, mixed = [], self.chains * (self.roots + self.steps)
+        for step, parents in enumerate(self._parents):
+            records = []
+            for combination in product(range(self.chains), repeat=len(parents)):
+                own = len(set(combination)) == 1
+                value = (self.roots + step) * self.chains + combination[0] if own else mixed
+                mixed += not own
+                key = [parent * self.chains + chain for parent, chain in zip(parents, combination, strict=True)]
+                records.append([*key, value])
+            ids.append(np.array(records))
+        starts = np.cumsum([0, *(one.size for one in reversed(ids))])[:-1][::-1].tolist()
+        return tuple(_Block(*each) for each in zip(starts, self._parents, ids, strict=True))
+
     @property
-    def _pairs(self) -> int:
-        return 2 * self.chains * self.steps
+    def _records(self) -> int:
+        """How many positions the records fill."""
+        return self._blocks[0].stop
 
     @property
     def shape(self) -> TaskShape:
         """Tokens in, tokens out."""
         tokens = self.symbols + (self.steps if self._marked else 0)
-        return TaskShape("tokens", self._pairs + self._marked + self.chains, tokens, tokens)
+        return TaskShape("tokens", self._records + self._marked + self.chains * self.roots, tokens, tokens)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """`n` fresh sequences.
+        """`n` fresh sequences; a query is asked at its last symbol.
 
-        Latents: `symbols` `[batch chain step]`, steps 0..D; `order` `[batch step chain]`, as of minimal retrieval;
-        `step` `[batch]`, the one asked for.
+        Latents: `symbols` `[batch value chain]`, the query's first, then the steps'; `queries` `[batch place]`, the
+        chain of each query; `step` `[batch]`, the one asked for.
         Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n)
         random = generator(seed, "sequences", split)
-        symbols = np.empty((n, self.chains, self.steps + 1), dtype=np.int64)
-        order = np.empty((n, self.steps + 1, self.chains), dtype=np.int64)
+        values = self.roots + self.steps
+        symbols = np.empty((n, values, self.chains), dtype=np.int64)
+        queries = np.empty((n, self.chains), dtype=np.int64)
         inputs = np.empty((n, self.shape.length), dtype=np.int64)
         step = np.empty(n, dtype=np.int64)
         for start in range(0, n, _BLOCK):
             rows = slice(start, min(start + _BLOCK, n))
-            self._draw(random, symbols[rows], order[rows], inputs[rows], step[rows])
-        asked = np.take_along_axis(symbols, order[:, 0, :, None], axis=1)  # by place of the query
-        targets = torch.from_numpy(np.take_along_axis(asked, step[:, None, None], axis=2)[..., 0])
+            self._draw(random, symbols[rows], queries[rows], inputs[rows], step[rows])
+        asked = np.take_along_axis(symbols, self.roots + step[:, None, None] - 1, axis=1)[:, 0]
+        targets = torch.from_numpy(np.take_along_axis(asked, queries, axis=1))
         return Batch(
             inputs=torch.from_numpy(inputs),
             targets=targets,
             answers=targets,
-            positions=torch.arange(self.shape.length - self.chains, self.shape.length),
+            positions=torch.arange(self.shape.length - self.chains * self.roots, self.shape.length)[
+                self.roots - 1 :: self.roots
+            ],
             split=split,
             group=torch.from_numpy(np.searchsorted(np.array(self.asked), step)),
             groups=tuple(f"step {one}" for one in self.asked),
             latents={
                 "symbols": torch.from_numpy(symbols),
-                "order": torch.from_numpy(order),
+                "queries": torch.from_numpy(queries),
                 "step": torch.from_numpy(step),
             },
         )
@@ -116,71 +189,91 @@ class TokenRetrieval(Task):
     def _draw(
         self,
         random: Generator,
-        symbols: Int[np.ndarray, "batch chain step"],
-        order: Int[np.ndarray, "batch step chain"],
+        symbols: Int[np.ndarray, "batch value chain"],
+        queries: Int[np.ndarray, "batch place"],
         inputs: Int[np.ndarray, "batch position"],
         step: Int[np.ndarray, "batch"],
     ) -> None:
         rows = len(symbols)
-        shuffled = np.argsort(random.random((rows, self.symbols)), axis=1)
-        symbols[:] = shuffled[:, : symbols[0].size].reshape(symbols.shape)
-        order[:] = np.argsort(random.random(order.shape), axis=2)
+        drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : self._needed]
+        symbols[:] = drawn[:, : symbols[0].size].reshape(symbols.shape)
+        for block in self._blocks:
+            order = np.argsort(random.random((rows, len(block.ids))), axis=1)
+            inputs[:, block.start : block.stop] = np.take_along_axis(drawn, block.ids[order].reshape(rows, -1), axis=1)
+        queries[:] = np.argsort(random.random(queries.shape), axis=1)
         step[:] = np.array(self.asked)[random.integers(len(self.asked), size=rows)]
-        tokens = np.take_along_axis(symbols.reshape(rows, -1), layout(order), axis=1)
-        inputs[:, : self._pairs] = tokens[:, : self._pairs]
-        inputs[:, inputs.shape[1] - self.chains :] = tokens[:, self._pairs :]
+        roots = np.arange(self.roots) * self.chains + queries[:, :, None]
+        inputs[:, inputs.shape[1] - self.chains * self.roots :] = np.take_along_axis(
+            drawn, roots.reshape(rows, -1), axis=1
+        )
         if self._marked:
-            inputs[:, self._pairs] = self.symbols + step - 1
+            inputs[:, self._records] = self.symbols + step - 1
 
     def _read(
-        self, inputs: Int[Tensor, "batch position"]
-    ) -> tuple[Int[Tensor, "step batch query"], Bool[Tensor, "batch query"], Int[Tensor, "batch"]]:
-        """Where each query's chain is read, whether that is certain, and the step asked for (-1 for no marker)."""
-        tokens = inputs.cpu()
+        self, tokens: Int[Tensor, "batch position"]
+    ) -> tuple[Int[Tensor, "value batch query"], Int[Tensor, "step batch query"], Bool[Tensor, "batch query"]]:
+        """Each query's values, where those of the steps were read, and whether every record was the only one."""
         if tokens.shape[1] != self.shape.length:
             raise SpecError("inputs", f"have {tokens.shape[1]} positions", f"give {self.shape.length}")
-        found, known = follow(tokens[:, : self._pairs, None], tokens[:, -self.chains :, None], self.steps)
-        step = torch.full((len(tokens),), self.asked[0])
-        if self._marked:
-            step = tokens[:, self._pairs] - self.symbols + 1
-            step = step.where(torch.isin(step, torch.tensor(self.asked)), -1)
-        return found, known & (step > 0).unsqueeze(1), step
+        values = list(tokens[:, -self.chains * self.roots :].reshape(len(tokens), -1, self.roots).unbind(dim=2))
+        places, known = [], torch.ones(values[0].shape, dtype=torch.bool)
+        for block in self._blocks:
+            records = tokens[:, block.start : block.stop].reshape(len(tokens), *block.ids.shape)
+            wanted = torch.stack([values[parent] for parent in block.parents], dim=-1)
+            matches = (records[:, None, :, :-1] == wanted[:, :, None]).all(dim=-1)  # [batch query record]
+            known &= matches.sum(dim=-1) == 1
+            record = matches.to(torch.uint8).argmax(dim=-1)
+            places.append(block.start + record * block.ids.shape[1] + len(block.parents))
+            values.append(tokens.gather(1, places[-1]))
+        return torch.stack(values), torch.stack(places), known
+
+    def _step(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
+        """The step asked for, 0 where the marker is none."""
+        if not self._marked:
+            return torch.full((len(tokens),), self.asked[0])
+        step = tokens[:, self._records] - self.symbols + 1
+        return step.where(torch.isin(step, torch.tensor(self.asked)), 0)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Follows each query from pair to pair; known where every step has one match and the marker is one.
+        """Follows each query from record to record; known where every step has one match and the marker is one.
 
-        The trace has a step for each query and each step of its chain, up to the one asked for: where it was read.
+        The trace has a step for each query and each step, up to the one asked for: where it was read.
         """
         tokens = inputs.cpu()
-        found, known, step = self._read(tokens)
-        values = torch.stack([tokens.gather(1, at) for at in found])
-        index = (step.clamp(min=1) - 1).view(1, -1, 1).expand(1, -1, self.chains)
+        values, places, known = self._read(tokens)
+        step = self._step(tokens)
+        known = known & (step > 0).unsqueeze(1)
+        index = (self.roots + step.clamp(min=1) - 1).view(1, -1, 1).expand(1, -1, self.chains)
         read = known & (torch.arange(1, self.steps + 1).view(-1, 1, 1) <= step.view(1, -1, 1))
         trace = tuple(
             TraceStep(
                 f"query {query} step {one + 1}",
-                torch.where(read[one, :, query], found[one, :, query], -1),
-                torch.where(read[one, :, query], values[one, :, query], -1),
+                torch.where(read[one, :, query], places[one, :, query], -1),
+                torch.where(read[one, :, query], values[self.roots + one, :, query], -1),
             )
-            for query in range(self.chains)
-            for one in range(self.steps)
+            for query, one in product(range(self.chains), range(self.steps))
         )
         return Answer(values.gather(0, index)[0], known, trace)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """0 for a sequence of N chains of different symbols, which either split could hold, -1 for any other."""
+        """0 for a well-formed sequence, which either split could hold (see above), -1 for any other."""
         tokens = inputs.cpu()
         if tokens.shape[1] != self.shape.length:
             return torch.full((len(tokens),), -1)
-        found, known, _ = self._read(tokens)
-        body = torch.cat([tokens[:, : self._pairs], tokens[:, -self.chains :]], dim=1)
-        legal = known.all(dim=1) & ((body >= 0) & (body < self.symbols)).all(dim=1)
-        # step s of every chain stands among the pairs of step s, and no symbol stands for two
-        block = (self.steps - torch.arange(1, self.steps + 1)) * 2 * self.chains
-        inside = (found >= block.view(-1, 1, 1)) & (found < block.view(-1, 1, 1) + 2 * self.chains)
-        legal &= inside.all(dim=0).all(dim=1)
-        legal &= _distinct(body) == self.chains * (self.steps + 1)
-        return torch.where(legal & (_distinct(tokens[:, -self.chains :]) == self.chains), 0, -1)
+        values, _, known = self._read(tokens)
+        body = torch.cat([tokens[:, : self._records], tokens[:, -self.chains * self.roots :]], dim=1)
+        legal = known.all(dim=1) & (self._step(tokens) > 0) & ((body >= 0) & (body < self.symbols)).all(dim=1)
+        legal &= _distinct(body) == self._needed
+        legal &= _distinct(values.permute(1, 0, 2).flatten(1)) == values.shape[0] * self.chains
+        for block in self._blocks:
+            records = tokens[:, block.start : block.stop].reshape(len(tokens), *block.ids.shape)
+            code = torch.zeros(records.shape[:2], dtype=torch.int64)
+            for column, parent in enumerate(block.parents):
+                of_chain = records[:, :, column, None] == values[parent][:, None]  # [batch record chain]
+                legal &= of_chain.any(dim=2).all(dim=1)
+                code = code * self.chains + of_chain.to(torch.uint8).argmax(dim=2)
+            legal &= _distinct(code) == len(block.ids)
+        return torch.where(legal, 0, -1)
 
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: the right symbol is the most probable; `right`: its probability."""
@@ -195,25 +288,30 @@ class TokenRetrieval(Task):
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
         """The sequences with each query's way to its answer."""
-        found, known, steps = self._read(inputs)
-        sides, answers = self.split_of(inputs).tolist(), self.oracle(inputs).answers.tolist()
+        answer, places = self.oracle(inputs), self._read(inputs.cpu())[1]
+        answers, known = answer.answers.tolist(), answer.known.tolist()
+        sides, steps = self.split_of(inputs).tolist(), self._step(inputs.cpu()).tolist()
         return [
-            self._render(tokens, found[:, row].T.tolist(), known[row].tolist(), answers[row], int(steps[row]), side)
-            for row, (tokens, side) in enumerate(zip(inputs.tolist(), sides, strict=True))
+            self._render(tokens, places[:, row].T.tolist(), answers[row], known[row], steps[row], sides[row])
+            for row, tokens in enumerate(inputs.tolist())
         ]
 
     def _render(
-        self, tokens: list[int], found: list[list[int]], known: list[bool], answers: list[int], step: int, side: int
+        self, tokens: list[int], paths: list[list[int]], answers: list[int], known: list[bool], step: int, side: int
     ) -> Example:
-        names, queries = [self.text_of(token) for token in tokens], range(len(tokens) - self.chains, len(tokens))
-        roles = ["second" if place % 2 else "first" for place in range(self._pairs)]
-        roles += ["marker"] * self._marked + ["query"] * self.chains
-        trace = [
-            " -> ".join([f"query {names[place]}", *(f"{names[at]} at {at}" for at in path[:step])])
-            if certain
-            else f"query {names[place]}: no single match"
-            for place, path, certain in zip(queries, found, known, strict=True)
-        ]
+        names, queries = [self.text_of(token) for token in tokens], len(tokens) - self.chains * self.roots
+        roles = ["marker"] * len(tokens)
+        for block in self._blocks:
+            columns = block.ids.shape[1]
+            for place in range(block.start, block.stop):
+                roles[place] = "value" if (place - block.start) % columns == columns - 1 else "parent"
+        roles[queries:] = ["query"] * (len(tokens) - queries)
+        trace = []
+        for query, (path, certain) in enumerate(zip(paths, known, strict=True)):
+            start = queries + query * self.roots
+            asked = " ".join(names[start : start + self.roots])
+            reads = [f"{names[at]} at {at}" for at in path[:step]] if certain else ["no single match"]
+            trace.append(" -> ".join([f"query {asked}", *reads]))
         told = [self.text_of(one) if certain else "unknown" for one, certain in zip(answers, known, strict=True)]
         return Example(
             tuple(Token(name, role) for name, role in zip(names, roles, strict=True)),
@@ -223,6 +321,32 @@ class TokenRetrieval(Task):
         )
 
 
+@register_task("retrieval/conditional")
+def conditional_retrieval(
+    chains: int = 3,
+    parents: Lists = ((0,), (0,), (1, 2)),
+    roots: int = 1,
+    symbols: int = 64,
+    implicit_curriculum: bool = True,
+    asked_steps: Numbers = (),
+) -> TokenRetrieval:
+    """The token that depends on several retrieved before: `xyz .. ay .. ax .. a`, or any such graph.
+
+    See `retrieval/tokens`, which is the same for chains. `--roots 2 --parents '0;1;2,3'` has two symbols in a query,
+    one step from each, and a table for both, as the functions formulation of section 4 has.
+    Source: stacked attention heads, section 3.1.
+    """
+    return TokenRetrieval(
+        chains=chains,
+        steps=len(parents),
+        symbols=symbols,
+        implicit_curriculum=implicit_curriculum,
+        asked_steps=asked_steps,
+        parents=parents,
+        roots=roots,
+    )
+
+
 def _distinct(tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-    """How many different tokens each row has."""
+    """How many different numbers each row has."""
     return tokens.sort(dim=1).values.diff(dim=1).ne(0).sum(dim=1) + 1

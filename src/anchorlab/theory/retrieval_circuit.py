@@ -21,8 +21,10 @@ def retrieval_circuit(task: TokenRetrieval) -> Transformer:
     that its furthest known token begins, and learns all that is known there: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after
     t layers. That attains the closed form of `least_depth` behind a mask with one head, log_2(2D + 2).
 
-    Errors: `SpecError` for a task that asks for several steps.
+    Errors: `SpecError` for a task that asks for several steps, and for steps that make no chain.
     """
+    if task.parents:
+        raise SpecError("parents", "the circuit follows chains alone", "leave parents out")
     if len(task.asked) > 1:
         raise SpecError("asked_steps", "the circuit answers one step alone", "give one, such as asked_steps=(3,)")
     steps, length = task.asked[0], task.shape.length
