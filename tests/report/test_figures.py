@@ -112,7 +112,7 @@ def test_scatters_share_one_named_scale_and_keep_their_places(tmp_path):
 
 
 def test_a_timeline_has_a_row_for_each_event_and_a_point_for_each_member(tmp_path):
-    events = (Event("head", "heads", (2.0, 4.0, 9.0)), Event("loss", "losses", (5.0, float("nan"), float("nan"))))
+    events = (Event("head", "heads", (2.0, 4.0, 9.0)), Event("loss", "losses", (5.0, None, None)))
     figure = TimelineFigure("Times", "", "step", events, end=20)
     (axes,) = draw(figure, PROVENANCE).axes
     points = {line.get_label(): line for line in axes.lines if line.get_linestyle() == "None"}

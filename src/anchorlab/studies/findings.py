@@ -226,11 +226,11 @@ class ScatterFigure:
 
 @dataclass(frozen=True, config=PLAIN)
 class Event:
-    """When something happened in each member, NaN where never; events of one `group` share a colour."""
+    """When something happened in each member, None where never; events of one `group` share a colour."""
 
     label: str
     group: str
-    at: Numbers
+    at: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, config=PLAIN)
@@ -313,6 +313,11 @@ def numbers(values: Any) -> Numbers:
 def grid(values: Any) -> Grid:
     """A grid `[row column]` of numbers from anything that numpy takes, such as a tensor."""
     return tuple(map(tuple, np.asarray(values, dtype=np.float64).tolist()))
+
+
+def event(label: str, group: str, at: Any) -> Event:
+    """An event from the numbers `[member]` of a tensor or array; NaN is taken for never."""
+    return Event(label, group, tuple(None if np.isnan(one) else one for one in numbers(at)))
 
 
 def line(label: str, x: Any, values: Any) -> Line:

@@ -5,6 +5,7 @@ Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.attribution import blocks, transformer
 from anchorlab.studies.findings import (
     Claim,
-    Event,
     Findings,
     LineFigure,
     Map,
@@ -23,9 +23,9 @@ from anchorlab.studies.findings import (
     Provenance,
     Table,
     TimelineFigure,
+    event,
     grid,
     line,
-    numbers,
 )
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, judge_means
@@ -300,15 +300,15 @@ def _along(run: TrainedRun) -> tuple[LineFigure, TimelineFigure]:
         "right token without F₂ at 0.9": first_crossing(*along(run, "clean", "right", WITHOUT_F2), 0.9),
     }
     events = (
-        *(Event(labels[name], "memory, half of all", numbers(crossing + 1)) for name, crossing in crossed.items()),
-        *(Event(name, "prediction on clean sequences", numbers(crossing + 1)) for name, crossing in learned.items()),
+        *(event(labels[name], "memory, half of all", crossing + 1) for name, crossing in crossed.items()),
+        *(event(name, "prediction on clean sequences", crossing + 1) for name, crossing in learned.items()),
     )
     timeline = TimelineFigure(
         title="Memories and predictions along training",
         caption="One trigger; when a memory holds half of its tokens or positions, and when predictions pass a level, "
         "by interpolation between checkpoints or evaluations. A point for each seed, a bar at the median.",
         x_label="step + 1",
-        events=tuple(sorted(events, key=lambda event: np.median(np.nan_to_num(event.at, nan=np.inf)))),
+        events=tuple(sorted(events, key=lambda one: median(np.inf if at is None else at for at in one.at))),
         end=found.steps[-1] + 1,
         log_x=True,
     )
