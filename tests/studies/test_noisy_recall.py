@@ -8,13 +8,14 @@ import torch
 
 from anchorlab.models import RecallSpec
 from anchorlab.studies import study
-from anchorlab.studies.truncation import avoided_noise, feedforward_choices, memories, noise_first
+from anchorlab.studies.truncation import avoided_noise, feedforward_choices, memories
 from anchorlab.studies.truncation.noisy_recall import (
     FIVE,
     FULL,
     SETTINGS,
     WITHOUT_F1,
     WITHOUT_F2,
+    noise_peak,
     noisy_recall,
     recall_delay,
     truncations,
@@ -78,7 +79,7 @@ def test_every_layer_that_is_there_is_dropped(first, second):
 
 def test_the_peak_leaves_out_the_model_before_training_and_later_steps():
     noise = {0: [0.9, 0.1], 1: [0.2, 0.3], 10: [0.6, 0.1], 15: [0.8, 0.8]}
-    assert noise_first.peak(HandMade({("train", "none", "noise"): noise})).tolist() == pytest.approx([0.6, 0.3])
+    assert noise_peak(HandMade({("train", "none", "noise"): noise}), "train").tolist() == pytest.approx([0.6, 0.3])
 
 
 def test_recall_is_later_by_the_ratio_of_two_crossings():

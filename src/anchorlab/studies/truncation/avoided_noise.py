@@ -5,7 +5,6 @@ Source: truncated weights, section 4, Figure 5 and appendix A.1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from anchorlab.lens import look
 from anchorlab.studies.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.studies.tables import judge_means
-from anchorlab.studies.truncation.noisy_recall import SETTINGS, noisy_and_tuned, tuning_note
+from anchorlab.studies.truncation.noisy_recall import noisy_and_tuned, profiles
 from anchorlab.tasks import Batch
 from anchorlab.tasks.recall import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun
@@ -233,6 +232,6 @@ STUDY = Study(
     name="truncation/avoided-noise",
     title="Noisy recall: attention avoids the noise",
     claims=CLAIMS,
-    profiles={name: Profile(partial(noisy_and_tuned, name), tuning_note(name)) for name in SETTINGS},
+    profiles=profiles(noisy_and_tuned, tuned=True),
     analyse=analyse,
 )

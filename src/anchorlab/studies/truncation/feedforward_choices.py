@@ -3,25 +3,24 @@
 Source: truncated weights, appendix A.4 and Figures 9 to 12.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
     FULL,
-    NOTES,
     OUTPUT_FRACTIONS,
-    SETTINGS,
     WITHOUT_F1,
     WITHOUT_F2,
     FeedForwards,
     noisy_recall,
+    profiles,
 )
 from anchorlab.training import Experiment, TrainedRun
 
@@ -121,14 +120,9 @@ CLAIMS = (
 )
 
 
-def _experiments(profile: str) -> Callable[[], list[Experiment]]:
-    def experiments() -> list[Experiment]:
-        labels = {choice: f"noisy recall, {choice[0]} and {choice[1]}" for choice in CHOICES} | {
-            ("mlp", "mlp"): "noisy recall"
-        }
-        return [noisy_recall(profile, labels[choice], feed_forward=choice) for choice in CHOICES]
-
-    return experiments
+def _experiments(profile: str) -> list[Experiment]:
+    labels = {choice: f"noisy recall, {choice[0]} and {choice[1]}" for choice in CHOICES[1:]}
+    return [noisy_recall(profile, labels.get(choice, "noisy recall"), feed_forward=choice) for choice in CHOICES]
 
 
 def _gain(run: TrainedRun, edit: str, metric: str = "right") -> Tensor:
@@ -241,8 +235,6 @@ STUDY = Study(
     name="truncation/feedforward-choices",
     title="Noisy recall: which layer holds the noise, by kinds of feed-forward layers",
     claims=CLAIMS,
-    profiles={
-        name: Profile(_experiments(name), f"{NOTES[name]} {setting.steps} steps.") for name, setting in SETTINGS.items()
-    },
+    profiles=profiles(_experiments),
     analyse=analyse,
 )

@@ -3,23 +3,24 @@
 Source: truncated weights, section 4 and Figure 3; settings in its appendix A.5.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
+    FIRST,
     FRACTIONS,
     FULL,
-    NOTES,
-    SETTINGS,
     WITHOUT_F2,
+    noise_peak,
     noisy_recall,
+    profiles,
     recall_delay,
 )
 from anchorlab.training import Experiment, TrainedRun
@@ -74,7 +75,8 @@ CLAIMS = (
         "The noise is learned within a few steps",
         "truncated weights, section 4 and Fig 4",
         "noise near probability 1 within about 5 to 10 steps",
-        "highest probability of the noise token on clean sequences in the first 10 steps, full model, mean over seeds",
+        f"highest probability of the noise token after 1 to {FIRST} steps, on clean sequences, full model, mean over "
+        "seeds",
         (0.8, None),
     ),
     Claim(
@@ -89,8 +91,8 @@ CLAIMS = (
 )
 
 
-def _experiments(profile: str) -> Callable[[], list[Experiment]]:
-    return lambda: [noisy_recall(profile, "noisy recall")]
+def _experiments(profile: str) -> list[Experiment]:
+    return [noisy_recall(profile, "noisy recall")]
 
 
 def _end(run: TrainedRun, metric: str, edit: str) -> Tensor:
@@ -105,8 +107,6 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     """The three panels of Figure 3, the final loss against rho, and a table of the end."""
     (run,) = runs
     losses = torch.stack([_end(run, "loss", edit) for edit in _CURVES])
-    steps, noise = along(run, "clean", "noise")
-    early = noise[:, [index for index, step in enumerate(steps) if step <= 10]].amax(dim=1)
     gain = losses[0] - losses[-1]
     ideal = ideal_scores(run.experiment.task, "clean")
     measured: dict[str, Tensor | None] = {
@@ -115,7 +115,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         "dropped-noise": _end(run, "noise", WITHOUT_F2),
         "clean-loss-falls": gain,
         "loss-order": losses.mean(dim=1).diff().amax().reshape(1) if float(gain.mean()) >= 0.4 else None,
-        "noise-first": early,
+        "noise-first": noise_peak(run, "clean"),
         "recall-later": None if (delay := recall_delay(run)) is None else delay.amin().reshape(1),
     }
     return Findings(
@@ -196,8 +196,6 @@ STUDY = Study(
     name="truncation/feedforward-noise",
     title="Noisy recall: the second feed-forward layer stores the noise",
     claims=CLAIMS,
-    profiles={
-        name: Profile(_experiments(name), f"{NOTES[name]} {setting.steps} steps.") for name, setting in SETTINGS.items()
-    },
+    profiles=profiles(_experiments),
     analyse=analyse,
 )

@@ -3,7 +3,7 @@
 Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -27,9 +27,9 @@ from anchorlab.studies.findings import (
     grid,
     line,
 )
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.studies.tables import along, judge_means
-from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, NOTES, SETTINGS, WITHOUT_F2, noisy_recall
+from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, noisy_recall, profiles
 from anchorlab.tasks.recall import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
@@ -187,14 +187,11 @@ def _measures(found: Memories, task: NoisyRecall) -> dict[str, Tensor]:
     }
 
 
-def _experiments(profile: str) -> Callable[[], list[Experiment]]:
-    def experiments() -> list[Experiment]:
-        return [
-            noisy_recall(profile, "noisy recall"),
-            noisy_recall(profile, "noisy recall, five triggers", triggers=FIVE),
-        ]
-
-    return experiments
+def _experiments(profile: str) -> list[Experiment]:
+    return [
+        noisy_recall(profile, "noisy recall"),
+        noisy_recall(profile, "noisy recall, five triggers", triggers=FIVE),
+    ]
 
 
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
@@ -222,6 +219,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
 
 def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigure, ...]:
     task, drawn = runs[0].experiment.task, "First seed, at the end of training."
+    assert isinstance(task, NoisyRecall)
     names = tuple(_shown(task.text_of(token)) for token in range(task.shape.input_size))
     five = " ".join(_shown(task.text_of(token)) for token in FIVE)
     one = ends[0]
@@ -234,7 +232,7 @@ def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigu
         ),
         _logits(
             "F₂ of each token's embedding (Fig 7, middle)",
-            f"Logits of every output; the noise token is {_shown(task.text_of(_noise(task)))}. {drawn}",
+            f"Logits of every output; the noise token is {_shown(task.text_of(task.noise_token))}. {drawn}",
             Map("", grid(one.noise[0]), names, names),
         ),
         _logits(
@@ -340,11 +338,6 @@ def _table(models: dict[str, dict[str, Tensor]]) -> Table:
     )
 
 
-def _noise(task: object) -> int:
-    assert isinstance(task, NoisyRecall)
-    return task.noise_token
-
-
 def _shown(text: str) -> str:
     return {"newline": "⏎", "space": "␣"}.get(text, text)
 
@@ -353,8 +346,6 @@ STUDY = Study(
     name="truncation/memories",
     title="Noisy recall: which memory each weight matrix holds",
     claims=CLAIMS,
-    profiles={
-        name: Profile(_experiments(name), f"{NOTES[name]} {setting.steps} steps.") for name, setting in SETTINGS.items()
-    },
+    profiles=profiles(_experiments),
     analyse=analyse,
 )

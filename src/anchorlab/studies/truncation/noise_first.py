@@ -4,18 +4,15 @@ Source: truncated weights, section 4 and Figure 4; settings in its appendix A.5.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from torch import Tensor
 
 from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.studies.tables import along, judge_means
-from anchorlab.studies.truncation.noisy_recall import ALPHA, SETTINGS, noisy_and_tuned, recall_delay, tuning_note
+from anchorlab.studies.truncation.noisy_recall import ALPHA, FIRST, noise_peak, noisy_and_tuned, profiles, recall_delay
 from anchorlab.training import TrainedRun
-
-_WITHIN = 10  # steps in which the noise is to be learned: "the first few (~ 5) steps", "very early steps"
 
 CLAIMS = (
     Claim(
@@ -23,7 +20,7 @@ CLAIMS = (
         "Trained on noise from the start, the model first predicts the noise almost surely",
         "truncated weights, Fig 4 left",
         "close to 1 in the first 5 or so steps",
-        f"highest probability of the noise token after 1 to {_WITHIN} steps, on noisy sequences, mean over seeds",
+        f"highest probability of the noise token after 1 to {FIRST} steps, on noisy sequences, mean over seeds",
         (0.8, None),
     ),
     Claim(
@@ -48,7 +45,7 @@ CLAIMS = (
         "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost surely too",
         "truncated weights, Fig 4 right",
         "close to 1 in the first 5 or so steps",
-        f"highest probability of the noise token after 1 to {_WITHIN} steps of fine-tuning, on noisy sequences, mean "
+        f"highest probability of the noise token after 1 to {FIRST} steps of fine-tuning, on noisy sequences, mean "
         "over seeds",
         (0.8, None),
     ),
@@ -71,21 +68,15 @@ CLAIMS = (
 )
 
 
-def peak(run: TrainedRun) -> Tensor:
-    """The highest probability of the noise in the first steps, the model before them aside, `[member]`."""
-    steps, noise = along(run, "train", "noise")
-    return noise[:, [index for index, step in enumerate(steps) if 0 < step <= _WITHIN]].amax(dim=1)
-
-
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
     """The two panels of Figure 4, and a table of the first steps and the end."""
     afresh, tuned = runs
     delay = recall_delay(afresh)
     measured: dict[str, Tensor | None] = {
-        "pretraining-peak": peak(afresh),
+        "pretraining-peak": noise_peak(afresh, "train"),
         "pretraining-settles": along(afresh, "train", "noise")[1][:, -1],
         "pretraining-recall-later": None if delay is None else delay.amin().reshape(1),
-        "tuning-peak": peak(tuned),
+        "tuning-peak": noise_peak(tuned, "train"),
         "tuning-settles": along(tuned, "train", "noise")[1][:, -1],
         "tuning-knew": along(tuned, "clean", "right")[1][:, 0],
     }
@@ -137,14 +128,14 @@ def _table(afresh: TrainedRun, tuned: TrainedRun) -> Table:
                 name,
                 float(noise[:, 0].mean()),
                 float(right[:, 0].mean()),
-                float(peak(run).mean()),
+                float(noise_peak(run, "train").mean()),
                 float(noise[:, -1].mean()),
                 float(right[:, -1].mean()),
             )
         )
     return Table(
         title="Before, in the first steps, and at the end",
-        caption=f"Means over seeds on noisy sequences; the peak is the highest value after 1 to {_WITHIN} steps.",
+        caption=f"Means over seeds on noisy sequences; the peak is the highest value after 1 to {FIRST} steps.",
         columns=("trained", "noise before", "right before", "noise at its peak", "noise, end", "right, end"),
         rows=tuple(rows),
     )
@@ -154,6 +145,6 @@ STUDY = Study(
     name="truncation/noise-first",
     title="Noisy recall: the noise is learned first, the recall later",
     claims=CLAIMS,
-    profiles={name: Profile(partial(noisy_and_tuned, name), tuning_note(name)) for name in SETTINGS},
+    profiles=profiles(noisy_and_tuned, tuned=True),
     analyse=analyse,
 )

@@ -1,6 +1,8 @@
 """What the studies of noisy in-context recall have in common: the setting of each profile, and the truncations."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from jaxtyping import Float
@@ -10,6 +12,7 @@ from anchorlab.lens import first_crossing
 from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
+from anchorlab.studies.study import Profile
 from anchorlab.studies.tables import along
 from anchorlab.tasks import task
 from anchorlab.training import (
@@ -44,11 +47,13 @@ OUTPUT_FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.0)
 FULL, WITHOUT_F1, WITHOUT_F2 = "none", "without F1", "without F2"
 """Names of edits in every run: the weights as they are, and either feed-forward layer dropped."""
 
+FIRST = 10
+"""The first steps, in which the noise is to be learned: "the first few (~ 5)", "very early"."""
+
 _LEARNED = {"right": (1 - ALPHA) / 2, "noise": ALPHA}
 """The probabilities at which recall and noise count as learned."""
 
 FeedForwards = tuple[FeedForwardKind, FeedForwardKind]
-Scored = Literal["last", "after_trigger"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Setting:
     seeds: int
     size: int
     noise: Literal["appended", "existing"]
-    scored: Scored
+    scored: Literal["last", "after_trigger"]
     max_scored: int
     learning_rate: float
     tuning_rate: float
@@ -171,12 +176,23 @@ def noisy_and_tuned(profile: str) -> list[Experiment]:
     ]
 
 
-def tuning_note(profile: str) -> str:
-    """The note of a profile for `noisy_and_tuned`."""
-    setting = SETTINGS[profile]
-    return (
-        f"{NOTES[profile]} {setting.steps} steps; {setting.tuning} without noise and {setting.tuning} of fine-tuning."
-    )
+def profiles(experiments: Callable[[str], list[Experiment]], *, tuned: bool = False) -> dict[str, Profile]:
+    """A study's profiles from the experiments of each by name; with `tuned`, their notes tell of fine-tuning too."""
+
+    def note(name: str, setting: Setting) -> str:
+        tuning = (
+            f" {setting.tuning} steps without noise, and {setting.tuning} of fine-tuning from a learning rate of "
+            f"{setting.tuning_rate:g}."
+        )
+        return f"{NOTES[name]} {setting.steps} steps.{tuning if tuned else ''}"
+
+    return {name: Profile(partial(experiments, name), note(name, setting)) for name, setting in SETTINGS.items()}
+
+
+def noise_peak(run: TrainedRun, split: str) -> Float[Tensor, "member"]:
+    """The highest probability of the noise after 1 to `FIRST` steps."""
+    steps, noise = along(run, split, "noise")
+    return noise[:, [index for index, step in enumerate(steps) if 0 < step <= FIRST]].amax(dim=1)
 
 
 def recall_delay(run: TrainedRun) -> Float[Tensor, "member"] | None:
