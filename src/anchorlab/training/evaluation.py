@@ -113,10 +113,8 @@ class Evaluator:
         shared = {f"blocks.{block}.hook_resid_pre" for block in first if block > 0}
         for start in range(0, len(batch), _ROWS):
             rows = slice(start, start + _ROWS)
-            inputs, positions = (
-                batch.inputs[rows],
-                batch.positions if batch.positions.ndim == 1 else batch.positions[rows],
-            )
+            inputs = batch.inputs[rows]
+            positions = batch.positions if batch.positions.ndim == 1 else batch.positions[rows]
             streams: dict[str, Tensor] = {}
 
             def keep(site: str, value: Tensor, streams: dict[str, Tensor] = streams) -> Tensor:
