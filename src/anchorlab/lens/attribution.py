@@ -129,7 +129,8 @@ class _Parts:
             if block.ln1 is not None and not block.norm_first:
                 self._normalise(block.ln1, f"{block.name}.hook_resid_mid")
             if block.mlp is not None:
-                self._join(block, [f"{block.name}.mlp"], self._seen(f"{block.name}.hook_mlp_out").unsqueeze(0))
+                output = self._seen(f"{block.name}.hook_mlp_out").unsqueeze(0)
+                self._join([f"{block.name}.mlp"], output, added=block.residual or block.parallel)
             if block.ln2 is not None and not block.norm_first:
                 self._normalise(block.ln2, f"{block.name}.hook_resid_post")
         if template.ln_final is not None:
@@ -145,13 +146,12 @@ class _Parts:
         heads, head_width = z.shape[-2:]
         written = self.weights.get(f"{block.attn.name}.W_O", torch.eye(heads * head_width, dtype=z.dtype))
         each = torch.einsum("b s h i, h i w -> h b s w", z, written.view(heads, head_width, -1))
-        self._join(block, [f"{block.attn.name}.head.{head}" for head in range(heads)], each)
+        self._join([f"{block.attn.name}.head.{head}" for head in range(heads)], each, added=block.residual)
         self.values[-1] += self.weights.get(f"{block.attn.name}.b_O", 0.0)
 
-    def _join(self, block: Block, names: list[str], outputs: Tensor) -> None:
-        """New summands, placed before the biases."""
-        beside_attention = block.parallel and names == [f"{block.name}.mlp"]
-        kept = self.values if block.residual or beside_attention else torch.zeros_like(self.values)
+    def _join(self, names: list[str], outputs: Tensor, added: bool) -> None:
+        """New summands, placed before the biases; where they are not `added` to what is there, that is gone."""
+        kept = self.values if added else torch.zeros_like(self.values)
         self.values = torch.cat([kept[:-1], outputs, kept[-1:]])
         self.names = [*self.names[:-1], *names, "bias"]
 
