@@ -42,7 +42,8 @@ SEQUENCES = {"quick": 100_000, "paper": 100_000, "smoke": 1000}  # drawn at once
 LOOP_SEQUENCES = {"quick": 200, "paper": 200, "smoke": 5}  # drawn one by one
 CLOSE = 1e-4  # loss and gradients of both sides, relative to the largest entry
 CPU = torch.device("cpu")
-PLAIN, OURS, EDITED, UNEDITED = "plain loop", "anchorlab", "with all truncations", "without truncations"
+PLAIN, ONEDNN, OURS = "plain loop", "plain loop by oneDNN", "anchorlab"
+EDITED, UNEDITED = "with all truncations", "without truncations"
 
 
 class PlainRecall(nn.Module):
@@ -269,10 +270,11 @@ def measure(size: str, rounds: int) -> Measured:
     apart = differences(plain, ours)  # which also warms both up
     kinds = {EDITED: one.recipe.evaluation, UNEDITED: one.recipe.evaluation.replace(edits={})}
     evaluators = {kind: Evaluator(one.task, each, one.members, CPU, torch.float32) for kind, each in kinds.items()}
-    times: dict[str, list[float]] = {name: [] for name in (PLAIN, OURS, *kinds)}
+    times: dict[str, list[float]] = {name: [] for name in (PLAIN, ONEDNN, OURS, *kinds)}
     for _ in range(rounds):
         times[PLAIN].append(seconds(plain.step, STEPS[size]))
         with fast_float32():
+            times[ONEDNN].append(seconds(plain.step, STEPS[size]))  # how much of the gain are the products alone?
             times[OURS].append(seconds(ours.step, STEPS[size]))
             for kind, evaluator in evaluators.items():
                 times[kind].append(seconds(partial(evaluator.measure, ensemble, step=0)))
