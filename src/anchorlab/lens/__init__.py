@@ -3,6 +3,7 @@
 from anchorlab.lens import detectors, per_sequence
 from anchorlab.lens.attribution import Attribution, attribute
 from anchorlab.lens.chance import chance_of_uniform, threshold, uniform_attention
+from anchorlab.lens.circuits import Circuit, CircuitPath, Explanation, Rule, find_circuit
 from anchorlab.lens.detectors import (
     Profile,
     anchor_attending,

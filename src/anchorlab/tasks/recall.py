@@ -288,6 +288,17 @@ class NoisyRecall(Task):
         )
         return Answer(torch.from_numpy(answers), torch.from_numpy(known), trace)
 
+    def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch scored"]]:
+        """`asked`, the scored triggers; `output`, what first followed each before, noise aside; `earlier trigger`."""
+        tokens = batch.inputs.cpu().numpy()
+        asked = batch.positions.expand(len(batch), -1)
+        if batch.weights is not None:
+            asked = asked.where(batch.weights > 0, -1)
+        source = torch.from_numpy(read_evidence(tokens, self.chain.states, self.noise_token).source)
+        output = source.gather(1, batch.inputs.cpu().gather(1, asked.clamp(min=0)))
+        output = output.where((asked >= 0) & (output <= asked), -1)
+        return {"earlier trigger": torch.where(output >= 0, output - 1, -1), "output": output, "asked": asked}
+
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
         """The exact law of what follows each scored trigger, from what followed it before: Bayes' rule on y.
 

@@ -186,6 +186,16 @@ class MinimalRetrieval(Task):
         )
         return Answer(answers, known, trace)
 
+    def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch chain"]]:
+        """Both members of each pair of a query's chain, such as `x2 of pair 2`, and `query x0`, `[batch chain]`."""
+        found, known = self._follow(batch.inputs.cpu()[..., : self.features])
+        roles = {}
+        for step in range(self.steps, 0, -1):
+            second = found[step - 1].where(known, -1)
+            roles[f"x{step - 1} of pair {step}"] = torch.where(known, second - 1, -1)
+            roles[f"x{step} of pair {step}"] = second
+        return roles | {"query x0": batch.positions.expand(len(batch), -1)}
+
     def split_of(self, inputs: Float[Tensor, "batch position both"]) -> Int[Tensor, "batch"]:
         """0 for a well-formed sequence, which either split could hold (see above), -1 for any other."""
         if inputs.shape[1:] != (self._length, 2 * self.features):

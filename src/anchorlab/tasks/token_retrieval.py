@@ -255,6 +255,24 @@ class TokenRetrieval(Task):
         )
         return Answer(values.gather(0, index)[0], known, trace)
 
+    def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
+        """Every symbol of the records that a query leads to, such as `x2 of pair 2`, the marker, and `query x0`.
+
+        Values are numbered as in `parents`; a record of more than two symbols is called so.
+        """
+        _, places, known = self._read(batch.inputs.cpu())
+        roles = {}
+        for step in range(self.steps, 0, -1):
+            parents, value = self._parents[step - 1], places[step - 1].where(known, -1)
+            kind = "pair" if len(parents) == 1 else "record"
+            for before, parent in zip(range(len(parents), 0, -1), parents, strict=True):
+                roles[f"x{parent} of {kind} {step}"] = torch.where(known, value - before, -1)
+            roles[f"x{self.roots + step - 1} of {kind} {step}"] = value
+        if self._marked:
+            roles["marker"] = torch.full((len(batch), 1), self._records)
+        queries = torch.arange(self.shape.length - self.chains * self.roots, self.shape.length).reshape(-1, self.roots)
+        return roles | {f"query x{root}": queries[:, root].expand(len(batch), -1) for root in range(self.roots)}
+
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """0 for a well-formed sequence, which either split could hold (see above), -1 for any other."""
         tokens = inputs.cpu()

@@ -1,0 +1,18 @@
+"""Circuits: which attention paths suffice for a task, found by replacing attention with hypotheses about it."""
+
+from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
+from anchorlab.lens.circuits.explanation import (
+    AFTER_SAME,
+    EVERYWHERE,
+    RESTS,
+    SAME,
+    Explanation,
+    Rest,
+    Roles,
+    Rule,
+    attention_map,
+    rule_cells,
+    rule_places,
+)
+from anchorlab.lens.circuits.hypotheses import hypotheses
+from anchorlab.lens.circuits.search import LEEWAY, find_circuit

@@ -1,0 +1,157 @@
+"""What a head is said to do: rules that tell queries where to look, and the attention map that carries them out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import unknown_name
+
+Rest = Literal["uniform", "itself", "nothing"]
+"""Where queries look that no rule speaks of: everywhere alike, at themselves, or nowhere (all weights 0)."""
+
+RESTS: tuple[Rest, ...] = ("uniform", "itself", "nothing")
+"""All of them, the simplest first; the paper ablates by the first two (stacked attention heads, appendix E)."""
+
+EVERYWHERE = "every position"
+SAME, AFTER_SAME = "same token", "after same token"
+RESERVED = (EVERYWHERE, SAME, AFTER_SAME)
+"""The keys and queries that are no role: no task may have roles of these names."""
+
+Roles = Mapping[str, Int[Tensor, "batch instance"]]
+"""Positions by role, as `Task.roles` gives them."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Queries of one role look at one key.
+
+    `query` is a role, or `every position`. `key` is a role, a number of positions before the query (0: itself), or
+    `same token` and `after same token`: where the query's token stood before, and what followed it there, all of these
+    alike.
+    """
+
+    query: str
+    key: str | int
+
+    def __str__(self) -> str:
+        return f"{self.query} → {self.key_text}"
+
+    @property
+    def key_text(self) -> str:
+        """The key in words."""
+        if isinstance(self.key, str):
+            return self.key
+        return "itself" if self.key == 0 else f"{self.key} before"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A head in words: its rules, and where all other queries look. Of several rules for a query, each has a share."""
+
+    rest: Rest
+    rules: tuple[Rule, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join([*map(str, self.rules), f"else {self.rest}" if self.rules else self.rest])
+
+    def without(self, rule: Rule) -> "Explanation":
+        """The same without one of its rules, whose queries then look where the rest does."""
+        return Explanation(self.rest, tuple(one for one in self.rules if one != rule))
+
+
+def rule_places(
+    rule: Rule, roles: Roles, length: int
+) -> tuple[Int[Tensor, "batch instance"], Int[Tensor, "batch instance"]]:
+    """The queries of a rule and the key of each, both -1 where one of them is missing.
+
+    Errors: `SpecError` for an unknown role, for a key too far before, and for a rule about the same token, which has
+    no single key.
+    """
+    if rule.key in (SAME, AFTER_SAME):
+        raise SpecError("rule.key", f"{rule.key!r} may be several places", "name a role or a distance")
+    batch = len(next(iter(roles.values())))
+    queries = torch.arange(length).expand(batch, -1) if rule.query == EVERYWHERE else _role(rule.query, roles, "query")
+    if isinstance(rule.key, int):
+        if not 0 <= rule.key < length:
+            raise SpecError("rule.key", f"{rule.key} before is outside {length} positions", "look less far")
+        keys = (queries - rule.key).clamp(min=-1)
+    else:
+        keys = _role(rule.key, roles, "key")
+        if keys.shape[1] not in (1, queries.shape[1]):
+            problem = f"{rule.key!r} has {keys.shape[1]} places, {rule.query!r} {queries.shape[1]}"
+            raise SpecError("rule.key", problem, "choose roles that belong together")
+        keys = keys.expand_as(queries)
+    there = (queries >= 0) & (keys >= 0)
+    return queries.where(there, -1), keys.where(there, -1)
+
+
+def rule_cells(
+    rule: Rule, roles: Roles, length: int, tokens: Int[Tensor, "batch position"] | None = None
+) -> Bool[Tensor, "batch query key"]:
+    """Which keys a rule sends which queries to.
+
+    `tokens` are needed for rules about the same token alone. Errors: as `rule_places`; `SpecError` where tokens are
+    missing.
+    """
+    if rule.key in (SAME, AFTER_SAME):
+        cells = _same_token(tokens, after=rule.key == AFTER_SAME)
+        return cells if rule.query == EVERYWHERE else cells & _standing(_role(rule.query, roles, "query"), length)
+    queries, keys = rule_places(rule, roles, length)
+    row, instance = torch.nonzero(queries >= 0, as_tuple=True)
+    cells = torch.zeros(len(queries), length, length, dtype=torch.bool)
+    cells[row, queries[row, instance], keys[row, instance]] = True
+    return cells
+
+
+def attention_map(
+    explanation: Explanation,
+    roles: Roles,
+    length: int,
+    causal: bool = True,
+    tokens: Int[Tensor, "batch position"] | None = None,
+) -> Float[Tensor, "batch query key"]:
+    """The attention that carries an explanation out: 1 at the key of each query's rule, its rest where there is none.
+
+    Several rules or keys of one query share its attention. Errors: as `rule_cells`.
+    """
+    batch = len(next(iter(roles.values())))
+    cells = torch.zeros(batch, length, length)
+    for rule in explanation.rules:
+        cells += rule_cells(rule, roles, length, tokens)
+    if causal:
+        cells = cells.tril()
+    total = cells.sum(dim=-1, keepdim=True)
+    return torch.where(total > 0, cells / total.clamp(min=1), rest_map(explanation.rest, length, causal))
+
+
+def rest_map(rest: Rest, length: int, causal: bool = True) -> Float[Tensor, "query key"]:
+    """The attention map of a head without any rule."""
+    if rest == "itself":
+        return torch.eye(length)
+    everywhere = torch.ones(length, length)
+    everywhere = everywhere.tril() if causal else everywhere
+    return everywhere / everywhere.sum(dim=1, keepdim=True) if rest == "uniform" else torch.zeros(length, length)
+
+
+def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:
+    if name not in roles:
+        raise unknown_name(f"rule.{field}", name, roles, "role")
+    return roles[name]
+
+
+def _standing(places: Int[Tensor, "batch instance"], length: int) -> Bool[Tensor, "batch position one"]:
+    """Whether the role stands at each position."""
+    cells = torch.zeros(len(places), length + 1, dtype=torch.bool)
+    return cells.scatter(1, places.where(places >= 0, length), True)[:, :-1].unsqueeze(-1)
+
+
+def _same_token(tokens: Tensor | None, after: bool) -> Bool[Tensor, "batch query key"]:
+    if tokens is None:
+        raise SpecError("tokens", "are missing for a rule about the same token", "give [batch position]")
+    same = (tokens.unsqueeze(2) == tokens.unsqueeze(1)).tril(-1)
+    return same.roll(1, dims=2).tril() if after else same

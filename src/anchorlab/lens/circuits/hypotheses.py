@@ -1,0 +1,109 @@
+"""Hypotheses about a head, the simplest first, drawn from where it looks."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.lens import detectors
+from anchorlab.lens.circuits.explanation import (
+    AFTER_SAME,
+    EVERYWHERE,
+    RESTS,
+    SAME,
+    Explanation,
+    Roles,
+    Rule,
+    rule_cells,
+    rule_places,
+)
+
+_LEVELS = (0.5, 0.2)  # the least mean attention by which a role looks at a key, first strictly, then less so
+_SHIFTED = 0.3  # the least mean attention of a head that shifts
+_NEAR = 3  # how far before a query a key without a role may stand
+
+
+def hypotheses(
+    pattern: Float[Tensor, "batch query key"],
+    roles: Roles,
+    tokens: Int[Tensor, "batch position"] | None = None,
+) -> list[Explanation]:
+    """What a head may be doing, the simplest first (stacked attention heads, appendix E).
+
+    First a rest alone: uniform, itself, nothing; then one rule for every position: a shift by what the shift detector
+    finds, the same token before, or what followed it; at last a rule for each role, for the keys at which the head
+    looks from it, first those with at least half of its attention, then those with a fifth. Each with each rest.
+    """
+    simple = [(), *_everywhere(pattern, tokens)]
+    named = dict.fromkeys([*simple, *_by_role(pattern, roles)])
+    return [Explanation(rest, rules) for rules in named for rest in RESTS]
+
+
+def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Rule, ...]]:
+    """One rule for every position."""
+    heads = pattern.unsqueeze(1)
+    shifts = [float(detectors.shift(heads, k)) for k in range(1, max(2, pattern.shape[-1] // 2))]
+    best = max(range(len(shifts)), key=shifts.__getitem__)
+    if shifts[best] >= _SHIFTED:
+        yield (Rule(EVERYWHERE, best + 1),)
+    if tokens is not None and _repeats(tokens):
+        for key, detector in ((SAME, detectors.matching), (AFTER_SAME, detectors.induction)):
+            if float(detector(heads, tokens)) >= _SHIFTED:
+                yield (Rule(EVERYWHERE, key),)
+
+
+def _repeats(tokens: Tensor) -> bool:
+    """Whether any token stands twice in any sequence."""
+    return bool((tokens.sort(dim=1).values.diff(dim=1) == 0).any())
+
+
+def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
+    """Where each role looks, with at least each level's attention."""
+    found = [(rule, rule_attention(pattern, rule, roles)) for query in roles for rule in _rules(query, roles)]
+    for level in _LEVELS:
+        yield tuple(rule for rule, score in found if score >= level)
+
+
+def _rules(query: str, roles: Roles) -> list[Rule]:
+    """Every key at which a role may look: roles that belong to it, and places before that are no such role's."""
+    named = [key for key in roles if key != query and roles[key].shape[1] in (1, roles[query].shape[1])]
+    places = [roles[key].expand_as(roles[query]) for key in named]
+    near = [
+        distance
+        for distance in range(_NEAR + 1)
+        if not any(torch.equal((roles[query] - distance).clamp(min=-1), place) for place in places)
+    ]
+    return [Rule(query, key) for key in named] + [Rule(query, distance) for distance in near]
+
+
+def rule_attention(
+    pattern: Float[Tensor, "batch query key"],
+    rule: Rule,
+    roles: Roles,
+    tokens: Int[Tensor, "batch position"] | None = None,
+) -> float:
+    """The mean attention along a rule, over the queries that have a key; 0 where none has."""
+    if rule.key in (SAME, AFTER_SAME):
+        cells = rule_cells(rule, roles, pattern.shape[-1], tokens)
+        return float((pattern * cells).sum() / cells.any(dim=-1).sum().clamp(min=1))
+    queries, keys = rule_places(rule, roles, pattern.shape[-1])
+    row, instance = torch.nonzero(queries >= 0, as_tuple=True)
+    along = pattern[row, queries[row, instance], keys[row, instance]]
+    return float(along.mean()) if len(along) else 0.0
+
+
+def resolved(
+    rule: Rule, roles: Roles, length: int, tokens: Int[Tensor, "batch position"] | None = None
+) -> tuple[Rule, ...]:
+    """A rule for every position as one for each role; its key is a role wherever that always stands there.
+
+    What looks from a position that is no role is left out.
+    """
+    found = []
+    for query in roles:
+        own = rule_cells(Rule(query, rule.key), roles, length, tokens)
+        if bool(own.any()):
+            same = (one for one in _rules(query, roles) if torch.equal(rule_cells(one, roles, length), own))
+            found.append(next(same, Rule(query, rule.key)))
+    return tuple(found)
