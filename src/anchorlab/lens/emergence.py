@@ -48,7 +48,7 @@ class PathAttention:
     """An attention path: which head looks from which positions to which, in each sequence.
 
     Shapes
-        queries, keys: `[batch asked]`, positions
+        queries, keys: `[batch asked]`, positions, -1 where one of them is missing
     """
 
     layer: int
@@ -107,19 +107,21 @@ def emergence(
 def path_attention(inputs: Tensor, paths: Mapping[str, PathAttention]) -> Measure:
     """The mean attention along paths, over sequences and asked positions (stacked attention heads, section 9.1).
 
-    All paths are measured in one pass over `inputs`, `[batch position]` or `[batch position feature]`.
+    All paths are measured in one pass over `inputs`, `[batch position]` or `[batch position feature]`. What is missing
+    is left out of the mean, which is NaN where a path has no positions at all.
     """
 
     def measure(ensemble: Ensemble) -> dict[str, Tensor]:
         sites = {name: f"blocks.{path.layer}.attn.hook_pattern" for name, path in paths.items()}
         seen = look(ensemble, inputs, list(dict.fromkeys(sites.values())))
-        rows = torch.arange(len(inputs)).unsqueeze(1)
-        return {
-            name: seen[site][:, rows, paths[name].head, paths[name].queries, paths[name].keys].mean(dim=(1, 2))
-            for name, site in sites.items()
-        }
+        return {name: _along(paths[name], seen[site][:, :, paths[name].head]) for name, site in sites.items()}
 
     return measure
+
+
+def _along(path: PathAttention, pattern: Float[Tensor, "member batch query key"]) -> Float[Tensor, "member"]:
+    row, asked = torch.nonzero((path.queries >= 0) & (path.keys >= 0), as_tuple=True)
+    return pattern[:, row, path.queries[row, asked], path.keys[row, asked]].mean(dim=1)
 
 
 def first_crossing(

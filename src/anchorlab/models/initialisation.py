@@ -101,17 +101,18 @@ def require_room(embeddings: Embeddings, width: int, shape: TaskShape) -> None:
 
 
 def draw_gpt2(
-    model: nn.Module, generator: torch.Generator, scale: float, layers: int, keys_like_queries: bool = False
+    model: nn.Module, generator: torch.Generator, scale: float, into_stream: float, keys_like_queries: bool = False
 ) -> None:
-    """GPT-2's recipe: maps N(0, scale²), over sqrt(2 layers) where they write into the stream; biases 0, norms 1.
+    """GPT-2's recipe: maps N(0, scale²), times `into_stream` where they write into the stream; biases 0, norms 1.
 
-    With `keys_like_queries` every key map starts as a copy of its query map, so that attention begins at what is alike.
+    GPT-2 has `into_stream` = 1 / sqrt(2 layers). With `keys_like_queries` every key map starts as a copy of its query
+    map, so that attention begins at what is alike.
     """
     for path, weight in model.named_parameters():
         name = path.rpartition(".")[2]
         if weight.ndim == 2:
-            into_stream = name in ("W_O", "W_out")
-            nn.init.normal_(weight, std=scale / math.sqrt(2 * layers) if into_stream else scale, generator=generator)
+            std = scale * into_stream if name in ("W_O", "W_out") else scale
+            nn.init.normal_(weight, std=std, generator=generator)
             if keys_like_queries and name == "W_K":
                 weight.copy_(model.get_parameter(path.replace("W_K", "W_Q")))
         else:

@@ -1,5 +1,6 @@
 """The pre-layer-norm transformer on vectors of the retrieval paper."""
 
+import math
 from functools import partial
 from typing import Literal
 
@@ -22,8 +23,8 @@ class VectorSpec(ModelSpec):
 
     All maps have biases, the activation is GELU, a last layer norm stands before the output map. Positions are part of
     the inputs, so none are added. Weights start as N(0, `initial_scale`²), those that write into the stream divided by
-    sqrt(2 layers); with `keys_like_queries` (not the paper's) key maps start as copies of the query maps. The defaults
-    are the deepest model of the paper's layer study.
+    sqrt(2 layers) unless `residual_scaling` is off; with `keys_like_queries` (not the paper's) key maps start as copies
+    of the query maps. The defaults are the deepest model of the paper's layer study.
     """
 
     kind: Literal["vectors"] = "vectors"
@@ -35,6 +36,7 @@ class VectorSpec(ModelSpec):
     feed_forward: bool = True
     mask: bool = True
     initial_scale: PositiveFloat = 0.02
+    residual_scaling: bool = True
     keys_like_queries: bool = False
 
     @model_validator(mode="after")
@@ -57,7 +59,10 @@ class VectorSpec(ModelSpec):
             ln_final=LayerNorm("ln_final", self.width),
             unembed=Unembedding(self.width, shape.output_size, bias=True),
             draw=partial(
-                draw_gpt2, scale=self.initial_scale, layers=self.layers, keys_like_queries=self.keys_like_queries
+                draw_gpt2,
+                scale=self.initial_scale,
+                into_stream=1 / math.sqrt(2 * self.layers) if self.residual_scaling else 1.0,
+                keys_like_queries=self.keys_like_queries,
             ),
         )
 

@@ -15,4 +15,5 @@ from anchorlab.lens.circuits.explanation import (
     rule_places,
 )
 from anchorlab.lens.circuits.hypotheses import hypotheses
+from anchorlab.lens.circuits.measuring import Assignment, Measured
 from anchorlab.lens.circuits.search import LEEWAY, find_circuit

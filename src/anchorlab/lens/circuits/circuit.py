@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 
 from anchorlab.lens.circuits.explanation import Explanation, Rule
 
@@ -63,21 +63,38 @@ class Circuit:
         """The heads that keep their own attention."""
         return tuple(head for head, one in self.explanations.items() if one is None)
 
+    def without(self, path: CircuitPath) -> dict[Head, Explanation | None]:
+        """The explanations with one path cut: its queries look where the head's other queries do."""
+        head = path.layer, path.head
+        one = self.explanations[head]
+        return {**self.explanations, head: one and one.without(path.rule)}
+
     @property
     def faithfulness(self) -> float:
-        """How much of what attention does for the model the circuit does: 1 for all of it, 0 for none."""
-        return (self.empty_loss - self.loss) / (self.empty_loss - self.model_loss)
+        """How much of what attention does for the model the circuit does: 1 for all of it, 0 for none.
+
+        NaN where attention does nothing.
+        """
+        return self._share(self.empty_loss - self.loss)
 
     @property
     def completeness(self) -> float:
-        """How much of what attention does is lost without the circuit's paths: 1 for all of it, 0 for none."""
-        return (self.rest_loss - self.model_loss) / (self.empty_loss - self.model_loss)
+        """How much of what attention does is lost without the circuit's paths: 1 for all of it, 0 for none.
+
+        NaN where attention does nothing.
+        """
+        return self._share(self.rest_loss - self.model_loss)
 
     @property
     def minimality(self) -> float:
         """By what factor cutting a path raises the circuit's live loss, at the least; infinite without a path."""
         least = min((path.cut_loss for path in self.paths), default=inf)
         return least / self.live_loss if self.live_loss else inf
+
+    def _share(self, loss: float) -> float:
+        """Of what attention does for the model."""
+        whole = self.empty_loss - self.model_loss
+        return loss / whole if whole else nan
 
     def __str__(self) -> str:
         size = f"circuit of {len(self.paths)} paths in {len(self.heads)} heads"

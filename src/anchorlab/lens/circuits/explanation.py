@@ -22,8 +22,8 @@ SAME, AFTER_SAME = "same token", "after same token"
 RESERVED = (EVERYWHERE, SAME, AFTER_SAME)
 """The keys and queries that are no role: no task may have roles of these names."""
 
-Roles = Mapping[str, Int[Tensor, "batch instance"]]
-"""Positions by role, as `Task.roles` gives them."""
+Roles = Mapping[str, Int[Tensor, "batch _"]]
+"""Positions by role, `[batch instance]`, as `Task.roles` gives them; roles may differ in their number of instances."""
 
 
 @dataclass(frozen=True)

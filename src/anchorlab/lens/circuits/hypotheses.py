@@ -43,10 +43,10 @@ def hypotheses(
 def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Rule, ...]]:
     """One rule for every position."""
     heads = pattern.unsqueeze(1)
-    shifts = [float(detectors.shift(heads, k)) for k in range(1, max(2, pattern.shape[-1] // 2))]
-    best = max(range(len(shifts)), key=shifts.__getitem__)
-    if shifts[best] >= _SHIFTED:
-        yield (Rule(EVERYWHERE, best + 1),)
+    shifts = {k: float(detectors.shift(heads, k)) for k in range(1, pattern.shape[-1] // 2 + 1)}
+    best = max(shifts, key=shifts.__getitem__, default=0)
+    if best and shifts[best] >= _SHIFTED:
+        yield (Rule(EVERYWHERE, best),)
     if tokens is not None and _repeats(tokens):
         for key, detector in ((SAME, detectors.matching), (AFTER_SAME, detectors.induction)):
             if float(detector(heads, tokens)) >= _SHIFTED:
@@ -60,18 +60,19 @@ def _repeats(tokens: Tensor) -> bool:
 
 def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
     """Where each role looks, with at least each level's attention."""
-    found = [(rule, rule_attention(pattern, rule, roles)) for query in roles for rule in _rules(query, roles)]
+    rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
+    found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
     for level in _LEVELS:
         yield tuple(rule for rule, score in found if score >= level)
 
 
-def _rules(query: str, roles: Roles) -> list[Rule]:
+def _rules(query: str, roles: Roles, length: int) -> list[Rule]:
     """Every key at which a role may look: roles that belong to it, and places before that are no such role's."""
     named = [key for key in roles if key != query and roles[key].shape[1] in (1, roles[query].shape[1])]
     places = [roles[key].expand_as(roles[query]) for key in named]
     near = [
         distance
-        for distance in range(_NEAR + 1)
+        for distance in range(min(_NEAR + 1, length))
         if not any(torch.equal((roles[query] - distance).clamp(min=-1), place) for place in places)
     ]
     return [Rule(query, key) for key in named] + [Rule(query, distance) for distance in near]
@@ -104,6 +105,6 @@ def resolved(
     for query in roles:
         own = rule_cells(Rule(query, rule.key), roles, length, tokens)
         if bool(own.any()):
-            same = (one for one in _rules(query, roles) if torch.equal(rule_cells(one, roles, length), own))
+            same = (one for one in _rules(query, roles, length) if torch.equal(rule_cells(one, roles, length), own))
             found.append(next(same, Rule(query, rule.key)))
     return tuple(found)

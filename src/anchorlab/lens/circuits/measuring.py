@@ -63,8 +63,8 @@ class Measured:
         """Whether no head ever looks ahead."""
         return not any(bool(pattern.triu(1).any()) for pattern in self.patterns.values())
 
-    def loss(self, assignment: Assignment, live: bool = False) -> float:
-        """The mean loss over scored positions with every explained head replaced.
+    def outputs(self, assignment: Assignment, live: bool = False) -> Float[Tensor, "batch scored output"]:
+        """What the member answers with every explained head replaced.
 
         Where `live`, only the rest is: queries that some rule speaks of attend as the model makes them, from a stream
         in which all else is replaced. So what later attention needs of earlier heads counts as well.
@@ -79,7 +79,11 @@ class Measured:
             elif one is not None:
                 there = attention_map(one, self.roles, self.length, self.causal, self.tokens)
                 changes += [_change(head, "replace", there)]
-        return self._loss(changes)
+        return self._answers(changes)
+
+    def loss(self, assignment: Assignment, live: bool = False) -> float:
+        """The mean loss over scored positions of these outputs."""
+        return self._loss(self.outputs(assignment, live))
 
     def worst_loss(self, assignment: Assignment, enough: float) -> float:
         """The larger of both losses; where the first is above `enough`, that one."""
@@ -94,16 +98,19 @@ class Measured:
             asked = self._asked(chosen)
             uniform = asked * rest_map("uniform", self.length, self.causal)
             changes += [_change(head, "scale", (1 - asked).expand_as(uniform)), _change(head, "add", uniform)]
-        return self._loss(changes)
+        return self._loss(self._answers(changes))
 
     def _asked(self, rules: Sequence[Rule]) -> Float[Tensor, "batch query one"]:
-        """1 for each query that some rule sends anywhere."""
-        cells = [rule_cells(rule, self.roles, self.length, self.tokens) for rule in rules]
-        return torch.stack(cells).any(dim=0).any(dim=-1, keepdim=True).float()
+        """1 for each query that some rule sends anywhere it can look."""
+        cells = torch.stack([rule_cells(rule, self.roles, self.length, self.tokens) for rule in rules]).any(dim=0)
+        return (cells.tril() if self.causal else cells).any(dim=-1, keepdim=True).float()
 
-    def _loss(self, changes: Sequence[Intervention]) -> float:
+    def _answers(self, changes: Sequence[Intervention]) -> Float[Tensor, "batch scored output"]:
         seen = look(self.ensemble, self.batch.inputs, interventions=changes, positions=self.batch.positions)
-        losses = loss_per_position(self.task.loss, seen["output"][0], self.batch.targets)
+        return seen["output"][0]
+
+    def _loss(self, outputs: Float[Tensor, "batch scored output"]) -> float:
+        losses = loss_per_position(self.task.loss, outputs, self.batch.targets)
         weights = torch.ones_like(losses) if self.batch.weights is None else self.batch.weights
         return float((losses * weights).sum() / weights.sum())
 

@@ -1,7 +1,6 @@
 """Finding the circuit that a model uses: the procedure of the paper's appendix E, without the looking by eye."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -10,7 +9,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
 from anchorlab.lens.circuits.explanation import EVERYWHERE, RESTS, Explanation, Roles, Rule
 from anchorlab.lens.circuits.hypotheses import hypotheses, resolved, rule_attention
-from anchorlab.lens.circuits.measuring import Measured
+from anchorlab.lens.circuits.measuring import Measured, pattern_site
 from anchorlab.lens.look import as_ensemble
 from anchorlab.rng import child_seed
 from anchorlab.tasks.task import Task
@@ -63,12 +62,16 @@ def find_circuit(
         Measured(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))
         for part in ("search", "fresh")
     )
-    if not search.patterns:
-        raise SiteError("the model has no attention pattern to explain")
+    try:
+        _ = search.patterns
+    except SiteError:
+        raise SiteError(f"the model has no attention to explain: no site {pattern_site('*')}") from None
     own = search.loss({})
     allowed = own + LEEWAY if threshold is None else threshold
-    if own > allowed:
-        raise SpecError("threshold", f"{allowed:.4g} is below the model's loss {own:.4g}", "raise it, or train longer")
+    if not own <= allowed:  # a loss that is no number, too
+        raise SpecError(
+            "threshold", f"the model's loss {own:.4g} is not within {allowed:.4g}", "raise it, or train longer"
+        )
     found = _joined(search, _alone(search, allowed, progress), own, allowed, progress)
     found = _pruned(search, _told_by_roles(search, found, allowed), allowed, progress)
     return _validated(fresh, found, allowed)
@@ -138,8 +141,7 @@ def _pruned(search: Measured, found: _Found, allowed: float, progress: Progress)
 
 def _cut(found: _Found, head: Head, rule: Rule) -> _Found:
     one = found[head]
-    assert one is not None
-    return {**found, head: replace(one, rules=tuple(other for other in one.rules if other != rule))}
+    return {**found, head: one and one.without(rule)}
 
 
 def _validated(fresh: Measured, found: _Found, allowed: float) -> Circuit:
