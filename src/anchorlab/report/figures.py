@@ -1,4 +1,4 @@
-"""Figures in one style: curves with bands and direct labels, grids of heat maps, coloured points, timelines."""
+"""Figures in one style: labelled curves with bands, grids of heat maps, coloured points, timelines, circuits."""
 
 import io
 import re
@@ -17,9 +17,19 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from anchorlab.errors import SpecError
+from anchorlab.report.circuits import draw_circuits
 from anchorlab.report.style import DRAWING, GRID, LINES, MARKERS, MUTED, PAGE_COLOURS, POINTS, SEQUENTIAL, SIGNED
 from anchorlab.report.timeline import draw_timeline
-from anchorlab.studies.findings import Figure, LineFigure, Map, MapFigure, Provenance, ScatterFigure, TimelineFigure
+from anchorlab.studies.findings import (
+    CircuitFigure,
+    Figure,
+    LineFigure,
+    Map,
+    MapFigure,
+    Provenance,
+    ScatterFigure,
+    TimelineFigure,
+)
 
 _MOST_MARKERS = 30  # more points than this are drawn as a bare line
 _MOST_TICK_LABELS = 24  # more tokens than this are numbered instead of written
@@ -41,6 +51,8 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
             _draw_scatters(drawing, figure, margin=0.0 if bare else 0.55)
         elif isinstance(figure, TimelineFigure):
             draw_timeline(drawing, figure, margin=0.0 if bare else 0.55)
+        elif isinstance(figure, CircuitFigure):
+            draw_circuits(drawing, figure, margin=0.0 if bare else 0.55)
         else:
             _draw_maps(drawing, figure, margin=0.0 if bare else 0.55)
         if not bare:

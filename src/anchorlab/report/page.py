@@ -26,6 +26,7 @@ VIEWER_SCRIPTS = (
     "parts.js",
     "maps.js",
     "scene.js",
+    "circuit.js",
     "pane.js",
     "sequence.js",
     "live.js",
@@ -131,6 +132,7 @@ def view_json(view: AttentionView) -> Markup:
         "labels": view.labels,
         "recorded_only": view.recorded_only,
         **({"live": _live_data(view.live)} if view.live is not None else {}),
+        **({"circuits": [[asdict(path) for path in paths] for paths in view.circuits]} if view.circuits else {}),
     }
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     # Inside a string of JSON these mean the same, and none of them can end the script element.

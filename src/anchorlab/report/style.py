@@ -3,7 +3,7 @@
 from types import MappingProxyType
 from typing import Any
 
-INK, MUTED, GRID = "#1c2530", "#5d6875", "#e4e8ed"
+INK, MUTED, GRID, RAISED = "#1c2530", "#5d6875", "#e4e8ed", "#f6f8fa"
 LINES = ("#0072b2", "#c8500a", "#00856a", "#a8477f", "#a87400", "#3d8fd1", "#5b5b5b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SEQUENTIAL = ("#ffffff", "#d3e4f3", "#8dbbdf", "#3f86be", "#12507f", "#052a47")
@@ -15,6 +15,7 @@ PAGE_COLOURS = MappingProxyType(
         INK: "var(--ink)",
         MUTED: "var(--muted)",
         GRID: "var(--rule)",
+        RAISED: "var(--raised)",
         **{colour: f"var(--line-{index})" for index, colour in enumerate(LINES)},
     }
 )

@@ -6,7 +6,7 @@ taken for tuples, and anything that `float` takes for a number. A value that doe
 """
 
 from math import isfinite
-from typing import Annotated, Any, Literal, SupportsFloat
+from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsFloat
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -15,6 +15,9 @@ from pydantic.dataclasses import dataclass
 from anchorlab.errors import SpecError
 from anchorlab.spec import spec_error
 from anchorlab.studies.views import PLAIN, AttentionView
+
+if TYPE_CHECKING:
+    from anchorlab.lens import Circuit
 
 Verdict = Literal["reproduced", "not reproduced", "not measured"]
 Band = tuple[float | None, float | None]
@@ -254,7 +257,54 @@ class TimelineFigure:
             raise SpecError("figure.events", "has none", "give at least one")
 
 
-Figure = LineFigure | MapFigure | ScatterFigure | TimelineFigure
+@dataclass(frozen=True, config=PLAIN)
+class CircuitArrow:
+    """An attention path: in a layer, a head brings what stands at `key` to `query`, both named by a panel's roles."""
+
+    layer: int
+    head: int
+    query: str
+    key: str
+    label: str
+
+
+@dataclass(frozen=True, config=PLAIN)
+class CircuitPanel:
+    """One circuit: `roles` from left to right, the model's number of layers, and the paths; see `circuit_panel`."""
+
+    title: str
+    roles: tuple[str, ...]
+    layers: int
+    arrows: tuple[CircuitArrow, ...]
+
+    def __post_init__(self) -> None:
+        if not self.roles or len(set(self.roles)) < len(self.roles):
+            raise SpecError("panel.roles", f"are {self.roles}", "name at least one, each of them once")
+        for index, arrow in enumerate(self.arrows):
+            at = f"panel.arrows.{index}"
+            if not (0 <= arrow.layer < self.layers and arrow.head >= 0):
+                raise SpecError(at, f"{arrow.layer}.{arrow.head} is no head in {self.layers} layers", "count from 0")
+            for role in (arrow.query, arrow.key):
+                if role not in self.roles:
+                    raise SpecError(at, f"{role!r} is no role", f"choose from {', '.join(self.roles)}")
+
+
+@dataclass(frozen=True, config=PLAIN)
+class CircuitFigure:
+    """Circuits as in figure 5 of the paper on stacked attention heads; `provenance` as in `LineFigure`."""
+
+    title: str
+    caption: str
+    panels: tuple[CircuitPanel, ...]
+    provenance: Provenance | None = None
+    kind: Literal["circuits"] = "circuits"
+
+    def __post_init__(self) -> None:
+        if not self.panels:
+            raise SpecError("figure.panels", "has none", "give at least one")
+
+
+Figure = LineFigure | MapFigure | ScatterFigure | TimelineFigure | CircuitFigure
 
 
 @dataclass(frozen=True, config=PLAIN)
@@ -324,3 +374,26 @@ def line(label: str, x: Any, values: Any) -> Line:
     """The curve of values `[member x]`: their mean over members, with the band from the lowest to the highest."""
     array = np.asarray(values, dtype=np.float64)
     return Line(label, numbers(x), numbers(array.mean(0)), numbers(array.min(0)), numbers(array.max(0)))
+
+
+def circuit_panel(title: str, circuit: "Circuit", layers: int) -> CircuitPanel:
+    """The panel of a circuit of a model with so many layers; each arrow is labelled by the loss without its path.
+
+    What is no role stands on the left: distances, the farthest first, then `same token` and the like, and
+    `every position`. An arrow to the query itself begins in the query's own column.
+    """
+    rules = [path.rule for path in circuit.paths]
+    distances = sorted({rule.key for rule in rules if isinstance(rule.key, int) and rule.key > 0}, reverse=True)
+    named = [rule.key for rule in rules if isinstance(rule.key, str)] + [rule.query for rule in rules]
+    columns = [f"{distance} before" for distance in distances] + [name for name in named if name not in circuit.roles]
+    arrows = [
+        CircuitArrow(
+            path.layer,
+            path.head,
+            query=path.rule.query,
+            key=path.rule.query if path.rule.key == 0 else path.rule.key_text,
+            label=f"{path.cut_loss:.2f}" if path.cut_loss >= 0.01 else f"{path.cut_loss:.1g}",
+        )
+        for path in circuit.paths
+    ]
+    return CircuitPanel(title, (*dict.fromkeys(columns), *circuit.roles), layers, tuple(arrows))

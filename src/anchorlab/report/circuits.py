@@ -1,0 +1,189 @@
+"""Circuits: positions from left to right, layers upwards, an arrow for each attention path."""
+
+from collections import Counter
+from math import ceil
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+
+from anchorlab.report.style import GRID, LINES, MUTED, RAISED
+from anchorlab.studies.findings import CircuitFigure, CircuitPanel
+
+Curve = Float[np.ndarray, "point xy"]
+Box = Float[np.ndarray, "corner xy"]
+"""A rectangle by its lowest and its highest corner."""
+
+# In inches, as are the coordinates of every panel.
+_USED, _UNUSED, _ALL_UNUSED = 0.6, 0.15, 1.2  # a layer with a path, one without, and at most all of those
+_COLUMN, _LETTER, _LINE = 0.5, 0.063, 0.14  # the narrowest column, and the size of a letter of text
+_BOLD, _NAMES = 0.085, 0.95  # a letter of a title, and beside the columns, with the names of layers
+_SHORTEST, _LONGEST = 6, 14  # letters of a line under a column
+_WIDEST = 11.0
+_APART, _TIP = 0.1, 0.03  # between arrows of two heads with the same ends, and from an arrow's end to its head's middle
+
+
+def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> None:
+    """Panels beside each other as far as they fit; a head has one colour, counted from below in each panel.
+
+    Every position has its stream, a line that is strong as far up as a path reads it. Layers without a path are thin.
+    """
+    names = [_wrapped(panel.roles) for panel in figure.panels]
+    columns = [
+        max(_COLUMN, _LETTER * _letters([*texts, *_labels(panel)]) + 0.1)
+        for texts, panel in zip(names, figure.panels, strict=True)
+    ]
+    width = max(column * len(texts) for column, texts in zip(columns, names, strict=True)) + _NAMES
+    rows = ceil(len(figure.panels) / max(1, min(3, int(_WIDEST / width))))
+    across = ceil(len(figure.panels) / rows)
+    titles = [fill(panel.title, int((width - _NAMES) / _BOLD)) for panel in figure.panels]
+    heights = [
+        _levels(panel)[-1] + _LINE * (_lines(texts) + _lines([title])) + 0.3
+        for panel, texts, title in zip(figure.panels, names, titles, strict=True)
+    ]
+    tallest = [max(heights[row * across : (row + 1) * across]) for row in range(rows)]
+    drawing.set_size_inches(max(across * width + 0.15, 3.6), sum(tallest) + margin)
+    grid: Any = drawing.subplots(rows, across, squeeze=False, gridspec_kw={"height_ratios": tallest})
+    for axes in grid.flat[len(figure.panels) :]:
+        axes.axis("off")
+    for axes, panel, title, texts, column in zip(grid.flat, figure.panels, titles, names, columns, strict=False):
+        axes.set_title(title, pad=5, weight="bold")
+        _draw_frame(axes, panel, texts, column)
+        _draw_arrows(axes, panel, column)
+
+
+def _wrapped(roles: tuple[str, ...]) -> list[str]:
+    """Names in as narrow columns as their longest word allows, a very long one broken."""
+    longest = max(len(word) for role in roles for word in role.split() or [role])
+    return [fill(role, min(max(longest, _SHORTEST), _LONGEST)) for role in roles]
+
+
+def _letters(texts: list[str]) -> int:
+    return max(len(line) for text in texts for line in text.split("\n"))
+
+
+def _lines(texts: list[str]) -> int:
+    return max(text.count("\n") + 1 for text in texts)
+
+
+def _levels(panel: CircuitPanel) -> Float[np.ndarray, "level"]:
+    """The heights of the stream before the first layer and after each."""
+    used = {arrow.layer for arrow in panel.arrows}
+    unused = panel.layers - len(used)
+    thin = min(_UNUSED, _ALL_UNUSED / unused) if unused else 0.0
+    return np.cumsum([0.0] + [_USED if layer in used else thin for layer in range(panel.layers)])
+
+
+def _draw_frame(axes: Axes, panel: CircuitPanel, texts: list[str], column: float) -> None:
+    """Layers and streams, with their names."""
+    levels = _levels(panel)
+    top = float(levels[-1])
+    right = column * (len(texts) - 1)
+    edges = (-0.5 * column, right + 0.5 * column)
+    used = sorted({arrow.layer for arrow in panel.arrows})
+    for layer in used:
+        axes.fill_between(edges, *levels[layer : layer + 2], color=RAISED, linewidth=0, zorder=0)
+    axes.hlines(levels, *edges, color=GRID, linewidth=0.6, zorder=0.5)
+    for index, role in enumerate(panel.roles):
+        read = [float(levels[arrow.layer]) for arrow in panel.arrows if arrow.key == role]
+        written = [float(levels[arrow.layer + 1]) for arrow in panel.arrows if arrow.query == role]
+        # What is written last, and read by no path, is for the output.
+        live = top if written and max(written) > max(read, default=0.0) else max(read, default=0.0)
+        axes.vlines(column * index, 0, top, color=GRID, linewidth=1.0, zorder=0.7)
+        axes.vlines(column * index, 0, live, color=MUTED, linewidth=0.9, zorder=1)
+    axes.set_xticks([])
+    for index, text in enumerate(texts):
+        for line, words in enumerate(text.split("\n")):  # one by one, so that those of all names stand level
+            below = (0, -12 - 10 * line)
+            axes.annotate(words, (column * index, 0), below, textcoords="offset points", ha="center", size=7.5)
+    middles = [float(levels[layer] + levels[layer + 1]) / 2 for layer in used]
+    axes.set_yticks(middles, [f"layer {layer}" for layer in used], size=8)
+    axes.tick_params(length=0, pad=4)
+    axes.set_xlim(*edges)
+    axes.set_ylim(-0.04, top + 0.04)
+    axes.spines[:].set_visible(False)
+
+
+def _draw_arrows(axes: Axes, panel: CircuitPanel, column: float) -> None:
+    levels = _levels(panel)
+    heads = sorted({(arrow.layer, arrow.head) for arrow in panel.arrows})
+    place = {role: column * index for index, role in enumerate(panel.roles)}
+    alike = Counter((arrow.layer, arrow.query, arrow.key) for arrow in panel.arrows)
+    seen: Counter[tuple[int, str, str]] = Counter()
+    corners = []
+    for arrow in panel.arrows:
+        same = (arrow.layer, arrow.query, arrow.key)
+        aside = _APART * (seen[same] - (alike[same] - 1) / 2)
+        seen[same] += 1
+        low, high = levels[arrow.layer : arrow.layer + 2]
+        corners.append(_corners(place[arrow.key], place[arrow.query], float(low), float(high), aside))
+    curves = [_curve(one) for one in corners]
+    taken: list[Box] = []
+    for arrow, four, curve, label in zip(panel.arrows, corners, curves, _labels(panel), strict=True):
+        colour = LINES[heads.index((arrow.layer, arrow.head)) % len(LINES)]
+        path = Path(four, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])
+        axes.add_patch(PathPatch(path, edgecolor=colour, facecolor="none", linewidth=1.7, zorder=2))
+        axes.plot(*four[0], "o", color=colour, markersize=4, zorder=2.2)
+        axes.plot(*four[3], "<" if arrow.query == arrow.key else "^", color=colour, markersize=6.5, zorder=2.2)
+        if label:
+            box = _free_box(label, curve, curves, np.array(list(place.values())), taken)
+            taken.append(box)
+            _write(axes, label, box, colour)
+
+
+def _write(axes: Axes, label: str, box: Box, colour: str) -> None:
+    """A label in its box, which hides the streams behind it."""
+    x, y = box.mean(axis=0)
+    back = {"facecolor": RAISED, "edgecolor": "none", "pad": 0.5}
+    axes.text(x, y, label, color=colour, size=7.5, weight="bold", ha="center", va="center", bbox=back, zorder=1.5)
+
+
+def _labels(panel: CircuitPanel) -> list[str]:
+    """What stands at each arrow, after its head where some head is not the first of its layer."""
+    if not any(arrow.head for arrow in panel.arrows):
+        return [arrow.label for arrow in panel.arrows]
+    return [f"{arrow.layer}.{arrow.head} · {arrow.label}".rstrip(" ·") for arrow in panel.arrows]
+
+
+def _corners(start: float, end: float, low: float, high: float, aside: float) -> Float[np.ndarray, "four xy"]:
+    """A curve that leaves one stream upwards and joins another from below, a loop where both are one."""
+    if start == end:
+        out = start + 0.33 + aside / 2
+        return np.array([(start, low), (out, low + 0.05), (out, high - 3 * _TIP), (start + _TIP, high - 3 * _TIP)])
+    middle = (low + high) / 2 + aside
+    return np.array([(start, low), (start, middle), (end, middle), (end, high - _TIP)])
+
+
+def _curve(corners: Float[np.ndarray, "four xy"]) -> Curve:
+    """Points along a Bézier curve."""
+    t = np.linspace(0, 1, 33)[:, None]
+    weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+    points: Curve = weights @ corners
+    return points
+
+
+def _free_box(
+    text: str, own: Curve, curves: list[Curve], streams: Float[np.ndarray, "position"], taken: list[Box]
+) -> Box:
+    """Where a text fits best beside its curve: on the least of all else."""
+    half = np.array([_LETTER * len(text) + 0.02, _LINE]) / 2
+    best, least = np.zeros((2, 2)), np.inf
+    for at in range(8, 25, 2):
+        along = own[at + 1] - own[at - 1]
+        normal = np.array([-along[1], along[0]]) / np.hypot(*along)
+        for side in (1, -1):
+            centre = own[at] + side * normal * (np.abs(normal) @ half + 0.02)
+            box = np.stack([centre - half, centre + half])
+            on_curves = sum(int(((curve > box[0]) & (curve < box[1])).all(axis=1).sum()) for curve in curves)
+            on_streams = int(((streams > box[0, 0]) & (streams < box[1, 0])).sum())
+            on_texts = sum(bool((box[0] < other[1]).all() and (other[0] < box[1]).all()) for other in taken)
+            below = side * normal[1] < 0
+            cost = on_curves + on_streams / 2 + 100 * on_texts + 0.3 * below + 0.05 * abs(at - 16)
+            if cost < least:
+                best, least = box, cost
+    return best
