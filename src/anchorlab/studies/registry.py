@@ -38,6 +38,9 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "truncation/rank-one-noise": "Associative memory: rank one forgets the noise as t^(-1/2) (Theorem 2)",
         "retrieval/information-flow": "Retrieval: the layers that information needs along a chain (Theorem 1)",
         "retrieval/depth": "Retrieval: loss against depth, with and without implicit curriculum (Fig 4)",
+        "retrieval/plateau": "Retrieval: what it takes to leave the plateau of guessing, one choice at a time",
+        "retrieval/circuits": "Retrieval: the attention paths that models use, found by replacing the rest (Fig 5)",
+        "retrieval/emergence": "Retrieval: when each attention path emerges, beside the losses (Fig 6, 7)",
     }
 )
 """Every study with one line for people; `family/name` lives in `studies/family/name.py` as `STUDY`."""

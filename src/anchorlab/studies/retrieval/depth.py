@@ -3,7 +3,6 @@
 Source: stacked attention heads, section 7 and Figure 4.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,23 +11,20 @@ from torch import Tensor
 
 from anchorlab.models import VectorSpec
 from anchorlab.studies.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.retrieval.settings import (
+    QUICK_MODEL,
+    RETRIEVED,
+    SMOKE_MODEL,
+    layers_of,
+    paper_recipe,
+    quick_recipe,
+    retrieval_of,
+    retrieval_task,
+    smoke_recipe,
+)
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, member_values, spread
-from anchorlab.tasks import MinimalRetrieval, task
-from anchorlab.training import (
-    AdamW,
-    Evaluation,
-    Experiment,
-    FixedSample,
-    Members,
-    Recipe,
-    Stream,
-    TrainedRun,
-    WarmupCosine,
-)
-
-RETRIEVED = 0.5
-"""A symbol counts as retrieved once its partial loss is below this (section 7.2)."""
+from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 
 CLAIMS = (
     Claim(
@@ -74,13 +70,10 @@ CLAIMS = (
     ),
 )
 
-ORTHOGONAL = tuple(math.pi / 8 * odd for odd in (1, 3, 5, 7))
-"""Frequencies under which the position vectors of eight neighbouring pairs are orthogonal to each other."""
-
 
 @dataclass(frozen=True)
 class Setting:
-    """The sizes of one profile."""
+    """The sizes of one profile: how deep, how many steps, symbols of how many features, how many seeds."""
 
     layers: tuple[int, ...]
     steps_with: int
@@ -88,23 +81,15 @@ class Setting:
     seeds: int
     without_seeds: int
     features: int
-    positions: str
+    orthogonal: bool
     model: VectorSpec
     recipe: Recipe
-    frequencies: tuple[float, ...] = ()
 
     def experiments(self) -> list[Experiment]:
         """One experiment for each curriculum and depth."""
         return [
             Experiment(
-                task(
-                    "retrieval/minimal",
-                    steps=steps,
-                    implicit_curriculum=curriculum,
-                    features=self.features,
-                    positions=self.positions,
-                    frequencies=self.frequencies,
-                ),
+                retrieval_task(steps, self.features, self.orthogonal).replace(implicit_curriculum=curriculum),
                 self.model.replace(layers=layers),
                 self.recipe,
                 Members(seeds=tuple(range(seeds))),
@@ -120,8 +105,8 @@ class Setting:
 
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
     """Both panels of Figure 4, and the partial losses along training."""
-    having = [run for run in runs if _task(run).implicit_curriculum]
-    lacking = [run for run in runs if not _task(run).implicit_curriculum]
+    having = [run for run in runs if retrieval_of(run).implicit_curriculum]
+    lacking = [run for run in runs if not retrieval_of(run).implicit_curriculum]
     partials = [_partials(run) for run in having]
     return Findings(
         study=STUDY.name,
@@ -148,7 +133,7 @@ def _judge(
     rising = (finals.diff(dim=1) >= 0).all(dim=1).float()
     second = torch.stack([values[:, 1].mean() for values in partials])
     best = partials[int(second.argmin())][:, 1]
-    asked = torch.stack([values[:, _task(lacking[0]).steps - 1].mean() for values in partials])
+    asked = torch.stack([values[:, retrieval_of(lacking[0]).steps - 1].mean() for values in partials])
     learnable = bool((asked < RETRIEVED).any())
     yield CLAIMS[0].judge(float(without.min()) if learnable else None, profile, spread(without, "runs"))
     yield CLAIMS[1].judge(float(gain), profile)
@@ -161,32 +146,20 @@ def _judge(
     yield CLAIMS[4].judge(float(second.min()), profile, spread(best))
 
 
-def _task(run: TrainedRun) -> MinimalRetrieval:
-    chosen = run.experiment.task
-    assert isinstance(chosen, MinimalRetrieval)
-    return chosen
-
-
-def _layers(run: TrainedRun) -> int:
-    spec = run.experiment.model
-    assert isinstance(spec, VectorSpec)
-    return spec.layers
-
-
 def _loss(run: TrainedRun) -> Tensor:
     return member_values(run, "test", "loss")
 
 
 def _partials(run: TrainedRun) -> Tensor:
     """Final partial losses, `[member step]`."""
-    return torch.stack([member_values(run, "test", f"partial_{step}") for step in _task(run).asked], dim=1)
+    return torch.stack([member_values(run, "test", f"partial_{step}") for step in retrieval_of(run).asked], dim=1)
 
 
 def _orders(run: TrainedRun) -> list[bool | None]:
     """For each member whether its symbols were retrieved in chain order; None where it retrieved fewer than two."""
     never = 1 << 62
     found = []
-    for step in _task(run).asked:
+    for step in retrieval_of(run).asked:
         times, values = along(run, "test", f"partial_{step}")
         below = values < RETRIEVED
         found.append([times[int(row.int().argmax())] if bool(row.any()) else never for row in below])
@@ -199,8 +172,8 @@ def _orders(run: TrainedRun) -> list[bool | None]:
 def _loss_figure(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun]) -> LineFigure:
     lines = [
         line(
-            f"{name} (D = {_task(runs[0]).steps})",
-            [_layers(run) for run in runs],
+            f"{name} (D = {retrieval_of(runs[0]).steps})",
+            [layers_of(run) for run in runs],
             torch.stack([_loss(r) for r in runs], 1),
         )
         for name, runs in (("implicit curriculum", having), ("no curriculum", lacking))
@@ -225,8 +198,8 @@ def _partial_figure(runs: Sequence[TrainedRun], partials: Sequence[Tensor]) -> L
         x_label="layers",
         y_label="mean squared error",
         lines=tuple(
-            line(f"x_{step}", [_layers(run) for run in runs], stacked[:, :, index])
-            for index, step in enumerate(_task(runs[0]).asked)
+            line(f"x_{step}", [layers_of(run) for run in runs], stacked[:, :, index])
+            for index, step in enumerate(retrieval_of(runs[0]).asked)
         ),
         y_range=(0.0, 1.05),
         references=(Reference("retrieved", RETRIEVED),),
@@ -236,11 +209,11 @@ def _partial_figure(runs: Sequence[TrainedRun], partials: Sequence[Tensor]) -> L
 def _training_figure(runs: Sequence[TrainedRun]) -> LineFigure:
     deepest = runs[-1]
     lines = []
-    for step in _task(deepest).asked:
+    for step in retrieval_of(deepest).asked:
         times, values = along(deepest, "test", f"partial_{step}")
         lines.append(line(f"x_{step}", times, values))
     return LineFigure(
-        title=f"Partial losses along training, {_layers(deepest)} layers",
+        title=f"Partial losses along training, {layers_of(deepest)} layers",
         caption="With the implicit curriculum; mean and range over seeds. In the paper, the earlier a symbol stands "
         "in the chain, the earlier it is retrieved.",
         x_label="step",
@@ -252,9 +225,9 @@ def _training_figure(runs: Sequence[TrainedRun]) -> LineFigure:
 
 
 def _table(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun], partials: Sequence[Tensor]) -> Table:
-    asked = list(_task(having[0]).asked)
+    asked = list(retrieval_of(having[0]).asked)
     rows = [
-        (_layers(run), float(_loss(run).mean()), float(_loss(other).mean()), *(float(v) for v in values.mean(dim=0)))
+        (layers_of(run), float(_loss(run).mean()), float(_loss(other).mean()), *(float(v) for v in values.mean(dim=0)))
         for run, other, values in zip(having, lacking, partials, strict=True)
     ]
     return Table(
@@ -263,27 +236,6 @@ def _table(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun], partials
         columns=("layers", "with curriculum", "without", *(f"x_{step}" for step in asked)),
         rows=tuple(rows),
     )
-
-
-def _recipe(
-    steps: int,
-    batch: int,
-    every: int,
-    size: int,
-    schedule: WarmupCosine | None = None,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 0.1,
-    data: Stream | FixedSample | None = None,
-) -> Recipe:
-    fields = {
-        "data": data or Stream(),
-        "optimiser": AdamW(learning_rate=learning_rate, weight_decay=weight_decay),
-        "batch": batch,
-        "duration": steps,
-        "clip": 1.0,
-        "evaluation": Evaluation(every=every, size=size, splits=("test",)),
-    }
-    return Recipe.parse(fields if schedule is None else {**fields, "schedule": schedule})
 
 
 STUDY = Study(
@@ -296,20 +248,18 @@ STUDY = Study(
                 layers=(1, 2, 3, 4),
                 steps_with=2,
                 steps_without=2,
-                seeds=3,
+                seeds=4,
                 without_seeds=2,
-                features=8,
-                positions="pair",
-                frequencies=ORTHOGONAL,
-                model=VectorSpec(heads=2, width=64, initial_scale=0.18, keys_like_queries=True),
-                recipe=_recipe(900, 64, 20, 256, WarmupCosine(warmup=100, horizon=900, end=0.3), 1.5e-3, 0.0),
+                features=16,
+                orthogonal=True,
+                model=QUICK_MODEL,
+                recipe=quick_recipe(1000),
             ).experiments,
-            "Quick profile: D = 2, N = 4, K = 8, width 64 with two heads, 900 steps of batch 64 at 1.5e-3, no "
-            "weight decay. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with eight heads and "
-            "10,000 steps of batch 512. Three departures make it learn in seconds, and none is the paper's: both "
-            "members of a pair have one position, position vectors of different pairs are orthogonal, and key "
-            "maps start as copies of the query maps at scale 0.18. Where the two were drawn apart, at scale 0.15 "
-            "and all else equal, three layers still stood on the plateau of 0.77 after 900 steps (one seed).",
+            "Quick profile: D = 2, N = 4, K = 16, width 64, one head in each layer, no feed-forward layers, 1000 steps "
+            "of 64 fresh sequences at 3e-3 after a warm-up, no weight decay, initial scale 0.18, position vectors of "
+            "sixteen neighbours orthogonal. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with "
+            "eight heads and feed-forward layers, and 10,000 steps of 512 out of 2^20 sequences at 1e-3 with a weight "
+            "decay of 0.1.",
         ),
         "paper": Profile(
             Setting(
@@ -319,13 +269,13 @@ STUDY = Study(
                 seeds=8,
                 without_seeds=8,
                 features=4,
-                positions="token",
+                orthogonal=False,
                 model=VectorSpec(),
-                recipe=_recipe(10_000, 512, 100, 4096, data=FixedSample(size=2**20)),
+                recipe=paper_recipe(10_000, 512, size=2**20),
             ).experiments,
             "Paper profile: section 7.1. Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), "
             "initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask. The final loss is "
-            "measured once at the end on 4096 sequences, where the paper averages over the last 100 steps.",
+            "measured once at the end on 1024 sequences, where the paper averages over the last 100 steps.",
         ),
         "smoke": Profile(
             Setting(
@@ -335,9 +285,9 @@ STUDY = Study(
                 seeds=2,
                 without_seeds=1,
                 features=4,
-                positions="pair",
-                model=VectorSpec(heads=2, width=16),
-                recipe=_recipe(6, 8, 3, 16),
+                orthogonal=True,
+                model=SMOKE_MODEL,
+                recipe=smoke_recipe(),
             ).experiments,
             "Smoke profile: far too short to show anything; it only exercises the code.",
         ),

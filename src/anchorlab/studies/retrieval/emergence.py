@@ -1,0 +1,389 @@
+"""The retrieval problem: when the attention paths of a circuit emerge, beside the losses that they bring down.
+
+Source: stacked attention heads, section 9, Figures 6 and 7, appendix D.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf, isfinite, nan
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.lens import Circuit, CircuitPath, Emergence, PathAttention, emergence, first_crossing, path_attention
+from anchorlab.lens.circuits import Assignment, Measured, rule_places
+from anchorlab.models import VectorSpec
+from anchorlab.studies.findings import (
+    CircuitFigure,
+    Claim,
+    ClaimResult,
+    Findings,
+    LineFigure,
+    Provenance,
+    Reference,
+    Table,
+    TimelineFigure,
+    circuit_panel,
+    event,
+    line,
+)
+from anchorlab.studies.retrieval.one_head import Solution, quick, smoke, solutions
+from anchorlab.studies.retrieval.settings import RETRIEVED, layers_of, paper_recipe, retrieval_of, retrieval_task
+from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.tables import along, spread
+from anchorlab.training import Experiment, Members, TrainedRun
+
+EMERGED = 0.5
+"""A path has emerged once the mean attention along it is above this (section 9.2)."""
+
+NEEDED = 0.2
+"""A path is needed for a symbol if the symbol's partial loss rises by this when the path is cut."""
+
+_STUDY = "retrieval/emergence"
+_SEQUENCES = 32  # on which attention is measured at each checkpoint, as in the paper
+
+CLAIMS = (
+    Claim(
+        f"{_STUDY}/losses-in-chain-order",
+        "Partial losses fall below 0.5 in chain order",
+        "stacked attention heads, Fig 6 right",
+        "x_1 first, then x_2, x_3, x_4",
+        "share of models that retrieve two symbols or more in which x_1 falls below first, then x_2, ...",
+        (1.0, 1.0),
+    ),
+    Claim(
+        f"{_STUDY}/heads-in-chain-order",
+        "Attention heads emerge in chain order",
+        "stacked attention heads, Fig 7 right",
+        "heads for B, then C, D and E",
+        "share of models with paths of their own for two symbols or more in which those needed for x_1 have all "
+        "emerged first, then those that x_2 needs beyond them, ...",
+        (1.0, 1.0),
+    ),
+    Claim(
+        f"{_STUDY}/abrupt",
+        "After a long time of slow learning the first head that retrieves emerges abruptly",
+        "stacked attention heads, section 9.2",
+        "after 450 of 800 epochs, abruptly",
+        "steps in which the attention of the last path that x_1 needs rises from 0.25 to 0.75, over the steps before, "
+        "mean over models",
+        (None, 0.25),
+    ),
+    Claim(
+        f"{_STUDY}/drives-loss",
+        "The head that emerges drives its partial loss down",
+        "stacked attention heads, section 9.2",
+        "drives down the first, second, last two partial losses",
+        "largest distance, in shares of the training, between the crossing of a symbol's last path and that of its "
+        "partial loss, mean over models",
+        (None, 0.05),
+    ),
+    Claim(
+        f"{_STUDY}/reuse",
+        "Later symbols reuse the heads of earlier ones",
+        "stacked attention heads, section 9.2",
+        "head 22 reuses the induction head, 23 and 24 reuse 14, 21 and 22",
+        "share of the paths needed for a symbol that the next symbol needs as well, mean over symbols and models",
+        (0.75, 1.0),
+    ),
+    Claim(
+        f"{_STUDY}/later-slower",
+        "The last head emerges much later than the one before",
+        "stacked attention heads, section 9.2",
+        "head 24 much later than head 23",
+        "share of models in which the time between the last two symbols' paths is longer than between the two before",
+        (0.8, 1.0),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One model: its circuit, what each path is needed for, and when each path and each symbol came.
+
+    `needs` names for each path the symbols whose partial loss rises without it; `attention` is the mean attention along
+    each path, `[checkpoint]`, at `steps`; `retrieved` is when each symbol's partial loss crossed, NaN where never.
+    """
+
+    solution: Solution
+    steps: tuple[int, ...]
+    needs: Mapping[CircuitPath, frozenset[int]]
+    attention: Mapping[CircuitPath, Float[Tensor, "checkpoint"]]
+    retrieved: Mapping[int, float]
+
+    def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
+        """When the attention along a path first reached a level; NaN where never."""
+        return float(first_crossing(self.steps, self.attention[path].unsqueeze(0), level)[0])
+
+    def own_paths(self, symbol: int) -> list[CircuitPath]:
+        """The paths that a symbol needs and no earlier one does."""
+        return [path for path, symbols in self.needs.items() if symbols and min(symbols) == symbol]
+
+    def arrival(self, symbol: int) -> float:
+        """When the last of a symbol's own paths emerged; infinite where one never did, NaN where there are none."""
+        times = [self.crossing(path) for path in self.own_paths(symbol)]
+        return max((inf if time != time else time for time in times), default=nan)
+
+
+def needs(circuit: Circuit, measured: Measured) -> dict[CircuitPath, frozenset[int]]:
+    """For which symbols each path of a circuit is needed, the other paths attending as the model makes them."""
+
+    def partials(assignment: Assignment) -> dict[int, float]:
+        scores = measured.task.metrics(measured.outputs(assignment, live=True), measured.batch)
+        return {int(name.rpartition("_")[2]): float(value.mean()) for name, value in scores.items()}
+
+    whole = partials(circuit.explanations)
+    cuts = {path: partials(circuit.without(path)) for path in circuit.paths}
+    return {
+        path: frozenset(symbol for symbol in whole if losses[symbol] - whole[symbol] >= NEEDED)
+        for path, losses in cuts.items()
+    }
+
+
+def growths(run: TrainedRun) -> list[Growth]:
+    """Every model's circuit along training."""
+    task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run)
+    fresh = task.sample("test", 256, seed=1)
+    needed = [needs(one.circuit, Measured(ensemble.select([member]), task, fresh)) for member, one in enumerate(found)]
+    attention = _along_paths(run, [path for one in found for path in one.circuit.paths])
+    losses = {symbol: along(run, "test", f"partial_{symbol}") for symbol in task.asked}
+    retrieved = {symbol: first_crossing(*one, RETRIEVED, falling=True) for symbol, one in losses.items()}
+    return [
+        Growth(
+            one,
+            attention.steps,
+            needed[member],
+            {path: attention.values[_key(path)][member] for path in one.circuit.paths},
+            {symbol: float(times[member]) for symbol, times in retrieved.items()},
+        )
+        for member, one in enumerate(found)
+    ]
+
+
+def _key(path: CircuitPath) -> str:
+    return f"{path.layer}.{path.head} {path.rule}"
+
+
+def _along_paths(run: TrainedRun, paths: Sequence[CircuitPath]) -> Emergence:
+    """The attention of every member along the paths of all, at each checkpoint."""
+    task = retrieval_of(run)
+    batch = task.sample("test", _SEQUENCES, seed=2)
+    roles = task.roles(batch)
+    places = {
+        _key(path): PathAttention(path.layer, path.head, *rule_places(path.rule, roles, task.shape.length))
+        for path in paths
+    }
+    return emergence(run, path_attention(batch.inputs, places))
+
+
+def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
+    """Circuits of the trained models, and the attention along their paths at every checkpoint."""
+    run = runs[0]
+    found = growths(run)
+    first = found[0]
+    return Findings(
+        study=STUDY.name,
+        title=STUDY.title,
+        summary="When does each attention path of a circuit emerge, and which loss does it bring down? The circuits of "
+        f"the trained models are followed back through the checkpoints. {note}",
+        profile=provenance.profile,
+        provenance=provenance,
+        claims=tuple(_judge(run, found, provenance.profile)),
+        figures=(
+            _losses(run),
+            CircuitFigure(
+                title="Circuit of the first seed (Fig 7, left)",
+                caption="As in the study of circuits: from the position that is looked at to the one that looks; the "
+                "number is the loss when the path is cut.",
+                panels=(circuit_panel(f"seed {first.solution.seed}", first.solution.circuit, layers_of(run)),),
+            ),
+            _attention(first),
+            _timeline(run, found),
+        ),
+        tables=(_table(run, found),),
+    )
+
+
+def _judge(run: TrainedRun, found: Sequence[Growth], profile: str) -> list[ClaimResult]:
+    symbols, end = retrieval_of(run).asked, float(run.checkpoints[-1])
+    retrieved = torch.tensor([[one.retrieved[symbol] for symbol in symbols] for one in found]).nan_to_num(nan=inf)
+    arrived = torch.tensor([[one.arrival(symbol) for symbol in symbols] for one in found])
+    abrupt = torch.tensor([_rise(one, symbols[0]) for one in found])
+    distance = torch.tensor([_distance(*times) / end for times in zip(arrived, retrieved, strict=True)])
+    shared = torch.tensor([share for one in found for share in _reuse(one, symbols)])
+    later = torch.tensor([_slower(times) for times in arrived])
+    measured = (_in_order(retrieved), _in_order(arrived), abrupt, distance, shared, later)
+    results = []
+    for claim, values in zip(CLAIMS, measured, strict=True):
+        there = values[~values.isnan()]
+        of = "symbols of models" if values is shared else "models"
+        told = "" if values is shared else f"{len(there)} of {len(found)} models"
+        results.append(
+            claim.judge(there.mean() if len(there) else None, profile, spread(there, of) if len(there) else None, told)
+        )
+    return results
+
+
+def _in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
+    """1 where a member's finite times rise along the chain and what never came stands last, else 0.
+
+    NaN where fewer than two came; symbols whose time is NaN are left out.
+    """
+    order = []
+    for row in times:
+        known = row[~row.isnan()]
+        rising = (known.diff() > 0) | known[1:].isinf()
+        order.append(float(rising.all()) if int(known.isfinite().sum()) > 1 else nan)
+    return torch.tensor(order)
+
+
+def _distance(arrived: Float[Tensor, "symbol"], retrieved: Float[Tensor, "symbol"]) -> float:
+    """The largest distance between a symbol's paths and its loss, NaN where no symbol has both."""
+    both = arrived.isfinite() & retrieved.isfinite()
+    return float((arrived - retrieved)[both].abs().max()) if bool(both.any()) else nan
+
+
+def _slower(times: Float[Tensor, "symbol"]) -> float:
+    """1 if the last two times lie further apart than the two before, NaN where one of these is missing."""
+    if len(times) < 3 or not bool(times[-3:].isfinite().all()):
+        return nan
+    before, last = times[-3:].diff().tolist()
+    return float(last > before)
+
+
+def _rise(one: Growth, symbol: int) -> float:
+    """How long the last own path of a symbol takes from a quarter to three quarters, over the time before."""
+    paths = one.own_paths(symbol)
+    if not paths:
+        return nan
+    last = max(paths, key=lambda path: (one.crossing(path), path.layer))
+    before, after = one.crossing(last, 0.25), one.crossing(last, 0.75)
+    return (after - before) / before if before > 0 else nan
+
+
+def _reuse(one: Growth, symbols: Sequence[int]) -> list[float]:
+    """For each symbol but the last, what share of the paths that it needs the next one needs as well."""
+    shares = []
+    for symbol, following in pairwise(symbols):
+        needed = [chosen for chosen in one.needs.values() if symbol in chosen]
+        if needed:
+            shares.append(sum(following in chosen for chosen in needed) / len(needed))
+    return shares
+
+
+def _losses(run: TrainedRun) -> LineFigure:
+    lines = []
+    for symbol in retrieval_of(run).asked:
+        steps, values = along(run, "test", f"partial_{symbol}")
+        lines.append(line(f"x_{symbol}", steps, values))
+    return LineFigure(
+        title="Partial losses along training (Fig 6, right)",
+        caption="Mean squared error of each symbol of the chain on fresh sequences; mean and range over seeds.",
+        x_label="step",
+        y_label="mean squared error",
+        lines=tuple(lines),
+        y_range=(0.0, 1.05),
+        references=(Reference("retrieved", RETRIEVED),),
+    )
+
+
+def _attention(one: Growth) -> LineFigure:
+    return LineFigure(
+        title="Attention along each path of the first seed (appendix D)",
+        caption=f"Mean over {_SEQUENCES} sequences at every checkpoint, layers counted from 1; in brackets the symbols "
+        "that need the path.",
+        x_label="step",
+        y_label="attention",
+        lines=tuple(
+            line(
+                f"layer {path.layer + 1}: {path.rule} [{_named(one.needs[path])}]",
+                one.steps,
+                one.attention[path].unsqueeze(0),
+            )
+            for path in sorted(one.attention, key=lambda path: path.layer)
+        ),
+        y_range=(0.0, 1.02),
+        references=(Reference("emerged", EMERGED),),
+    )
+
+
+def _named(symbols: frozenset[int]) -> str:
+    return ", ".join(f"x_{symbol}" for symbol in sorted(symbols)) or "none alone"
+
+
+def _timeline(run: TrainedRun, found: Sequence[Growth]) -> TimelineFigure:
+    events = []
+    for symbol in retrieval_of(run).asked:
+        own = f"paths that x_{symbol} needs" + " beyond those" * (symbol > 1)
+        arrived = torch.tensor([one.arrival(symbol) for one in found]).nan_to_num(posinf=nan)
+        events.append(event(own, "attention above 0.5", arrived))
+        times = torch.tensor([one.retrieved[symbol] for one in found])
+        events.append(event(f"x_{symbol}", "partial loss below 0.5", times))
+    return TimelineFigure(
+        title="Attention paths and partial losses (Fig 7, right)",
+        caption="When the last of the paths has emerged that a symbol needs and no earlier symbol does, and when its "
+        "partial loss falls; by interpolation between checkpoints or evaluations. A point for each seed, a bar at the "
+        "median; a symbol without paths of its own counts as never.",
+        x_label="step",
+        events=tuple(events),
+        end=float(run.checkpoints[-1]),
+    )
+
+
+def _table(run: TrainedRun, found: Sequence[Growth]) -> Table:
+    rows = []
+    for one in found:
+        for path in sorted(one.attention, key=lambda path: path.layer):
+            crossing = one.crossing(path)
+            rows.append(
+                (
+                    one.solution.seed,
+                    path.layer + 1,
+                    path.rule.query,
+                    path.rule.key_text,
+                    _named(one.needs[path]),
+                    crossing if isfinite(crossing) else None,
+                    float(one.attention[path][-1]),
+                )
+            )
+    return Table(
+        title="Every path and when it emerged",
+        caption="Symbols whose partial loss rises by 0.2 or more when the path is cut; the step at which the mean "
+        "attention passes 0.5, and the attention at the end.",
+        columns=("seed", "layer", "from", "to", "needed for", "emerged", "at the end"),
+        rows=tuple(rows),
+    )
+
+
+def _paper() -> Experiment:
+    return Experiment(
+        retrieval_task(steps=4, features=4, orthogonal=False),
+        VectorSpec(layers=24, heads=1, width=512, head_width=16, feed_forward=False),
+        paper_recipe(6400, 256, checkpoints=80),
+        Members(seeds=(0, 1, 2, 3, 4)),
+        label="twenty-four layers",
+    )
+
+
+STUDY = Study(
+    name=_STUDY,
+    title="Retrieval: the emergence of attention heads during training",
+    claims=CLAIMS,
+    profiles={
+        "quick": Profile(
+            lambda: [quick()],
+            "Quick profile: the models of the study of circuits, D = 3, six layers of one head, with a checkpoint "
+            "every 40 of 2400 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
+            "6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
+        ),
+        "paper": Profile(
+            lambda: [_paper()],
+            "Paper profile: section 9.1, five seeds in place of one. Not given by the paper, and so our choice: rotary "
+            "frequencies 10000^(-2i/K), initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask.",
+        ),
+        "smoke": Profile(lambda: [smoke()], "Smoke profile: far too short to show anything; it exercises the code."),
+    },
+    analyse=analyse,
+)

@@ -1,0 +1,77 @@
+"""What the studies of circuits and of emergence share: models with one head in each layer, and their circuits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anchorlab.lens import Circuit, CircuitPath, Rule, find_circuit
+from anchorlab.studies.retrieval.settings import (
+    QUICK_MODEL,
+    SMOKE_MODEL,
+    quick_recipe,
+    retrieval_of,
+    retrieval_task,
+    smoke_recipe,
+)
+from anchorlab.training import Experiment, Members, TrainedRun
+
+SOLVED = 0.01
+"""The loss below which the paper's models A, B and C solve the problem (section 8.2)."""
+
+QUICK_SEEDS = 6
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One trained model and the circuit found in it."""
+
+    seed: int
+    circuit: Circuit
+
+    @property
+    def solved(self) -> bool:
+        """Whether the model's own loss is as low as that of the paper's models."""
+        return self.circuit.model_loss < SOLVED
+
+
+def quick() -> Experiment:
+    """One setting for both studies, so that its models are trained once."""
+    return Experiment(
+        retrieval_task(steps=3, features=16, orthogonal=True),
+        QUICK_MODEL.replace(layers=6),
+        quick_recipe(2400, checkpoints=40),
+        Members(seeds=tuple(range(QUICK_SEEDS))),
+        label="six layers",
+    )
+
+
+def smoke() -> Experiment:
+    """Two layers on two steps, to exercise the code."""
+    return Experiment(
+        retrieval_task(steps=2, features=4, orthogonal=True),
+        SMOKE_MODEL,
+        smoke_recipe(),
+        Members(seeds=(0, 1)),
+        label="two layers",
+    )
+
+
+def solutions(run: TrainedRun, sequences: int = 256) -> list[Solution]:
+    """The circuit of every member at the end of training."""
+    ensemble = run.ensemble()
+    return [
+        Solution(seed, find_circuit(ensemble, retrieval_of(run), member=member, sequences=sequences))
+        for member, seed in enumerate(run.experiment.members.seeds)
+    ]
+
+
+def joining(steps: int) -> frozenset[Rule]:
+    """The rules by which the second member of a pair looks at the first."""
+    return frozenset(Rule(f"x{step} of pair {step}", f"x{step - 1} of pair {step}") for step in range(1, steps + 1))
+
+
+def by_head(paths: Sequence[CircuitPath]) -> list[list[CircuitPath]]:
+    """The paths of each head, from the lowest layer up."""
+    heads: dict[tuple[int, int], list[CircuitPath]] = {}
+    for path in sorted(paths, key=lambda one: (one.layer, one.head)):
+        heads.setdefault((path.layer, path.head), []).append(path)
+    return list(heads.values())

@@ -1,0 +1,246 @@
+"""The retrieval problem: what it takes to leave the plateau of guessing, one choice changed at a time.
+
+Source: stacked attention heads, section 7; the search for a setting small enough for two cores is ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from anchorlab.lens import first_crossing
+from anchorlab.models import VectorSpec
+from anchorlab.studies.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.retrieval.settings import (
+    QUICK_MODEL,
+    RETRIEVED,
+    SMOKE_MODEL,
+    paper_recipe,
+    quick_recipe,
+    retrieval_of,
+    retrieval_task,
+    smoke_recipe,
+)
+from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.tables import along, member_values, spread
+from anchorlab.tasks import MinimalRetrieval
+from anchorlab.training import AdamW, Experiment, Members, Recipe, TrainedRun
+
+_STUDY = "retrieval/plateau"
+
+CLAIMS = (
+    Claim(
+        f"{_STUDY}/curriculum-learns",
+        "With the implicit curriculum the whole chain is learned",
+        "stacked attention heads, section 7.2",
+        "essential for successful learning",
+        "highest final loss of any model of two and of three steps with the curriculum",
+        (None, 0.1),
+    ),
+    Claim(
+        f"{_STUDY}/without-it-fails",
+        "Without it nothing is learned, all else being equal",
+        "stacked attention heads, section 7.2",
+        "above 0.7 in 100 % of runs",
+        "lowest final loss of any model of two and of three steps without the curriculum; judged only where those with "
+        "it are below 0.5 on average",
+        (0.7, None),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One choice of the setting of two steps made otherwise."""
+
+    label: str
+    task: Mapping[str, Any]
+    model: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+
+
+def _rate(learning_rate: float) -> dict[str, Any]:
+    return {"optimiser": AdamW(learning_rate=learning_rate, weight_decay=0.0)}
+
+
+CHANGES = (
+    Change("K = 4, as in the paper", {"features": 4, "frequencies": ()}, {}, {}),
+    Change("K = 8", {"features": 8, "frequencies": ()}, {}, {}),
+    Change("rotary frequencies 10000^(-2i/K)", {"frequencies": ()}, {}, {}),
+    Change("one position for both members of a pair", {"positions": "pair"}, {}, {}),
+    Change("initial scale 0.02, GPT-2's", {}, {"initial_scale": 0.02}, {}),
+    Change("initial scale 0.09", {}, {"initial_scale": 0.09}, {}),
+    Change("residual maps not scaled down", {}, {"residual_scaling": False}, {}),
+    Change("key maps start as query maps", {}, {"keys_like_queries": True}, {}),
+    Change("no causal mask", {}, {"mask": False}, {}),
+    Change("2 layers", {}, {"layers": 2}, {}),
+    Change("3 layers", {}, {"layers": 3}, {}),
+    Change("8 layers", {}, {"layers": 8}, {}),
+    Change("4 heads in a layer", {}, {"heads": 4}, {}),
+    Change("feed-forward layers", {}, {"feed_forward": True}, {}),
+    Change("width 32", {}, {"width": 32}, {}),
+    Change("width 128", {}, {"width": 128}, {}),
+    Change("learning rate 3e-4", {}, {}, _rate(3e-4)),
+    Change("learning rate 1e-3, as in the paper", {}, {}, _rate(1e-3)),
+    Change("learning rate 1e-2", {}, {}, _rate(1e-2)),
+    Change("batch 16", {}, {}, {"batch": 16}),
+    Change("batch 256", {}, {}, {"batch": 256}),
+)
+"""What is tried beside the setting itself, each for two steps with the curriculum."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of two steps, the same for three but for depth and duration, and the number of seeds."""
+
+    task: MinimalRetrieval
+    model: VectorSpec
+    recipe: Recipe
+    longer: MinimalRetrieval
+    deeper: int
+    slower: Recipe
+    seeds: int
+    changes: tuple[Change, ...] = CHANGES
+
+    def experiments(self) -> list[Experiment]:
+        """Two and three steps with the curriculum and without, then the changes."""
+        members = Members(seeds=tuple(range(self.seeds)))
+        made = []
+        for name, asked in (("with", True), ("no", False)):
+            for task, layers, recipe in (
+                (self.task, self.model.layers, self.recipe),
+                (self.longer, self.deeper, self.slower),
+            ):
+                model = self.model.replace(layers=layers)
+                label = f"{task.steps} steps, {name} curriculum"
+                made.append(Experiment(task.replace(implicit_curriculum=asked), model, recipe, members, label=label))
+        made += [
+            Experiment(
+                self.task.replace(**change.task),
+                self.model.replace(**change.model),
+                self.recipe.replace(**change.recipe),
+                members,
+                label=change.label,
+            )
+            for change in self.changes
+        ]
+        return made
+
+
+def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
+    """Which runs leave the plateau, and when."""
+    having, lacking = (
+        [run for run in runs[:4] if retrieval_of(run).implicit_curriculum is asked] for asked in (True, False)
+    )
+    return Findings(
+        study=STUDY.name,
+        title=STUDY.title,
+        summary="Guessing among the chains gives a loss of 0.75, and models stay there for long. Which choices decide "
+        f"whether, and when, they leave? {note}",
+        profile=provenance.profile,
+        provenance=provenance,
+        claims=tuple(_judge(having, lacking, provenance.profile)),
+        figures=tuple(
+            _figure(steps, *pair) for steps, pair in zip((2, 3), zip(having, lacking, strict=True), strict=True)
+        ),
+        tables=(_table(runs),),
+    )
+
+
+def _judge(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun], profile: str) -> list[ClaimResult]:
+    learned, failed = (
+        torch.cat([member_values(run, "test", "loss") for run in several]) for several in (having, lacking)
+    )
+    return [
+        CLAIMS[0].judge(learned.max(), profile, spread(learned, "models")),
+        CLAIMS[1].judge(failed.min() if learned.mean() < RETRIEVED else None, profile, spread(failed, "models")),
+    ]
+
+
+def _figure(steps: int, having: TrainedRun, lacking: TrainedRun) -> LineFigure:
+    lines = [line(f"x_{symbol}", *along(having, "test", f"partial_{symbol}")) for symbol in retrieval_of(having).asked]
+    without = line(f"x_{steps} without the curriculum", *along(lacking, "test", f"partial_{steps}"))
+    return LineFigure(
+        title=f"{steps} steps, with the curriculum and without",
+        caption="Partial losses on fresh sequences along training; mean and range over seeds.",
+        x_label="step",
+        y_label="mean squared error",
+        lines=(*lines, without),
+        y_range=(0.0, 1.05),
+        references=(Reference("guessing among the chains", 0.75),),
+    )
+
+
+def _table(runs: Sequence[TrainedRun]) -> Table:
+    return Table(
+        title="The search",
+        caption="The setting itself, then one choice of that of two steps made otherwise. For how many of the models "
+        "every symbol that is asked for has a partial loss below 0.5 at the end; the step at which the first symbol, "
+        "and the last, passed 0.5, mean over the models in which it did; the final loss, mean and lowest over models.",
+        columns=("setting", "learned", "of", "first symbol", "last symbol", "loss", "lowest"),
+        rows=tuple(_row(run) for run in runs),
+    )
+
+
+def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
+    asked = retrieval_of(run).asked
+    final = torch.stack([member_values(run, "test", f"partial_{symbol}") for symbol in asked])
+    loss = member_values(run, "test", "loss")
+    times = []
+    for symbol in (asked[0], asked[-1]):
+        crossing = first_crossing(*along(run, "test", f"partial_{symbol}"), RETRIEVED, falling=True)
+        there = crossing[~crossing.isnan()]
+        times.append(float(there.mean()) if len(there) else None)
+    learned = int((final < RETRIEVED).all(dim=0).sum())
+    return run.experiment.label, learned, len(loss), *times, float(loss.mean()), float(loss.min())
+
+
+STUDY = Study(
+    name=_STUDY,
+    title="Retrieval: leaving the plateau of guessing",
+    claims=CLAIMS,
+    profiles={
+        "quick": Profile(
+            Setting(
+                task=retrieval_task(steps=2, features=16, orthogonal=True),
+                model=QUICK_MODEL,
+                recipe=quick_recipe(1000),
+                longer=retrieval_task(steps=3, features=16, orthogonal=True),
+                deeper=6,
+                slower=quick_recipe(1500),
+                seeds=2,
+            ).experiments,
+            "Quick profile: N = 4, K = 16, one head in each layer, width 64, no feed-forward layers, batches of 64 "
+            "fresh sequences at 3e-3 after a warm-up, no weight decay, initial scale 0.18, position vectors of sixteen "
+            "neighbours orthogonal; two steps with four layers and 1000 batches, three with six layers and 1500.",
+        ),
+        "paper": Profile(
+            Setting(
+                task=retrieval_task(steps=2, features=4, orthogonal=False),
+                model=VectorSpec(),
+                recipe=paper_recipe(10_000, 512, size=2**20),
+                longer=retrieval_task(steps=3, features=4, orthogonal=False),
+                deeper=8,
+                slower=paper_recipe(10_000, 512, size=2**20),
+                seeds=8,
+                changes=(),
+            ).experiments,
+            "Paper profile: section 7.1 with eight layers, two and three steps, without the search.",
+        ),
+        "smoke": Profile(
+            Setting(
+                task=retrieval_task(steps=2, features=4, orthogonal=True),
+                model=SMOKE_MODEL,
+                recipe=smoke_recipe(),
+                longer=retrieval_task(steps=3, features=4, orthogonal=True),
+                deeper=2,
+                slower=smoke_recipe(),
+                seeds=2,
+                changes=CHANGES[2:4],
+            ).experiments,
+            "Smoke profile: far too short to show anything; it exercises the code.",
+        ),
+    },
+    analyse=analyse,
+)

@@ -1,0 +1,87 @@
+"""Settings that the retrieval studies share, and what all of them read of a run."""
+
+import math
+
+from anchorlab.models import VectorSpec
+from anchorlab.tasks import MinimalRetrieval, task
+from anchorlab.training import (
+    AdamW,
+    Constant,
+    Evaluation,
+    FixedSample,
+    Recipe,
+    Stream,
+    Times,
+    TrainedRun,
+    WarmupCosine,
+)
+
+RETRIEVED = 0.5
+"""A symbol counts as retrieved once its partial loss is below this (section 7.2)."""
+
+QUICK_MODEL = VectorSpec(layers=4, heads=1, width=64, feed_forward=False, initial_scale=0.18)
+"""The model of quick profiles, found by the search of `retrieval/plateau`."""
+
+SMOKE_MODEL = VectorSpec(layers=2, heads=1, width=16, feed_forward=False)
+"""A model that is fast and learns nothing."""
+
+
+def retrieval_task(steps: int, features: int, orthogonal: bool) -> MinimalRetrieval:
+    """Chains with the implicit curriculum; `orthogonal` makes the vectors of `features` neighbours orthogonal."""
+    frequencies = tuple(math.pi / features * odd for odd in range(1, features, 2)) if orthogonal else ()
+    made = task("retrieval/minimal", steps=steps, features=features, frequencies=frequencies)
+    assert isinstance(made, MinimalRetrieval)
+    return made
+
+
+def quick_recipe(steps: int, checkpoints: int | None = None) -> Recipe:
+    """The recipe of quick profiles, found by the search of `retrieval/plateau`."""
+    return Recipe(
+        data=Stream(),
+        optimiser=AdamW(learning_rate=3e-3, weight_decay=0.0),
+        schedule=WarmupCosine(warmup=100, horizon=steps, end=0.05),
+        batch=64,
+        duration=steps,
+        clip=1.0,
+        evaluation=Evaluation(every=20, size=256, splits=("test",)),
+        checkpoints=Times(every=checkpoints),
+    )
+
+
+def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | None = None) -> Recipe:
+    """The paper's recipe: a fixed sample, Adam at 1e-3 with a decoupled decay of 0.1 (sections 7.1, 8.1 and 9.1)."""
+    return Recipe(
+        data=FixedSample(size=size),
+        optimiser=AdamW(learning_rate=1e-3, weight_decay=0.1),
+        batch=batch,
+        duration=steps,
+        clip=1.0,
+        evaluation=Evaluation(every=80, size=1024, splits=("train", "test")),
+        checkpoints=Times(every=checkpoints),
+    )
+
+
+def smoke_recipe() -> Recipe:
+    """Far too short to learn anything: it only exercises the code."""
+    return Recipe(
+        data=Stream(),
+        schedule=Constant(),
+        batch=8,
+        duration=6,
+        evaluation=Evaluation(every=2, size=16, splits=("test",)),
+        checkpoints=Times(every=3),
+    )
+
+
+def retrieval_of(run: TrainedRun) -> MinimalRetrieval:
+    """A run's task."""
+    chosen = run.experiment.task
+    assert isinstance(chosen, MinimalRetrieval)
+    return chosen
+
+
+def layers_of(run: TrainedRun) -> int:
+    """How many layers a run's models have."""
+    spec = run.experiment.model
+    assert isinstance(spec, VectorSpec)
+    return spec.layers
