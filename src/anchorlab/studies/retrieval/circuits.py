@@ -150,7 +150,7 @@ def _judge(run: TrainedRun, found: Sequence[Solution], uniform: Sequence[float],
     least = least_depth(steps, Flow(causal=True, heads=1))
     later = [[path.mapped_cut_loss for head in by_head(one.paths)[1:] for path in head] for one in circuits]
     first = [all(path.rule in joining(steps) for path in by_head(one.paths)[0]) for one in circuits]
-    differing = [float(_shape(one) != _shape(other)) for one, other in combinations(circuits, 2)]
+    differing = [float(later_rules(one) != later_rules(other)) for one, other in combinations(circuits, 2)]
     measured: list[tuple[list[float], Callable[[list[float]], float]]] = [
         ([one.loss for one in whole], max),
         ([one.minimality for one in circuits], min),
@@ -169,7 +169,7 @@ def _judge(run: TrainedRun, found: Sequence[Solution], uniform: Sequence[float],
     return results
 
 
-def _shape(circuit: Circuit) -> list[frozenset[str]]:
+def later_rules(circuit: Circuit) -> list[frozenset[str]]:
     """What the heads above the first do, in their order."""
     return [frozenset(str(path.rule) for path in head) for head in by_head(circuit.paths)[1:]]
 

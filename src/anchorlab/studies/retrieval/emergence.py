@@ -210,11 +210,11 @@ def _judge(run: TrainedRun, found: Sequence[Growth], profile: str) -> list[Claim
     symbols, end = retrieval_of(run).asked, float(run.checkpoints[-1])
     retrieved = torch.tensor([[one.retrieved[symbol] for symbol in symbols] for one in found]).nan_to_num(nan=inf)
     arrived = torch.tensor([[one.arrival(symbol) for symbol in symbols] for one in found])
-    abrupt = torch.tensor([_rise(one, symbols[0]) for one in found])
-    distance = torch.tensor([_distance(*times) / end for times in zip(arrived, retrieved, strict=True)])
-    shared = torch.tensor([share for one in found for share in _reuse(one, symbols)])
-    later = torch.tensor([_slower(times) for times in arrived])
-    measured = (_in_order(retrieved), _in_order(arrived), abrupt, distance, shared, later)
+    abrupt = torch.tensor([rise(one, symbols[0]) for one in found])
+    apart = torch.tensor([distance(*times) / end for times in zip(arrived, retrieved, strict=True)])
+    shared = torch.tensor([share for one in found for share in reuse(one, symbols)])
+    later = torch.tensor([slower(times) for times in arrived])
+    measured = (in_order(retrieved), in_order(arrived), abrupt, apart, shared, later)
     results = []
     for claim, values in zip(CLAIMS, measured, strict=True):
         there = values[~values.isnan()]
@@ -226,7 +226,7 @@ def _judge(run: TrainedRun, found: Sequence[Growth], profile: str) -> list[Claim
     return results
 
 
-def _in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
+def in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
     """1 where a member's finite times rise along the chain and what never came stands last, else 0.
 
     NaN where fewer than two came; symbols whose time is NaN are left out.
@@ -239,13 +239,13 @@ def _in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
     return torch.tensor(order)
 
 
-def _distance(arrived: Float[Tensor, "symbol"], retrieved: Float[Tensor, "symbol"]) -> float:
+def distance(arrived: Float[Tensor, "symbol"], retrieved: Float[Tensor, "symbol"]) -> float:
     """The largest distance between a symbol's paths and its loss, NaN where no symbol has both."""
     both = arrived.isfinite() & retrieved.isfinite()
     return float((arrived - retrieved)[both].abs().max()) if bool(both.any()) else nan
 
 
-def _slower(times: Float[Tensor, "symbol"]) -> float:
+def slower(times: Float[Tensor, "symbol"]) -> float:
     """1 if the last two times lie further apart than the two before, NaN where one of these is missing."""
     if len(times) < 3 or not bool(times[-3:].isfinite().all()):
         return nan
@@ -253,7 +253,7 @@ def _slower(times: Float[Tensor, "symbol"]) -> float:
     return float(last > before)
 
 
-def _rise(one: Growth, symbol: int) -> float:
+def rise(one: Growth, symbol: int) -> float:
     """How long the last own path of a symbol takes from a quarter to three quarters, over the time before."""
     paths = one.own_paths(symbol)
     if not paths:
@@ -263,7 +263,7 @@ def _rise(one: Growth, symbol: int) -> float:
     return (after - before) / before if before > 0 else nan
 
 
-def _reuse(one: Growth, symbols: Sequence[int]) -> list[float]:
+def reuse(one: Growth, symbols: Sequence[int]) -> list[float]:
     """For each symbol but the last, what share of the paths that it needs the next one needs as well."""
     shares = []
     for symbol, following in pairwise(symbols):

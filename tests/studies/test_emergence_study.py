@@ -1,0 +1,123 @@
+"""What the studies of circuits and emergence measure, on growths and circuits written by hand."""
+
+import math
+
+import pytest
+import torch
+
+from anchorlab.lens import Circuit, CircuitPath, Explanation, Rule
+from anchorlab.lens.circuits import Measured
+from anchorlab.models import VectorSpec
+from anchorlab.studies.retrieval.circuits import later_rules
+from anchorlab.studies.retrieval.emergence import Growth, distance, in_order, needs, reuse, rise, slower
+from anchorlab.studies.retrieval.one_head import Solution, by_head, joining
+from anchorlab.tasks import task
+from anchorlab.training.ensemble import initialise
+
+STEPS = (0, 10, 20, 30, 40)
+JOIN = Rule("x1 of pair 1", "x0 of pair 1")
+FIRST = Rule("query x0", "x1 of pair 1")
+SECOND = Rule("query x0", "x2 of pair 2")
+
+
+def path(layer, rule, cut=0.6, head=0):
+    return CircuitPath(layer, head, rule, attention=0.9, cut_loss=cut, mapped_cut_loss=cut / 2)
+
+
+def circuit(*paths, loss=0.02, model=0.005):
+    heads = {(layer, 0): Explanation("uniform") for layer in range(4)}
+    for one in paths:
+        heads[one.layer, one.head] = Explanation("uniform", (*heads[one.layer, one.head].rules, one.rule))
+    return Circuit(heads, tuple(paths), ("x0 of pair 1", "x1 of pair 1", "query x0"), 0.05, model, loss, loss, 1.0, 0.9)
+
+
+def growth(attention, needed, retrieved=None):
+    return Growth(Solution(0, circuit(*attention)), STEPS, needed, attention, retrieved or {1: math.nan, 2: math.nan})
+
+
+def test_a_symbols_own_paths_are_those_that_no_earlier_one_needs():
+    join, first, second, idle = path(0, JOIN), path(1, FIRST), path(2, SECOND), path(3, FIRST)
+    flat = torch.zeros(5)
+    one = growth(
+        {
+            join: torch.tensor([0.0, 0.4, 0.6, 1.0, 1.0]),  # half at 15
+            first: torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0]),  # half at 25
+            second: flat,
+            idle: flat,
+        },
+        {join: frozenset({1, 2}), first: frozenset({1}), second: frozenset({2}), idle: frozenset()},
+    )
+    assert one.own_paths(1) == [join, first]
+    assert one.own_paths(2) == [second]
+    assert one.own_paths(3) == []
+    assert one.crossing(join) == pytest.approx(15)
+    assert one.arrival(1) == pytest.approx(25)
+    assert one.arrival(2) == math.inf
+    assert math.isnan(one.arrival(3))
+    assert rise(one, 1) == pytest.approx((27.5 - 22.5) / 22.5)
+    assert math.isnan(rise(one, 3))
+    assert reuse(one, (1, 2)) == [0.5]
+    assert reuse(one, (2, 3)) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("times", "order"),
+    [
+        ([1.0, 2.0, 3.0], 1.0),
+        ([1.0, 3.0, 2.0], 0.0),
+        ([1.0, 1.0, 2.0], 0.0),
+        ([1.0, 2.0, math.inf], 1.0),
+        ([1.0, math.inf, math.inf], math.nan),
+        ([math.inf, 1.0, 2.0], 0.0),
+        ([1.0, math.nan, 2.0], 1.0),
+        ([math.nan, math.nan, 2.0], math.nan),
+    ],
+)
+def test_chain_order(times, order):
+    found = float(in_order(torch.tensor([times]))[0])
+    assert found == order or (math.isnan(found) and math.isnan(order))
+
+
+def test_distances_and_the_last_gap():
+    nan, inf = math.nan, math.inf
+    assert distance(torch.tensor([1.0, 5.0, inf]), torch.tensor([2.0, 8.0, 9.0])) == 3
+    assert math.isnan(distance(torch.tensor([1.0, nan]), torch.tensor([inf, 2.0])))
+    assert slower(torch.tensor([1.0, 2.0, 4.0])) == 1
+    assert slower(torch.tensor([1.0, 3.0, 4.0])) == 0
+    assert slower(torch.tensor([0.0, 5.0, 6.0, 8.0])) == 1
+    assert math.isnan(slower(torch.tensor([1.0, 2.0, inf]))) and math.isnan(slower(torch.tensor([1.0, 2.0])))
+
+
+def test_circuits_differ_by_what_their_later_heads_do_and_not_by_layers():
+    one = circuit(path(0, JOIN), path(1, FIRST), path(3, SECOND))
+    moved = circuit(path(1, FIRST), path(2, FIRST), path(3, SECOND))
+    swapped = circuit(path(0, JOIN), path(1, SECOND), path(3, FIRST))
+    assert later_rules(one) == later_rules(moved)
+    assert later_rules(one) != later_rules(swapped)
+    assert [[each.layer for each in head] for head in by_head((path(2, FIRST), path(0, JOIN), path(2, JOIN)))] == [
+        [0],
+        [2, 2],
+    ]
+    assert joining(2) == {JOIN, Rule("x2 of pair 2", "x1 of pair 2")}
+
+
+def test_needs_are_rises_of_partial_losses():
+    """A path whose cut leaves the answers as they are is needed for nothing; the rise is that of each symbol alone."""
+    retrieval = task("retrieval/minimal", chains=2, steps=2)
+    ensemble = initialise(VectorSpec(layers=4, heads=1, width=8, feed_forward=False), retrieval.shape, [0])
+    weights = {name: torch.zeros_like(value) for name, value in ensemble.weights.items()}
+    batch = retrieval.sample("test", 400, seed=0)
+    measured = Measured(ensemble.with_weights(weights), retrieval, batch)
+    one = circuit(path(0, SECOND))
+    assert needs(one, measured) == {path(0, SECOND): frozenset()}  # all answers are 0 whatever it looks at
+
+    class Reading(Measured):
+        """Answers x_2 as long as the path is there, and never x_1."""
+
+        def outputs(self, assignment, live=False):
+            answers = torch.zeros_like(batch.answers)
+            if assignment[0, 0].rules:
+                answers[..., retrieval.features :] = batch.answers[..., retrieval.features :]
+            return answers
+
+    assert needs(one, Reading(ensemble, retrieval, batch)) == {path(0, SECOND): frozenset({2})}
