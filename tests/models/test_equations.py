@@ -1,5 +1,6 @@
 """Every model and every switch against the papers' equations, written out in numpy."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -15,7 +16,7 @@ from anchorlab.models.feedforward import FeedForward
 from anchorlab.models.transformer import Transformer
 
 from . import reference
-from .small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of
+from .small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 
@@ -139,6 +140,33 @@ def test_parallel_layers_have_no_sum_between_them_to_normalise():
 def test_vectors_are_gpt2(feed_forward, mask):
     spec = VectorSpec(layers=2, heads=2, width=8, feed_forward=feed_forward, mask=mask)
     compared(spec, lambda x, w: reference.gpt2(x, w, 2, 2, feed_forward=feed_forward, mask=mask))
+
+
+def started(spec):
+    model = spec.build(shape_of(spec))
+    model.initialise(torch.Generator().manual_seed(0))
+    return dict(model.named_parameters())
+
+
+@pytest.mark.parametrize(("scaled", "into_stream"), [(True, 0.3 / math.sqrt(2 * 8)), (False, 0.3)])
+def test_vectors_start_as_gpt2_does(scaled, into_stream):
+    """Standard deviations by role, within four standard errors of a sample of so many weights."""
+    spec = VectorSpec(layers=8, heads=2, width=64, initial_scale=0.3, residual_scaling=scaled)
+    for name, weight in started(spec).items():
+        kind = name.rpartition(".")[2]
+        if weight.ndim == 1:
+            assert torch.equal(weight, torch.full_like(weight, float(kind == "w")))
+        else:
+            wanted = into_stream if kind in ("W_O", "W_out") else 0.3
+            assert float(weight.detach().std()) == pytest.approx(wanted, rel=4 / math.sqrt(2 * weight.numel()))
+
+
+def test_keys_like_queries_start_as_their_copies():
+    alike, apart = (started(VectorSpec(layers=2, keys_like_queries=one)) for one in (True, False))
+    for layer in range(2):
+        names = [f"blocks.{layer}.attn.{name}" for name in ("W_Q", "W_K")]
+        assert torch.equal(*(alike[name] for name in names))
+        assert not torch.equal(*(apart[name] for name in names))
 
 
 @pytest.mark.parametrize("layers", [1, 3])
