@@ -6,6 +6,7 @@ import pytest
 import torch
 from viewer_scripts import live_view
 
+from anchorlab.studies.views import ViewPath
 from anchorlab.tasks import AnchorFunction, Vocabulary
 from lens.hand_built import ANCHOR, VOCABULARY, identity_solver, stacked
 
@@ -45,7 +46,8 @@ def test_text_stands_out(read, findings, scheme):
     labels = ((("shift 1", "uniform", "-", "self", "position 0", "matching"),),)
     examples = torch.tensor([[4, 5, 3, 6, 7, 8, 9, 10, 11]])
     live = live_view([stacked(identity_solver())], SOLVED, examples)
-    view = replace(live, labels=labels, recorded_only="It is too large.")
+    circuits = ((ViewPath(1, 0, "asked → key", (((8, 3),),)),),)
+    view = replace(live, labels=labels, recorded_only="It is too large.", circuits=circuits)
     page = read(replace(findings, figures=(), views=(view,)), scheme=scheme).page
     assert_legible(page)
     page.locator(".typed input").fill("7 8 3 9 10 11 4 5 6")

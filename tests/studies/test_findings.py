@@ -5,7 +5,11 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
+from anchorlab.lens import Circuit, CircuitPath, Rule
 from anchorlab.studies.findings import (
+    CircuitArrow,
+    CircuitFigure,
+    CircuitPanel,
     Claim,
     Findings,
     Line,
@@ -17,15 +21,17 @@ from anchorlab.studies.findings import (
     Scatter,
     ScatterFigure,
     Table,
+    circuit_panel,
     grid,
     line,
     numbers,
 )
-from anchorlab.studies.views import AttentionView
+from anchorlab.studies.views import AttentionView, ViewPath
 from anchorlab.tasks.task import Example, Token
 
 PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
 CLAIM = Claim("a/b", "It is high.", "Fig 1", "about 1", "its height", (0.9, 1.0))
+PATH = ViewPath(0, 0, "key → anchor", (((1, 0),),))
 EXAMPLE = Example((Token("4", "key"), Token("3", "anchor")), ("found 3",), "4", "test")
 
 
@@ -67,9 +73,10 @@ def test_findings_go_to_json_and_back():
             LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),), references=(Reference("g", 0.1),)),
             MapFigure("t", "c", ((Map("m", grid(np.eye(2)), ("a", "b"), ("a", "b")),),), provenance=PROVENANCE),
             ScatterFigure("t", "c", (Scatter("s", (1, 2), (3, 4), (5, 6)),), "x", "y", "v"),
+            CircuitFigure("t", "c", (CircuitPanel("p", ("k", "q"), 2, (CircuitArrow(1, 0, "q", "k", "0.5"),)),)),
         ),
         (Table("t", "c", ("n", "v", "w"), ((1, 0.5, "x"), (2, None, "1"))),),
-        (view(torch.eye(2).expand(2, 1, 1, 1, 2, 2), predicted=[["4"], ["5"]]),),
+        (view(torch.eye(2).expand(2, 1, 1, 1, 2, 2), predicted=[["4"], ["5"]], circuits=[[PATH]]),),
     )
     text = findings.to_json()
     again = Findings.from_json(text)
@@ -108,6 +115,31 @@ def test_line_of_members_has_mean_and_band():
     assert numbers(torch.tensor([1, 2])) == (1.0, 2.0)
 
 
+def test_a_circuits_panel_has_its_paths_and_what_is_no_role_on_the_left():
+    rules = {
+        (0, 1): (Rule("every position", 1), 0.98),
+        (2, 0): (Rule("asked", "key"), 0.0042),
+        (3, 0): (Rule("asked", 0), 12.346),
+        (4, 0): (Rule("key", 2), 0.5),
+        (5, 2): (Rule("asked", "same token"), 0.01),
+    }
+    paths = tuple(CircuitPath(*head, rule, 0.9, cost, 1.0) for head, (rule, cost) in rules.items())
+    losses = {"model_loss": 0.1, "loss": 0.1, "live_loss": 0.1, "empty_loss": 1.0, "rest_loss": 1.0}
+    circuit = Circuit({}, paths, ("anchor", "key", "asked"), 0.2, **losses)
+    assert circuit_panel("Seed 0", circuit, 6) == CircuitPanel(
+        "Seed 0",
+        ("2 before", "1 before", "same token", "every position", "anchor", "key", "asked"),
+        6,
+        (
+            CircuitArrow(0, 1, query="every position", key="1 before", label="0.98"),
+            CircuitArrow(2, 0, query="asked", key="key", label="0.004"),
+            CircuitArrow(3, 0, query="asked", key="asked", label="12.35"),
+            CircuitArrow(4, 0, query="key", key="2 before", label="0.50"),
+            CircuitArrow(5, 2, query="asked", key="same token", label="0.01"),
+        ),
+    )
+
+
 def test_view_keeps_thousandths_in_the_stated_order():
     patterns = np.arange(2 * 1 * 1 * 3 * 2 * 2).reshape(2, 1, 1, 3, 2, 2) / 1000
     made = view(patterns)
@@ -137,6 +169,14 @@ def test_view_of_several_members_and_predictions():
         (lambda: Map("m", ((1, 2), (3,))), r"map\.values"),
         (lambda: Map("m", ((1, 2),), column_ticks=("a",)), r"map\.column_ticks"),
         (lambda: Scatter("s", (1, 2), (1,), (1, 2)), r"scatter\.y"),
+        (lambda: CircuitPanel("p", (), 1, ()), r"panel\.roles"),
+        (lambda: CircuitPanel("p", ("a", "a"), 1, ()), r"panel\.roles"),
+        (
+            lambda: CircuitPanel("p", ("a",), 1, (CircuitArrow(1, 0, "a", "a", ""),)),
+            r"panel\.arrows\.0: 1\.0 is no head",
+        ),
+        (lambda: CircuitPanel("p", ("a",), 1, (CircuitArrow(0, 0, "a", "b", ""),)), r"panel\.arrows\.0: 'b' is no"),
+        (lambda: CircuitFigure("t", "c", ()), r"figure\.panels"),
         (lambda: Scatter("s", (1, 2), (1, 2), (1,)), r"scatter\.values"),
         (lambda: ScatterFigure("t", "c", (), "x", "y", "v"), r"figure\.scatters"),
         (lambda: Table("t", "c", ("a", "b"), ((1,),)), r"table\.rows\.0"),

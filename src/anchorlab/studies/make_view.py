@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Record, describe, detect, look, record_patterns
+from anchorlab.lens import Circuit, Record, describe, detect, look, record_patterns
+from anchorlab.lens.circuits import rule_cells
 from anchorlab.studies.live_model import can_run, live_model
-from anchorlab.studies.views import AttentionView, LiveModel
+from anchorlab.studies.views import AttentionView, LiveModel, ViewPath
 from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.task import Example, Token
 from anchorlab.training import Ensemble, TrainedRun
@@ -32,6 +33,7 @@ def view_run(
     examples: int = 4,
     live: bool = True,
     title: str | None = None,
+    circuits: Sequence[Circuit] | None = None,
 ) -> AttentionView:
     """A view of a run's members along training, on the first sequences of each split of its task.
 
@@ -39,10 +41,11 @@ def view_run(
     were kept or eight of them, the first and the last included; `examples` counts sequences of each split. Every head
     has its label of `anchorlab.lens.describe`, over 64 sequences of the last split. With `live`, the view takes the
     weights along where a page can run the model (`anchorlab.studies.live_model.can_run`), at most 8 MiB: then at fewer
-    checkpoints, the last included. Else the view says why not.
+    checkpoints, the last included. Else the view says why not. `circuits`, one for each member that is shown, are drawn
+    on the examples (`anchorlab.lens.find_circuit`).
 
-    Errors: `SpecError` for a member or checkpoint that the run does not have, and for a view above 64 MiB; `SiteError`
-    for a model without attention.
+    Errors: `SpecError` for a member or checkpoint that the run does not have, for circuits of another number, and for a
+    view above 64 MiB; `SiteError` for a model without attention.
     """
     task, seeds = run.experiment.task, run.experiment.members.seeds
     members = range(min(_MEMBERS, len(seeds))) if members is None else members
@@ -75,6 +78,7 @@ def view_run(
         predicted=list(zip(*predicted, strict=True)) if task.loss == "cross_entropy" else (),
         labels=list(zip(*labels, strict=True)),
         live=_live(ensembles, task) if why_not is None else None,
+        circuits=[_paths(circuit, batches, task) for circuit in circuits or ()],
     )
     return replace(view, recorded_only=_recorded_only(why_not) if why_not else "")
 
@@ -152,6 +156,22 @@ def _predicted(outputs: Tensor, asked: Tensor, task: Task) -> list[list[str]]:
     """The text predicted where each sequence is asked last, `[member][example]`."""
     final = outputs[:, torch.arange(len(asked)), asked].argmax(dim=-1)
     return [[task.text_of(token) for token in row] for row in final.tolist()]
+
+
+def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewPath]:
+    """A circuit's paths with their places in every sequence of the batches."""
+    cells: list[list[Tensor]] = [[] for _ in circuit.paths]
+    for batch in batches:
+        roles, length = task.roles(batch), batch.inputs.shape[1]
+        tokens = batch.inputs if batch.inputs.ndim == 2 else None
+        for path, found in zip(circuit.paths, cells, strict=True):
+            found += rule_cells(path.rule, roles, length, tokens)
+    return [
+        ViewPath(
+            path.layer, path.head, str(path.rule), tuple(tuple(map(tuple, row.nonzero().tolist())) for row in found)
+        )
+        for path, found in zip(circuit.paths, cells, strict=True)
+    ]
 
 
 def _labels_on(ensemble: Ensemble, batch: Batch) -> list[list[str]]:

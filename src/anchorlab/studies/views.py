@@ -85,6 +85,19 @@ class ViewExample:
 
 
 @dataclass(frozen=True, config=PLAIN)
+class ViewPath:
+    """An attention path of a circuit: its head, in words (`query x0 → x1 of pair 1`), and where it runs.
+
+    `places` has the positions `(query, key)` for each example, none where the example lacks one of them.
+    """
+
+    layer: int
+    head: int
+    text: str
+    places: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass(frozen=True, config=PLAIN)
 class AttentionView:
     """Attention of every head on a few sequences along training: what the viewer of a page shows.
 
@@ -92,7 +105,7 @@ class AttentionView:
     order `[member step example layer head query key]`; a sequence shorter than the longest fills the first of both.
     `predicted` is `[member][step][example]`, empty where nothing was predicted. `labels` says what a detector takes a
     head for, `[member][step][layer*heads + head]` with "" for nothing; `live` lets the page run the models itself;
-    where it does not, `recorded_only` may say why.
+    where it does not, `recorded_only` may say why. `circuits` has the paths of each member's circuit, or is empty.
     """
 
     title: str
@@ -107,6 +120,7 @@ class AttentionView:
     labels: tuple[tuple[tuple[str, ...], ...], ...] = ()
     live: LiveModel | None = None
     recorded_only: str = ""
+    circuits: tuple[tuple[ViewPath, ...], ...] = ()
 
     def __post_init__(self) -> None:
         sizes = (
@@ -127,6 +141,24 @@ class AttentionView:
             raise SpecError("view.labels", "do not fit the steps and heads", "give [member][step][layer*heads + head]")
         if self.live is not None:
             self._check_live(self.live)
+        if self.circuits and len(self.circuits) != len(self.members):
+            problem = f"are {len(self.circuits)} for {len(self.members)} members"
+            raise SpecError("view.circuits", problem, "give one for each, or none")
+        for member, paths in enumerate(self.circuits):
+            for index, path in enumerate(paths):
+                self._check_path(f"view.circuits.{member}.{index}", path)
+
+    def _check_path(self, at: str, path: ViewPath) -> None:
+        if not (0 <= path.layer < self.layers and 0 <= path.head < self.heads):
+            problem = f"is of head {path.layer}.{path.head}, outside {self.layers} layers of {self.heads} heads"
+            raise SpecError(at, problem, "count both from 0")
+        if len(path.places) != len(self.examples):
+            raise SpecError(f"{at}.places", f"are of {len(path.places)} examples", f"give {len(self.examples)}")
+        for example, places in zip(self.examples, path.places, strict=True):
+            for query, key in places:
+                if not (0 <= query < len(example.texts) and 0 <= key < len(example.texts)):
+                    problem = f"hold {(query, key)}, outside {len(example.texts)} tokens"
+                    raise SpecError(f"{at}.places", problem, "give (query, key)")
 
     def _check_live(self, live: LiveModel) -> None:
         own = (self.layers, self.heads, self.length)
@@ -146,6 +178,7 @@ class AttentionView:
         predicted: Sequence[Any] = (),
         labels: Sequence[Any] = (),
         live: LiveModel | None = None,
+        circuits: "Sequence[Sequence[ViewPath]]" = (),
     ) -> "AttentionView":
         """A view of patterns `[member step example layer head query key]`, or without `member` where there is one.
 
@@ -192,4 +225,5 @@ class AttentionView:
             predicted=tuple(tuple(tuple(row) for row in member) for member in predicted),
             labels=tuple(tuple(tuple(row) for row in member) for member in labels),
             live=live,
+            circuits=tuple(tuple(paths) for paths in circuits),
         )

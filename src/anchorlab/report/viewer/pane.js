@@ -10,7 +10,7 @@
 
   /**
    * `which` is the pane's {member, step}, `state` what all panes share, `act` what people do: `select(layer, head, pane)`,
-   * `point(query, key, pinned)` and `unpoint()`. Only small maps in or near the window are drawn; the others wait.
+   * `point(query, key, pinned)`, `unpoint()` and `follow(path, query, key)`. Only small maps in or near the window are drawn; the others wait.
    */
   globalThis.anchorlab.pane = (scene, state, which, act) => {
     const { layers, heads } = scene;
@@ -41,7 +41,8 @@
     const readout = element("output", { class: "readout", "aria-live": "polite" });
     const notice = element("p", { class: "notice", role: "status" });
     const detail = element("div", { class: "detail" }, element("div", { class: "detail-title" }, title, called, scale), large.canvas, readout);
-    const root = element("section", { class: "pane" }, heading, notice, grid, detail);
+    const circuit = scene.circuits.length ? anchorlab.circuit(scene, state, which, act) : null;
+    const root = element("section", { class: "pane" }, heading, notice, ...(circuit ? [circuit.root] : []), grid, detail);
 
     let sight = null;
     let palette = null;
@@ -118,6 +119,7 @@
       drawWaiting();
       drawLabels();
       drawSelection();
+      circuit?.draw(sight, inks);
     }
 
     /** The parts that follow the pointer. Beside another pane, the weight there is compared with. */
@@ -130,6 +132,7 @@
       const compared = other ? `, ${apart} ${other.heading.textContent}` : "";
       readout.textContent = words + compared;
       large.mark(state.query, state.key);
+      circuit?.mark();
     }
 
     const byCell = new Map(cells.map((one) => [one.cell, one]));
@@ -149,12 +152,16 @@
 
     const pane = {
       which, root, grid, large: large.canvas, heading, weight, strongest, draw, drawWaiting, drawSelection, drawPoint,
-      /** Brings the selected head into sight: in its grid, which may scroll, and large. */
-      show() {
+      /** Brings the selected head into sight in its grid, which may scroll. */
+      reveal() {
         const { cell } = chosen;
-        cell.focus({ preventScroll: true });
         const [top, bottom] = [cell.offsetTop, cell.offsetTop + cell.offsetHeight];
         grid.scrollTop = anchorlab.parts.clamp(grid.scrollTop, bottom + ROOM - grid.clientHeight, top - ROOM - header.firstChild.offsetHeight);
+      },
+      /** Goes to the selected head: in its grid, and large. */
+      show() {
+        chosen.cell.focus({ preventScroll: true });
+        pane.reveal();
         detail.scrollIntoView({ block: "nearest" });
       },
       resize() {
@@ -162,6 +169,7 @@
         for (const one of cells) one.waiting = true;
         drawWaiting();
         drawLarge();
+        circuit?.draw(sight, inks);
       },
       remove() {
         observer.disconnect();

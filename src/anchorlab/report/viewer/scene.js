@@ -80,6 +80,7 @@
       live: model !== null,
       labelled: model !== null || (data.labels ?? []).length > 0,
       roles: data.examples.flatMap((one) => one.tokens),
+      circuits: data.circuits ?? [],
       recordedIds: (state) => examples[state.example].ids,
       slow: () => milliseconds > SLOW,
       outputText: (id) => live.texts[id] ?? String(id),

@@ -21,7 +21,7 @@
     };
 
     // What is on the page.
-    const act = { select: choose, point, unpoint: () => point(pinned.query, pinned.key) };
+    const act = { select: choose, point, follow, unpoint: () => point(pinned.query, pinned.key) };
     const sequence = anchorlab.sequence(scene, state, act);
     const panes = [newPane(0, last)];
     const live = scene.live ? anchorlab.livePanel(scene, state, {
@@ -134,7 +134,13 @@
       live?.drawEdits();
       drawPoint();
       tell();
-      pane.show();
+      pane?.show();
+    }
+    /** To where a path of a circuit runs; who follows paths stays among them. */
+    function follow(path, query, key) {
+      choose(path.layer, path.head);
+      for (const pane of panes) pane.reveal();
+      point(query, key, true);
     }
     function goStep(step) {
       panes[0].which.step = clamp(step, 0, last);
