@@ -248,3 +248,15 @@ def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
     assert numbers["exact shift"] > 0.98 and numbers["exact shift and broadcast"] > 0.98
     assert numbers["layer 1's head off"] < 0.3
     assert numbers["positions alone"] < 0.3 < numbers["tokens alone"]
+
+
+def test_finding_a_circuit_tells_what_the_page_says(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "circuits.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for path in ("0.0 key 1 → anchor 1", "1.0 asked → key 1"):
+        assert done.stdout.count(path) == 3  # found, cut, along training
+        maps, live = map(float, re.findall(rf"cut {path}: maps ([\d.]+), live ([\d.]+)", done.stdout)[0])
+        assert live > 1 and (maps < live / 10) == path.startswith("0.0")
+    assert re.findall(r"tensor\(\[(\d+)", done.stdout) and "nan" not in done.stdout

@@ -15,6 +15,7 @@ PACKAGES = (
     "training",
     "runs",
     "lens",
+    "lens.circuits",
     "theory",
     "interop",
     "engine",
@@ -66,12 +67,15 @@ def _is_ours(value: object) -> bool:
 def package_page(name: str) -> str:
     """One page per package."""
     package = import_module(f"anchorlab.{name}")
+    above = import_module(f"anchorlab.{name.rpartition('.')[0]}") if "." in name else None
     lines = [f"# anchorlab.{name}", "", (package.__doc__ or "").strip().splitlines()[0], ""]
     for public in public_names(package):
         value = getattr(package, public)
         lines += ["```{eval-rst}", f".. auto{'class' if isclass(value) else 'function'}:: anchorlab.{name}.{public}"]
         if isclass(value):
             lines += ["   :members:", "   :exclude-members: model_config, model_post_init"]
+        if getattr(above, public, None) is value:  # its place in the index is there
+            lines.append("   :no-index:")
         lines += ["```", ""]
     return "\n".join(lines)
 

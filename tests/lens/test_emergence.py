@@ -83,6 +83,23 @@ def test_path_attention_of_a_solver():
     assert found["shift"].tolist() == pytest.approx([1, uniform], abs=1e-3)
 
 
+def test_what_a_path_lacks_is_left_out_of_its_mean():
+    """Four of six sequences have the broadcast's query and key; read at the last position, -1 would change the mean."""
+    inputs, anchors = identity_sequences()
+    last, after = torch.full((6, 1), 8), anchors.unsqueeze(1) + 1
+    lacking = torch.tensor([[True], [False], [False], [True], [False], [False]])
+    paths = {
+        "no key": PathAttention(1, 0, last, after.where(~lacking, -1)),
+        "no query": PathAttention(1, 0, last.where(~lacking, -1), after),
+        "two of a sequence": PathAttention(1, 0, last.expand(-1, 2), torch.cat([after, after.where(~lacking, -1)], 1)),
+        "nothing": PathAttention(1, 0, last, torch.full_like(after, -1)),
+    }
+    found = path_attention(inputs, paths)(stacked(identity_solver(), blank(layers=2)))
+    for name in ("no key", "no query", "two of a sequence"):
+        assert found[name].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
+    assert found["nothing"].isnan().all()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     recipe = Recipe(

@@ -59,5 +59,8 @@ TASKS: dict[str, Task] = {
     "retrieval of tokens, the end": task("retrieval/tokens", steps=2, symbols=12, implicit_curriculum=False),
     "functions of arguments": task("retrieval/conditional", parents="0;1;2,3", roots=2, symbols=40),
     "retrieval of tokens, some steps": task("retrieval/tokens", chains=2, asked_steps=(2, 3)),
+    "functions of arguments, vectors": task(
+        "retrieval/conditional-vectors", parents="0;1;2,3", roots=2, positions="pair", asked_steps=(1, 3)
+    ),
     "retrieval with frequencies": MinimalRetrieval(chains=2, steps=1, features=2, frequencies=(0.3,)),
 }

@@ -101,8 +101,18 @@ def recall_spec(random: Random) -> dict[str, Any]:
     }
 
 
+def retrieval_graph(random: Random, steps: int) -> dict[str, Any]:
+    """What each step depends on: a chain, or a graph of up to two parents and two roots."""
+    if random.random() < 0.5:
+        return {"parents": [], "roots": 1}
+    roots = random.randint(1, 2)
+    counts = [min(random.randint(1, 2), roots + step) for step in range(steps)]
+    parents = [sorted(random.sample(range(roots + step), count)) for step, count in enumerate(counts)]
+    return {"parents": parents, "roots": roots}
+
+
 def retrieval_spec(random: Random) -> dict[str, Any]:
-    """Minimal retrieval with every option."""
+    """Minimal retrieval with every option: chains and graphs."""
     features, steps, curriculum = 2 * random.randint(1, 4), random.randint(1, 5), random.choice([True, False])
     some = sorted(random.sample(range(1, steps + 1), random.randint(0, steps)))
     return {
@@ -114,25 +124,22 @@ def retrieval_spec(random: Random) -> dict[str, Any]:
         "asked_steps": some if curriculum else [],
         "positions": random.choice(["token", "pair"]),
         "frequencies": random.choice([[], [random.random() for _ in range(features // 2)]]),
+        **retrieval_graph(random, steps),
     }
 
 
 def token_retrieval_spec(random: Random) -> dict[str, Any]:
-    """Retrieval of tokens with every option: chains, and graphs of up to two parents."""
+    """Retrieval of tokens with every option: chains and graphs."""
     chains, steps, curriculum = random.randint(1, 4), random.randint(1, 4), random.choice([True, False])
-    some, graph = sorted(random.sample(range(1, steps + 1), random.randint(0, steps))), random.choice([True, False])
-    roots = random.randint(1, 2) if graph else 1
-    counts = [min(random.randint(1, 2), roots + step) for step in range(steps)]
-    parents = [sorted(random.sample(range(roots + step), count)) for step, count in enumerate(counts)]
+    some, graph = sorted(random.sample(range(1, steps + 1), random.randint(0, steps))), retrieval_graph(random, steps)
     return {
         "family": "token-retrieval",
         "chains": chains,
         "steps": steps,
-        "symbols": chains * (steps + roots) + chains**2 * steps + random.randint(0, 9) + 1,
+        "symbols": chains * (steps + graph["roots"]) + chains**2 * steps + random.randint(0, 9) + 1,
         "implicit_curriculum": curriculum,
         "asked_steps": some if curriculum else [],
-        "parents": parents if graph else [],
-        "roots": roots,
+        **graph,
     }
 
 

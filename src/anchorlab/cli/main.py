@@ -29,6 +29,7 @@ commands = {
     "inspect": "Look inside a finished run: what each attention head does.",
     "truncate": "Cut a run's matrices to parts of their rank, and name the best cut.",
     "memory": "Read what a run's weights join: tokens with tokens, positions with positions.",
+    "circuit": "Find the attention paths that suffice for a run's task.",
     "report": "Write one page from all findings of the store.",
 }
 for order, (name, text) in enumerate(commands.items()):

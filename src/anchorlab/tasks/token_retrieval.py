@@ -1,14 +1,13 @@
 """The retrieval problem with symbols of a vocabulary: chains, and any graph of steps that depend on earlier ones."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy.random import Generator
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -18,29 +17,11 @@ from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.asked_steps import asked_steps, check_asked_steps
 from anchorlab.tasks.numbers import Lists, Numbers
+from anchorlab.tasks.records import Records
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
 
 _BLOCK = 8192
-_LONGEST = 65_536
-
-
-@dataclass(frozen=True)
-class _Block:
-    """The records of one step: for each combination of its parents' chains, the parents' symbols and a value.
-
-    Shapes
-        ids: `[record column]`, which of the sequence's symbols stands in each column; the last is the value
-    """
-
-    start: int
-    parents: tuple[int, ...]
-    ids: Int[np.ndarray, "record column"]
-
-    @property
-    def stop(self) -> int:
-        """The position after the block."""
-        return self.start + self.ids.size
 
 
 @register_task("retrieval/tokens")
@@ -85,31 +66,15 @@ class TokenRetrieval(Task):
 
     @model_validator(mode="after")
     def _fits(self) -> "TokenRetrieval":
-        if not self.parents and self.roots > 1:
-            raise SpecError("roots", "a chain begins with one symbol", "give parents, or leave roots 1")
-        if self.parents and len(self.parents) != self.steps:
-            raise SpecError("parents", f"are those of {len(self.parents)} steps", f"give them for {self.steps}")
-        for step, parents in enumerate(self.parents):
-            if not parents or list(parents) != sorted({*parents} & {*range(self.roots + step)}):
-                problem = f"{list(parents)} are not some of the values 0 to {self.roots + step - 1}, in order"
-                raise SpecError(f"parents.{step}", problem, "name each value it depends on once")
         check_asked_steps(self.asked_steps, self.steps, self.implicit_curriculum)
-        length = sum(self.chains ** len(one) * (len(one) + 1) for one in self._parents) + self.chains * self.roots
-        if length > _LONGEST:
-            raise SpecError("chains", f"{self.chains} make {length} positions", f"use at most {_LONGEST}")
-        if self._needed > self.symbols:
-            raise SpecError("symbols", f"{self.symbols} are fewer than the {self._needed} of a sequence", "add some")
+        needed = self._records.symbols
+        if needed > self.symbols:
+            raise SpecError("symbols", f"{self.symbols} are fewer than the {needed} of a sequence", "add some")
         return self
 
-    @property
-    def _parents(self) -> tuple[tuple[int, ...], ...]:
-        return self.parents or tuple((step,) for step in range(self.steps))
-
-    @property
-    def _needed(self) -> int:
-        """How many different symbols a sequence has."""
-        mixed = sum(int(self.chains ** len(parents)) - self.chains for parents in self._parents)
-        return self.chains * (self.roots + self.steps) + mixed
+    @cached_property
+    def _records(self) -> Records:
+        return Records(self.chains, self.steps, self.roots, self.parents)
 
     @property
     def asked(self) -> tuple[int, ...]:
@@ -120,35 +85,11 @@ class TokenRetrieval(Task):
     def _marked(self) -> bool:
         return len(self.asked) > 1
 
-    @cached_property
-    def _blocks(self) -> tuple[_Block, ...]:
-        """The steps' records, step 1 first, though the last step stands first in the sequence.
-
-        Of a sequence's symbols the first are those of the chains, value by value, then those of mixed records.
-        """
-        ids, mixed = [], self.chains * (self.roots + self.steps)
-        for step, parents in enumerate(self._parents):
-            records = []
-            for combination in product(range(self.chains), repeat=len(parents)):
-                own = len(set(combination)) == 1
-                value = (self.roots + step) * self.chains + combination[0] if own else mixed
-                mixed += not own
-                key = [parent * self.chains + chain for parent, chain in zip(parents, combination, strict=True)]
-                records.append([*key, value])
-            ids.append(np.array(records))
-        starts = np.cumsum([0, *(one.size for one in reversed(ids))])[:-1][::-1].tolist()
-        return tuple(_Block(*each) for each in zip(starts, self._parents, ids, strict=True))
-
-    @property
-    def _records(self) -> int:
-        """How many positions the records fill."""
-        return self._blocks[0].stop
-
     @property
     def shape(self) -> TaskShape:
         """Tokens in, tokens out."""
         tokens = self.symbols + (self.steps if self._marked else 0)
-        return TaskShape("tokens", self._records + self._marked + self.chains * self.roots, tokens, tokens)
+        return TaskShape("tokens", self._records.length + self._marked + self._records.asking, tokens, tokens)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """`n` fresh sequences; a query is asked at its last symbol.
@@ -159,8 +100,7 @@ class TokenRetrieval(Task):
         """
         self.check_draw(split, n)
         random = generator(seed, "sequences", split)
-        values = self.roots + self.steps
-        symbols = np.empty((n, values, self.chains), dtype=np.int64)
+        symbols = np.empty((n, self._records.values, self.chains), dtype=np.int64)
         queries = np.empty((n, self.chains), dtype=np.int64)
         inputs = np.empty((n, self.shape.length), dtype=np.int64)
         step = np.empty(n, dtype=np.int64)
@@ -173,9 +113,7 @@ class TokenRetrieval(Task):
             inputs=torch.from_numpy(inputs),
             targets=targets,
             answers=targets,
-            positions=torch.arange(self.shape.length - self.chains * self.roots, self.shape.length)[
-                self.roots - 1 :: self.roots
-            ],
+            positions=self._records.query_places(self.shape.length)[:, -1],
             split=split,
             group=torch.from_numpy(np.searchsorted(np.array(self.asked), step)),
             groups=tuple(f"step {one}" for one in self.asked),
@@ -194,44 +132,23 @@ class TokenRetrieval(Task):
         inputs: Int[np.ndarray, "batch position"],
         step: Int[np.ndarray, "batch"],
     ) -> None:
-        rows = len(symbols)
-        drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : self._needed]
+        rows, records = len(symbols), self._records
+        drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : records.symbols]
         symbols[:] = drawn[:, : symbols[0].size].reshape(symbols.shape)
-        for block in self._blocks:
-            order = np.argsort(random.random((rows, len(block.ids))), axis=1)
-            inputs[:, block.start : block.stop] = np.take_along_axis(drawn, block.ids[order].reshape(rows, -1), axis=1)
+        orders = [np.argsort(random.random((rows, len(block.ids))), axis=1) for block in records.blocks]
         queries[:] = np.argsort(random.random(queries.shape), axis=1)
         step[:] = np.array(self.asked)[random.integers(len(self.asked), size=rows)]
-        roots = np.arange(self.roots) * self.chains + queries[:, :, None]
-        inputs[:, inputs.shape[1] - self.chains * self.roots :] = np.take_along_axis(
-            drawn, roots.reshape(rows, -1), axis=1
-        )
+        tokens = np.take_along_axis(drawn, records.lay_out(orders, queries), axis=1)
+        inputs[:, : records.length] = tokens[:, : records.length]
+        inputs[:, -records.asking :] = tokens[:, records.length :]
         if self._marked:
-            inputs[:, self._records] = self.symbols + step - 1
-
-    def _read(
-        self, tokens: Int[Tensor, "batch position"]
-    ) -> tuple[Int[Tensor, "value batch query"], Int[Tensor, "step batch query"], Bool[Tensor, "batch query"]]:
-        """Each query's values, where those of the steps were read, and whether every record was the only one."""
-        if tokens.shape[1] != self.shape.length:
-            raise SpecError("inputs", f"have {tokens.shape[1]} positions", f"give {self.shape.length}")
-        values = list(tokens[:, -self.chains * self.roots :].reshape(len(tokens), -1, self.roots).unbind(dim=2))
-        places, known = [], torch.ones(values[0].shape, dtype=torch.bool)
-        for block in self._blocks:
-            records = tokens[:, block.start : block.stop].reshape(len(tokens), *block.ids.shape)
-            wanted = torch.stack([values[parent] for parent in block.parents], dim=-1)
-            matches = (records[:, None, :, :-1] == wanted[:, :, None]).all(dim=-1)  # [batch query record]
-            known &= matches.sum(dim=-1) == 1
-            record = matches.to(torch.uint8).argmax(dim=-1)
-            places.append(block.start + record * block.ids.shape[1] + len(block.parents))
-            values.append(tokens.gather(1, places[-1]))
-        return torch.stack(values), torch.stack(places), known
+            inputs[:, records.length] = self.symbols + step - 1
 
     def _step(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """The step asked for, 0 where the marker is none."""
         if not self._marked:
             return torch.full((len(tokens),), self.asked[0])
-        step = tokens[:, self._records] - self.symbols + 1
+        step = tokens[:, self._records.length] - self.symbols + 1
         return step.where(torch.isin(step, torch.tensor(self.asked)), 0)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
@@ -239,8 +156,10 @@ class TokenRetrieval(Task):
 
         The trace has a step for each query and each step, up to the one asked for: where it was read.
         """
+        if inputs.shape[1] != self.shape.length:
+            raise SpecError("inputs", f"have {inputs.shape[1]} positions", f"give {self.shape.length}")
         tokens = inputs.cpu()
-        values, places, known = self._read(tokens)
+        values, places, known = self._records.follow(tokens)
         step = self._step(tokens)
         known = known & (step > 0).unsqueeze(1)
         index = (self.roots + step.clamp(min=1) - 1).view(1, -1, 1).expand(1, -1, self.chains)
@@ -256,42 +175,20 @@ class TokenRetrieval(Task):
         return Answer(values.gather(0, index)[0], known, trace)
 
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
-        """Every symbol of the records that a query leads to, such as `x2 of pair 2`, the marker, and `query x0`.
-
-        Values are numbered as in `parents`; a record of more than two symbols is called so.
-        """
-        _, places, known = self._read(batch.inputs.cpu())
-        roles = {}
-        for step in range(self.steps, 0, -1):
-            parents, value = self._parents[step - 1], places[step - 1].where(known, -1)
-            kind = "pair" if len(parents) == 1 else "record"
-            for before, parent in zip(range(len(parents), 0, -1), parents, strict=True):
-                roles[f"x{parent} of {kind} {step}"] = torch.where(known, value - before, -1)
-            roles[f"x{self.roots + step - 1} of {kind} {step}"] = value
-        if self._marked:
-            roles["marker"] = torch.full((len(batch), 1), self._records)
-        queries = torch.arange(self.shape.length - self.chains * self.roots, self.shape.length).reshape(-1, self.roots)
-        return roles | {f"query x{root}": queries[:, root].expand(len(batch), -1) for root in range(self.roots)}
+        """Every symbol of the records that a query leads to, such as `x2 of pair 2`, the marker, and `query x0`."""
+        tokens = batch.inputs.cpu()
+        marker = {"marker": torch.full((len(batch), 1), self._records.length)} if self._marked else {}
+        return self._records.roles(tokens) | marker | self._records.query_roles(tokens)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """0 for a well-formed sequence, which either split could hold (see above), -1 for any other."""
         tokens = inputs.cpu()
         if tokens.shape[1] != self.shape.length:
             return torch.full((len(tokens),), -1)
-        values, _, known = self._read(tokens)
-        body = torch.cat([tokens[:, : self._records], tokens[:, -self.chains * self.roots :]], dim=1)
-        legal = known.all(dim=1) & (self._step(tokens) > 0) & ((body >= 0) & (body < self.symbols)).all(dim=1)
-        legal &= _distinct(body) == self._needed
-        legal &= _distinct(values.permute(1, 0, 2).flatten(1)) == values.shape[0] * self.chains
-        for block in self._blocks:
-            records = tokens[:, block.start : block.stop].reshape(len(tokens), *block.ids.shape)
-            code = torch.zeros(records.shape[:2], dtype=torch.int64)
-            for column, parent in enumerate(block.parents):
-                of_chain = records[:, :, column, None] == values[parent][:, None]  # [batch record chain]
-                legal &= of_chain.any(dim=2).all(dim=1)
-                code = code * self.chains + of_chain.to(torch.uint8).argmax(dim=2)
-            legal &= _distinct(code) == len(block.ids)
-        return torch.where(legal, 0, -1)
+        legal = (tokens >= 0) & (tokens < self.symbols)
+        if self._marked:
+            legal[:, self._records.length] = self._step(tokens) > 0
+        return torch.where(legal.all(dim=1) & self._records.well_formed(tokens), 0, -1)
 
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: the right symbol is the most probable; `right`: its probability."""
@@ -306,7 +203,7 @@ class TokenRetrieval(Task):
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
         """The sequences with each query's way to its answer."""
-        answer, places = self.oracle(inputs), self._read(inputs.cpu())[1]
+        answer, places = self.oracle(inputs), self._records.follow(inputs.cpu())[1]
         answers, known = answer.answers.tolist(), answer.known.tolist()
         sides, steps = self.split_of(inputs).tolist(), self._step(inputs.cpu()).tolist()
         return [
@@ -317,22 +214,12 @@ class TokenRetrieval(Task):
     def _render(
         self, tokens: list[int], paths: list[list[int]], answers: list[int], known: list[bool], step: int, side: int
     ) -> Example:
-        names, queries = [self.text_of(token) for token in tokens], len(tokens) - self.chains * self.roots
-        roles = ["marker"] * len(tokens)
-        for block in self._blocks:
-            columns = block.ids.shape[1]
-            for place in range(block.start, block.stop):
-                roles[place] = "value" if (place - block.start) % columns == columns - 1 else "parent"
-        roles[queries:] = ["query"] * (len(tokens) - queries)
-        trace = []
-        for query, (path, certain) in enumerate(zip(paths, known, strict=True)):
-            start = queries + query * self.roots
-            asked = " ".join(names[start : start + self.roots])
-            reads = [f"{names[at]} at {at}" for at in path[:step]] if certain else ["no single match"]
-            trace.append(" -> ".join([f"query {asked}", *reads]))
+        names = [self.text_of(token) for token in tokens]
+        queries = enumerate(zip(paths, known, strict=True))
+        trace = [self._records.way(names, query, path[:step], certain) for query, (path, certain) in queries]
         told = [self.text_of(one) if certain else "unknown" for one, certain in zip(answers, known, strict=True)]
         return Example(
-            tuple(Token(name, role) for name, role in zip(names, roles, strict=True)),
+            tuple(Token(name, role) for name, role in zip(names, self._records.parts(len(names)), strict=True)),
             tuple(trace),
             ", ".join(told),
             self.splits[side] if side >= 0 else "nowhere",
@@ -363,8 +250,3 @@ def conditional_retrieval(
         parents=parents,
         roots=roots,
     )
-
-
-def _distinct(tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-    """How many different numbers each row has."""
-    return tokens.sort(dim=1).values.diff(dim=1).ne(0).sum(dim=1) + 1

@@ -73,7 +73,7 @@ class Circuit:
     def faithfulness(self) -> float:
         """How much of what attention does for the model the circuit does: 1 for all of it, 0 for none.
 
-        NaN where attention does nothing.
+        More than 1 where its maps, sharper than the model's attention, do better; NaN where attention does nothing.
         """
         return self._share(self.empty_loss - self.loss)
 

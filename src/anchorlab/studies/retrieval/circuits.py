@@ -118,9 +118,9 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         figures=(
             CircuitFigure(
                 title="Circuits of models with one head in each layer (Fig 5)",
-                caption="Positions of one query's chain from left to right, layers from below. An arrow leads from the "
-                "position that is looked at to the one that looks, its number is the loss when it is cut while all "
-                "other paths attend as the model makes them.",
+                caption="Positions of one query's chain from left to right, layers from below, counted from 0. An arrow "
+                "leads from the position that is looked at to the one that looks; its number is the loss when it is "
+                "cut while all other paths attend as the model makes them.",
                 panels=tuple(panels),
             ),
         ),
@@ -178,13 +178,13 @@ def _models(found: Sequence[Solution], uniform: Sequence[float]) -> Table:
     rows = []
     for one, first in zip(found, uniform, strict=True):
         circuit = one.circuit
-        heads = ", ".join(str(layer + 1) for layer, _ in circuit.heads)
+        heads = ", ".join(str(layer) for layer, _ in circuit.heads)
         scores = (circuit.faithfulness, circuit.completeness, circuit.minimality if circuit.paths else None)
         losses = (circuit.model_loss, circuit.loss, circuit.live_loss, circuit.empty_loss, first)
         rows.append((one.seed, heads or "none", len(circuit.paths), len(circuit.unexplained), *losses, *scores))
     return Table(
         title="Circuits in numbers",
-        caption="Layers, from 1, of the heads with a path. Losses on fresh sequences: of the model; of the circuit "
+        caption="Layers, from 0, of the heads with a path. Losses on fresh sequences: of the model; of the circuit "
         "with its maps in place; live, with its queries attending as the model makes them; with all attention uniform; "
         "and of the circuit's maps with its first head uniform. Faithfulness: how much of what attention does for the "
         "model the circuit does. Completeness: how much is lost when the circuit alone is taken from the model. "
@@ -216,7 +216,7 @@ def _paths(found: Sequence[Solution]) -> Table:
         rows=tuple(
             (
                 one.seed,
-                path.layer + 1,
+                path.layer,
                 path.rule.query,
                 path.rule.key_text,
                 path.attention,

@@ -292,13 +292,13 @@ def _losses(run: TrainedRun) -> LineFigure:
 def _attention(one: Growth) -> LineFigure:
     return LineFigure(
         title="Attention along each path of the first seed (appendix D)",
-        caption=f"Mean over {_SEQUENCES} sequences at every checkpoint, layers counted from 1; in brackets the symbols "
+        caption=f"Mean over {_SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the symbols "
         "that need the path.",
         x_label="step",
         y_label="attention",
         lines=tuple(
             line(
-                f"layer {path.layer + 1}: {path.rule} [{_named(one.needs[path])}]",
+                f"layer {path.layer}: {path.rule} [{_named(one.needs[path])}]",
                 one.steps,
                 one.attention[path].unsqueeze(0),
             )
@@ -340,7 +340,7 @@ def _table(run: TrainedRun, found: Sequence[Growth]) -> Table:
             rows.append(
                 (
                     one.solution.seed,
-                    path.layer + 1,
+                    path.layer,
                     path.rule.query,
                     path.rule.key_text,
                     _named(one.needs[path]),
