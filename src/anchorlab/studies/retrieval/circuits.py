@@ -13,7 +13,16 @@ from anchorlab.lens import Circuit, Explanation
 from anchorlab.lens.circuits import Measured
 from anchorlab.models import VectorSpec
 from anchorlab.studies.findings import CircuitFigure, Claim, ClaimResult, Findings, Provenance, Table, circuit_panel
-from anchorlab.studies.retrieval.one_head import SOLVED, Solution, by_head, joining, quick, smoke, solutions
+from anchorlab.studies.retrieval.one_head import (
+    SOLVED,
+    Solution,
+    by_head,
+    joining,
+    quick,
+    smoke,
+    solutions,
+    view_circuits,
+)
 from anchorlab.studies.retrieval.settings import layers_of, paper_recipe, retrieval_of, retrieval_task
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import spread
@@ -118,13 +127,14 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         figures=(
             CircuitFigure(
                 title="Circuits of models with one head in each layer (Fig 5)",
-                caption="Positions of one query's chain from left to right, layers from below, counted from 0. An arrow "
-                "leads from the position that is looked at to the one that looks; its number is the loss when it is "
-                "cut while all other paths attend as the model makes them.",
+                caption="Positions of one query's chain from left to right, layers from below, counted from 0. An "
+                "arrow leads from the position that is looked at to the one that looks; its number is the loss when it "
+                "is cut while all other paths attend as the model makes them.",
                 panels=tuple(panels),
             ),
         ),
         tables=(_models(found, uniform), _paths(found)),
+        views=(view_circuits(run, found, steps=run.checkpoints[-1:]),),
     )
 
 

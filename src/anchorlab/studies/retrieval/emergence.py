@@ -29,7 +29,7 @@ from anchorlab.studies.findings import (
     event,
     line,
 )
-from anchorlab.studies.retrieval.one_head import Solution, quick, smoke, solutions
+from anchorlab.studies.retrieval.one_head import Solution, quick, smoke, solutions, view_circuits
 from anchorlab.studies.retrieval.settings import RETRIEVED, layers_of, paper_recipe, retrieval_of, retrieval_task
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, spread
@@ -203,6 +203,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
             _timeline(run, found),
         ),
         tables=(_table(run, found),),
+        views=(view_circuits(run, [one.solution for one in found]),),
     )
 
 

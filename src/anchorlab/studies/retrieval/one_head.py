@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anchorlab.lens import Circuit, CircuitPath, Rule, find_circuit
+from anchorlab.studies.make_view import view_run
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
     SMOKE_MODEL,
@@ -12,6 +13,7 @@ from anchorlab.studies.retrieval.settings import (
     retrieval_task,
     smoke_recipe,
 )
+from anchorlab.studies.views import AttentionView
 from anchorlab.training import Experiment, Members, TrainedRun
 
 SOLVED = 0.01
@@ -75,3 +77,17 @@ def by_head(paths: Sequence[CircuitPath]) -> list[list[CircuitPath]]:
     for path in sorted(paths, key=lambda one: (one.layer, one.head)):
         heads.setdefault((path.layer, path.head), []).append(path)
     return list(heads.values())
+
+
+def view_circuits(run: TrainedRun, found: Sequence[Solution], steps: Sequence[int] | None = None) -> AttentionView:
+    """Attention of the first two members, with their circuits to click, at these checkpoints or a few of all."""
+    shown = found[:2]
+    return view_run(
+        run,
+        members=range(len(shown)),
+        steps=steps,
+        examples=2,
+        live=False,
+        title="Attention along the circuits",
+        circuits=[one.circuit for one in shown],
+    )
