@@ -1,0 +1,143 @@
+"""`anchorlab circuit RUN`."""
+
+import json
+from math import inf
+
+import pytest
+
+import anchorlab.lens
+from anchorlab.cli.circuit import _phases
+from anchorlab.lens import Circuit, CircuitPath, Explanation, Rule, find_circuit
+from anchorlab.runs import Store
+from anchorlab.tasks import task
+from anchorlab.training import TrainedRun
+
+JOIN, ASK, BACK = Rule("key 1", "anchor 1"), Rule("asked", "key 1"), Rule("every position", 2)
+MADE = Circuit(
+    explanations={(0, 0): Explanation("nothing", (JOIN, BACK)), (0, 1): None, (1, 0): Explanation("uniform", (ASK,)),
+                  (1, 1): Explanation("itself")},
+    paths=(
+        CircuitPath(0, 0, JOIN, attention=0.9375, cut_loss=0.75, mapped_cut_loss=0.5),
+        CircuitPath(0, 0, BACK, attention=0.625, cut_loss=0.25, mapped_cut_loss=0.125),
+        CircuitPath(1, 0, ASK, attention=1.0, cut_loss=3.5, mapped_cut_loss=3.25),
+    ),
+    roles=("anchor 1", "key 1", "asked"),
+    threshold=0.0625,
+    model_loss=0.5,
+    loss=1.0,
+    live_loss=0.125,
+    empty_loss=2.5,
+    rest_loss=2.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def address(anchorlab, small):
+    asked = ("train", "anchor/identity", *small, "--recipe.checkpoints.every=2", "--json")
+    return json.loads(anchorlab(*asked).out)["run"]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """A circuit written by hand in place of a search; holds what the search was asked for."""
+    asked = {}
+
+    def search(model, one, **options):
+        asked.update(options, model=model, task=one)
+        return MADE
+
+    monkeypatch.setattr(anchorlab.lens, "find_circuit", search)
+    return asked
+
+
+def test_tells_paths_losses_and_scores(anchorlab, address, made):
+    said = anchorlab("circuit", address[:6])
+    assert (said.code, said.err, said.new_files) == (0, "", set())
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["0", "0", "key", "1", "anchor", "1", "0.9375", "0.75", "0.5"] in lines
+    assert ["0", "0", "every", "position", "2", "before", "0.625", "0.25", "0.125"] in lines
+    assert ["1", "0", "asked", "key", "1", "1", "3.5", "3.25"] in lines
+    assert "anchor/identity: circuit of member 0 at step 4" in said.out
+    assert "over 256 sequences of 'test'; threshold 0.0625" in said.out
+    for words, loss in {"model as it is": 0.5, "by its maps": 1, "live": 0.125, "everywhere": 2.5, "paths": 2}.items():
+        assert any(f"{words} " in line and line.split()[-1] == f"{loss:.4g}" for line in said.out.splitlines()), words
+    # (2.5 - 1) / (2.5 - 0.5), (2 - 0.5) / (2.5 - 0.5), 0.25 / 0.125
+    assert "faithfulness 0.75, completeness 0.75, minimality 2" in said.out
+    assert "not explained, and left as they are: 0.1" in said.out
+
+
+def test_json_has_every_number(anchorlab, address, made):
+    options = ("--member=1", "--step=2", "--threshold=0.5", "--split=train", "--sequences=7", "--seed=3")
+    told = json.loads(anchorlab("circuit", address[:6], *options, "--json").out)
+    assert told["run"] == address and told["paths"][1] == {
+        "layer": 0, "head": 0, "from": "every position", "to": 2,
+        "attention": 0.625, "cut_loss": 0.25, "mapped_cut_loss": 0.125,
+    }  # fmt: skip
+    assert [one["explanation"] for one in told["heads"]] == [
+        "key 1 → anchor 1; every position → 2 before; else nothing", None, "asked → key 1; else uniform", "itself"
+    ]  # fmt: skip
+    numbers = {"threshold": 0.0625, "model_loss": 0.5, "loss": 1, "live_loss": 0.125, "empty_loss": 2.5, "rest_loss": 2}
+    assert numbers.items() <= told.items() and told["roles"] == ["anchor 1", "key 1", "asked"]
+    assert (told["faithfulness"], told["completeness"], told["minimality"]) == (0.75, 0.75, 2)
+    chosen = {"member": 1, "split": "train", "sequences": 7, "seed": 3}
+    assert chosen.items() <= told.items() and told["step"] == 2
+    assert {**chosen, "threshold": 0.5}.items() <= made.items() and made["task"] == task("anchor/identity")
+
+
+def test_draws_the_circuit(anchorlab, address, made, workplace):
+    said = anchorlab("circuit", address[:6], "--figure", "found.svg")
+    assert said.code == 0 and "figure: found.svg" in said.out
+    drawn = (workplace / "found.svg").read_text()
+    for text in (">layer 0<", ">layer 1<", ">0.75<", ">0.25<", ">3.50<", "member 0, step 4"):
+        assert text in drawn, text
+
+
+def test_is_what_the_library_finds(anchorlab, address, workplace):
+    """A model of a few steps needs none of its attention, and hardly uses it."""
+    trained = TrainedRun(Store(workplace / "runs").find(address))
+    for member, step in ((0, 4), (1, 2)):
+        found = find_circuit(trained.ensemble(step), trained.experiment.task, member=member, sequences=20, seed=5)
+        asked = ("circuit", address[:6], f"--member={member}", f"--step={step}", "--sequences=20", "--seed=5", "--json")
+        told = json.loads(anchorlab(*asked).out)
+        assert told["model_loss"] == found.model_loss and told["threshold"] == found.threshold
+        assert len(told["paths"]) == len(found.paths)
+        minimality = None if found.minimality == inf else found.minimality
+        assert told["minimality"] == minimality
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (("--member", "2"), "member: 2 is none of 2; choose from 0..1"),
+        (("--step", "3"), "no checkpoint of step 3; there are 0, 2, 4"),
+        (("--split", "tset"), "split: unknown split 'tset'; did you mean 'test'?"),
+        (("--threshold", "0.01"), "is not within 0.01; raise it, or train longer"),
+        (("--sequences", "0"), "sequences: cannot look at 0; ask for 1 to 100000"),
+        (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(anchorlab, address, asked, problem):
+    said = anchorlab("circuit", address[:6], *asked)
+    assert said.code == 2 and problem in said.err
+    assert said.err.count("\n") == 1 and not said.out and not said.new_files
+
+
+def test_a_model_without_attention_says_so(anchorlab, small):
+    asked = ("train", "anchor/identity", "--model.kind=lstm", "--model.width=4", *small[4:], "--json")
+    said = anchorlab("circuit", json.loads(anchorlab(*asked).out)["run"][:6])
+    assert said.code == 2 and "no attention to explain" in said.err
+
+
+def test_each_phase_of_a_long_search_is_told_from_its_beginning(monkeypatch, capsys):
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with _phases(quiet=False) as show:
+        show("each head alone", 0, 4)  # nobody needs a bar yet
+        now += 3
+        show("each head alone", 1, 4)
+        now += 3
+        show("each head alone", 2, 4)  # one in three seconds, two are left
+        show("cutting paths", 0, 2)
+        now += 3
+        show("cutting paths", 1, 2)
+    assert capsys.readouterr().err.splitlines() == ["each head alone: 50%, 6 s left", "cutting paths"]

@@ -1,0 +1,235 @@
+"""Rules, their maps and hypotheses: against maps by hand, and against lists of cells written out place by place."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.circuits import (
+    AFTER_SAME,
+    EVERYWHERE,
+    RESTS,
+    SAME,
+    Explanation,
+    Rule,
+    attention_map,
+    hypotheses,
+    rule_cells,
+    rule_places,
+)
+from anchorlab.lens.circuits.explanation import Roles, rest_map
+from anchorlab.lens.circuits.hypotheses import resolved, rule_attention
+
+LENGTH = 6
+ROLES = {
+    "first": torch.tensor([[0, 2], [1, -1]]),  # two instances, of which the second sequence has one
+    "second": torch.tensor([[1, 3], [2, 4]]),
+    "query": torch.tensor([[4, 5], [4, 5]]),
+    "marker": torch.tensor([[3], [3]]),  # belongs to all
+    "ahead": torch.tensor([[5], [5]]),
+}
+TOKENS = torch.tensor([[7, 8, 7, 9, 7, 8], [1, 1, 2, 1, 2, 2]])
+KEYS = ("first", "second", "query", "marker", "ahead", 0, 1, 3, SAME, AFTER_SAME)
+
+
+def keys_of(rule: Rule, row: int, query: int) -> set[int]:
+    """Where a rule sends one query of one sequence, place by place."""
+    asked = (
+        [None]
+        if rule.query == EVERYWHERE
+        else [i for i, at in enumerate(ROLES[rule.query][row].tolist()) if at == query]
+    )
+    tokens, found = TOKENS[row].tolist(), set()
+    for instance in asked:
+        if rule.key == SAME:
+            found |= {at for at in range(query) if tokens[at] == tokens[query]}
+        elif rule.key == AFTER_SAME:
+            found |= {at + 1 for at in range(query) if tokens[at] == tokens[query]}
+        elif isinstance(rule.key, int):
+            found |= {query - rule.key} if query >= rule.key else set()
+        else:
+            places = ROLES[rule.key][row].tolist()
+            place = places[0] if len(places) == 1 else places[instance]
+            found |= {place} if place >= 0 else set()
+    return found
+
+
+def map_of(explanation: Explanation, causal: bool) -> Tensor:
+    """The map of an explanation, cell by cell."""
+    found = torch.zeros(2, LENGTH, LENGTH)
+    for row, query in product(range(2), range(LENGTH)):
+        seen = [key for rule in explanation.rules for key in keys_of(rule, row, query) if key <= query or not causal]
+        for key in seen:
+            found[row, query, key] += 1 / len(seen)
+        if not seen and explanation.rest == "itself":
+            found[row, query, query] = 1
+        elif not seen and explanation.rest == "uniform":
+            reach = query + 1 if causal else LENGTH
+            found[row, query, :reach] = 1 / reach
+    return found
+
+
+def fitting_rules() -> list[Rule]:
+    """Every rule of the roles; those for every position have keys that belong to all."""
+    rules = [Rule(query, key) for query, key in product(("first", "second", "query"), KEYS)]
+    rules += [Rule("marker", key) for key in ("ahead", 0, 1, SAME)]
+    return rules + [Rule(EVERYWHERE, key) for key in ("marker", "ahead", 0, 1, 5, SAME, AFTER_SAME)]
+
+
+@pytest.mark.parametrize("rule", fitting_rules(), ids=str)
+def test_cells_are_those_listed(rule):
+    expected = torch.zeros(2, LENGTH, LENGTH, dtype=torch.bool)
+    for row, query in product(range(2), range(LENGTH)):
+        for key in keys_of(rule, row, query):
+            expected[row, query, key] = True
+    assert torch.equal(rule_cells(rule, ROLES, LENGTH, TOKENS), expected)
+
+
+def test_places_by_hand():
+    """Both are -1 where one is missing; a single instance is the key of all; a place before the first is none."""
+
+    def places(query: str, key: str | int) -> tuple[list[list[int]], list[list[int]]]:
+        queries, keys = rule_places(Rule(query, key), ROLES, LENGTH)
+        return queries.tolist(), keys.tolist()
+
+    assert places("query", "first") == ([[4, 5], [4, -1]], [[0, 2], [1, -1]])
+    assert places("first", "query") == ([[0, 2], [1, -1]], [[4, 5], [4, -1]])
+    assert places("query", "marker") == ([[4, 5], [4, 5]], [[3, 3], [3, 3]])
+    assert places("first", 1) == ([[-1, 2], [1, -1]], [[-1, 1], [0, -1]])
+    assert places(EVERYWHERE, 4) == ([[-1, -1, -1, -1, 4, 5]] * 2, [[-1, -1, -1, -1, 0, 1]] * 2)
+    assert places(EVERYWHERE, "marker") == ([[0, 1, 2, 3, 4, 5]] * 2, [[3] * 6] * 2)
+
+
+def test_maps_by_hand():
+    """Two rules of a query share it; behind the mask a key ahead is none, and the rest stands there."""
+    roles = {"a": torch.tensor([[2]]), "b": torch.tensor([[0]]), "c": torch.tensor([[1]])}
+    one = Explanation("uniform", (Rule("a", "b"), Rule("a", "c"), Rule("b", "c")))
+    half, third = 1 / 2, 1 / 3
+    assert torch.equal(attention_map(one, roles, 3)[0], torch.tensor([[1.0, 0, 0], [half, half, 0], [half, half, 0]]))
+    both_ways = torch.tensor([[0, 1, 0], [third, third, third], [half, half, 0]])
+    torch.testing.assert_close(attention_map(one, roles, 3, causal=False)[0], both_ways)
+    silent = Explanation("nothing", one.rules)
+    assert torch.equal(attention_map(silent, roles, 3)[0], torch.tensor([[0.0, 0, 0], [0, 0, 0], [half, half, 0]]))
+    itself = Explanation("itself", (Rule("a", 2),))
+    assert torch.equal(attention_map(itself, roles, 3)[0], torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 0]]))
+
+
+def test_rests_by_hand():
+    assert torch.equal(rest_map("itself", 2), torch.eye(2))
+    assert torch.equal(rest_map("uniform", 2), torch.tensor([[1.0, 0], [0.5, 0.5]]))
+    assert torch.equal(rest_map("uniform", 2, causal=False), torch.full((2, 2), 0.5))
+    assert torch.equal(rest_map("nothing", 2), torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("rest", RESTS)
+def test_maps_are_those_listed(rest, causal):
+    """Of every single rule, and of every two."""
+    rules = fitting_rules()
+    for chosen in [(), *((rule,) for rule in rules), *zip(rules, rules[7:] + rules[:7], strict=True)]:
+        one = Explanation(rest, chosen)
+        found = attention_map(one, ROLES, LENGTH, causal, TOKENS)
+        assert torch.allclose(found, map_of(one, causal)), str(one)
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        (Rule("frist", "marker"), "rule.query: unknown role 'frist'; did you mean 'first'?"),
+        (Rule("first", "maker"), "rule.key: unknown role 'maker'; did you mean 'marker'?"),
+        (Rule("first", 6), "rule.key: 6 before is outside 6 positions"),
+        (Rule("first", -1), "rule.key: -1 before is outside 6 positions"),
+        (Rule("marker", "first"), "rule.key: 'first' has 2 places, 'marker' 1"),
+        (Rule(EVERYWHERE, "first"), "rule.key: 'first' has 2 places, 'every position' 6"),
+        (Rule("query", SAME), "tokens: are missing for a rule about the same token"),
+    ],
+)
+def test_a_rule_that_does_not_fit_says_so(rule, problem):
+    with pytest.raises(SpecError) as caught:
+        rule_cells(rule, ROLES, LENGTH)
+    assert str(caught.value).startswith(problem)
+
+
+def test_rules_about_the_same_token_have_no_single_place():
+    with pytest.raises(SpecError, match=r"rule\.key"):
+        rule_places(Rule("query", AFTER_SAME), ROLES, LENGTH)
+
+
+def test_explanations_in_words_and_with_one_rule_less():
+    join, ask = Rule("second", "first"), Rule("query", 0)
+    one = Explanation("nothing", (join, ask))
+    assert str(one) == "second → first; query → itself; else nothing"
+    assert one.without(join) == Explanation("nothing", (ask,))
+    assert one.without(Rule("second", 1)) == one
+    assert str(Explanation("uniform")) == "uniform" and str(Rule(EVERYWHERE, 2)) == "every position → 2 before"
+
+
+def test_attention_along_a_rule_by_hand():
+    pattern = torch.zeros(2, LENGTH, LENGTH)
+    pattern[0, 4, 0], pattern[0, 5, 2], pattern[1, 4, 1], pattern[1, 5, 5] = 0.5, 0.25, 0.75, 1.0
+    assert rule_attention(pattern, Rule("query", "first"), ROLES) == pytest.approx(1.5 / 3)  # one is missing
+    assert rule_attention(pattern, Rule("query", 0), ROLES) == pytest.approx(1 / 4)
+    nowhere = {**ROLES, "lost": torch.full((2, 2), -1)}
+    assert rule_attention(pattern, Rule("query", "lost"), nowhere) == 0
+    # of the token at 4 there were two before in the first sequence, one in the second; of that at 5, one and two
+    pattern[0, 4, 2], pattern[1, 5, 4] = 0.25, 0.5
+    assert rule_attention(pattern, Rule("query", SAME), ROLES, TOKENS) == pytest.approx((0.5 + 0.25 + 0.5) / 4)
+
+
+def test_rules_for_every_position_by_roles():
+    """What stands always before a role is named by its own role; a rule that says nothing of a role leaves it out."""
+    roles = {
+        "anchor": torch.tensor([[1], [2]]),
+        "key": torch.tensor([[2], [3]]),
+        "start": torch.tensor([[0], [0]]),
+        "end": torch.tensor([[5], [5]]),
+    }
+    assert resolved(Rule(EVERYWHERE, 1), roles, LENGTH) == (Rule("anchor", 1), Rule("key", "anchor"), Rule("end", 1))
+    assert resolved(Rule(EVERYWHERE, 5), roles, LENGTH) == (Rule("end", "start"),)
+    tokens = torch.tensor([[4, 7, 8, 9, 5, 7], [4, 5, 7, 8, 9, 7]])
+    assert resolved(Rule(EVERYWHERE, SAME), roles, LENGTH, tokens) == (Rule("end", "anchor"),)
+    assert resolved(Rule(EVERYWHERE, AFTER_SAME), roles, LENGTH, tokens) == (Rule("end", "key"),)
+    twice = torch.tensor([[7, 7, 8, 9, 5, 7], [4, 5, 7, 8, 9, 7]])
+    assert Rule("end", SAME) in resolved(Rule(EVERYWHERE, SAME), roles, LENGTH, twice)
+
+
+def rules_tried(pattern: Tensor, tokens: Tensor | None = None, roles: Roles = ROLES) -> list[tuple[Rule, ...]]:
+    """The sets of rules in their order; each is checked to come with each rest, the simplest first."""
+    found = hypotheses(pattern, roles, tokens)
+    assert len(found) == len(set(found)) and [one.rest for one in found] == [*RESTS] * (len(found) // 3)
+    return [one.rules for one in found[::3]]
+
+
+def test_hypotheses_come_from_where_the_head_looks():
+    uniform = rest_map("uniform", LENGTH).expand(2, -1, -1)
+    assert rules_tried(uniform)[0] == () and not rules_tried(torch.zeros(2, LENGTH, LENGTH))[1:]
+    for shift in (1, 2, 3):
+        assert rules_tried(map_of(Explanation("itself", (Rule(EVERYWHERE, shift),)), causal=True))[1] == (
+            Rule(EVERYWHERE, shift),
+        )
+    same = map_of(Explanation("itself", (Rule(EVERYWHERE, SAME),)), causal=True)
+    assert (Rule(EVERYWHERE, SAME),) in rules_tried(same, TOKENS)
+    assert (Rule(EVERYWHERE, SAME),) not in rules_tried(same)
+    after = map_of(Explanation("itself", (Rule(EVERYWHERE, AFTER_SAME),)), causal=True)
+    assert (Rule(EVERYWHERE, AFTER_SAME),) in rules_tried(after, TOKENS)
+
+
+def test_hypotheses_by_role_take_strong_attention_first():
+    """Queries give 0.7 of their attention to the first's and 0.3 to the second's place."""
+    roles = {"first": torch.tensor([[0], [1]]), "second": torch.tensor([[2], [3]]), "end": torch.tensor([[7], [7]])}
+    pattern = torch.zeros(2, 8, 8)
+    pattern[0, 7, 0] = pattern[1, 7, 1] = 0.7
+    pattern[0, 7, 2] = pattern[1, 7, 3] = 0.3
+    strong, weak = rules_tried(pattern, roles=roles)[1:]
+    assert strong == (Rule("end", "first"),)
+    assert weak == (Rule("end", "first"), Rule("end", "second"))
+
+
+def test_a_single_position_has_its_rests_alone():
+    assert hypotheses(torch.ones(4, 1, 1), {"asked": torch.zeros(4, 1, dtype=torch.int64)})[:3] == [
+        Explanation("uniform"),
+        Explanation("itself"),
+        Explanation("nothing"),
+    ]
