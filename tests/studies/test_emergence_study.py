@@ -35,7 +35,7 @@ def growth(attention, needed, retrieved=None):
     return Growth(Solution(0, circuit(*attention)), STEPS, needed, attention, retrieved or {1: math.nan, 2: math.nan})
 
 
-def test_a_symbols_own_paths_are_those_that_no_earlier_one_needs():
+def test_a_symbol_arrives_with_the_last_path_that_it_needs():
     join, first, second, idle = path(0, JOIN), path(1, FIRST), path(2, SECOND), path(3, FIRST)
     flat = torch.zeros(5)
     one = growth(
@@ -47,9 +47,9 @@ def test_a_symbols_own_paths_are_those_that_no_earlier_one_needs():
         },
         {join: frozenset({1, 2}), first: frozenset({1}), second: frozenset({2}), idle: frozenset()},
     )
-    assert one.own_paths(1) == [join, first]
-    assert one.own_paths(2) == [second]
-    assert one.own_paths(3) == []
+    assert one.paths_of(1) == [join, first]
+    assert one.paths_of(2) == [join, second]
+    assert one.paths_of(3) == []
     assert one.crossing(join) == pytest.approx(15)
     assert one.arrival(1) == pytest.approx(25)
     assert one.arrival(2) == math.inf

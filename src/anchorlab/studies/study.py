@@ -69,6 +69,8 @@ def run_study(
     if trained_before and (directory / "findings.json").exists():  # reading runs again is not what they cost
         spent = Findings.from_json((directory / "findings.json").read_bytes()).provenance.seconds
     source = provenance(profile, runs, spent, device)
+    if report is not None and not trained_before:
+        report(Status(1, label="reading the runs"))
     findings = study.analyse(runs, source, find_profile(study, profile).note)
     directory.mkdir(parents=True, exist_ok=True)
     write_file(directory, "findings.json", [findings.to_json().encode()])

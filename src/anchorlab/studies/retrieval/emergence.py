@@ -58,8 +58,8 @@ CLAIMS = (
         "Attention heads emerge in chain order",
         "stacked attention heads, Fig 7 right",
         "heads for B, then C, D and E",
-        "share of models with paths of their own for two symbols or more in which those needed for x_1 have all "
-        "emerged first, then those that x_2 needs beyond them, ...",
+        "share of models in which all paths that x_1 needs have emerged before the last one that x_2 needs, ... "
+        "(one head that brings two symbols at once counts as out of order)",
         (1.0, 1.0),
     ),
     Claim(
@@ -67,7 +67,7 @@ CLAIMS = (
         "After a long time of slow learning the first head that retrieves emerges abruptly",
         "stacked attention heads, section 9.2",
         "after 450 of 800 epochs, abruptly",
-        "steps in which the attention of the last path that x_1 needs rises from 0.25 to 0.75, over the steps before, "
+        "steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, over the steps before, "
         "mean over models",
         (None, 0.25),
     ),
@@ -76,8 +76,8 @@ CLAIMS = (
         "The head that emerges drives its partial loss down",
         "stacked attention heads, section 9.2",
         "drives down the first, second, last two partial losses",
-        "largest distance, in shares of the training, between the crossing of a symbol's last path and that of its "
-        "partial loss, mean over models",
+        "largest distance, in shares of the training, between the emergence of the last path that a symbol needs and "
+        "the fall of its partial loss, mean over models",
         (None, 0.05),
     ),
     Claim(
@@ -117,13 +117,13 @@ class Growth:
         """When the attention along a path first reached a level; NaN where never."""
         return float(first_crossing(self.steps, self.attention[path].unsqueeze(0), level)[0])
 
-    def own_paths(self, symbol: int) -> list[CircuitPath]:
-        """The paths that a symbol needs and no earlier one does."""
-        return [path for path, symbols in self.needs.items() if symbols and min(symbols) == symbol]
+    def paths_of(self, symbol: int) -> list[CircuitPath]:
+        """The paths that a symbol needs."""
+        return [path for path, symbols in self.needs.items() if symbol in symbols]
 
     def arrival(self, symbol: int) -> float:
-        """When the last of a symbol's own paths emerged; infinite where one never did, NaN where there are none."""
-        times = [self.crossing(path) for path in self.own_paths(symbol)]
+        """When the last of the paths that a symbol needs has emerged; infinite where one never did, NaN without any."""
+        times = [self.crossing(path) for path in self.paths_of(symbol)]
         return max((inf if time != time else time for time in times), default=nan)
 
 
@@ -255,8 +255,8 @@ def slower(times: Float[Tensor, "symbol"]) -> float:
 
 
 def rise(one: Growth, symbol: int) -> float:
-    """How long the last own path of a symbol takes from a quarter to three quarters, over the time before."""
-    paths = one.own_paths(symbol)
+    """How long the last path that a symbol needs takes from a quarter to three quarters, over the time before."""
+    paths = one.paths_of(symbol)
     if not paths:
         return nan
     last = max(paths, key=lambda path: (one.crossing(path), path.layer))
@@ -268,9 +268,9 @@ def reuse(one: Growth, symbols: Sequence[int]) -> list[float]:
     """For each symbol but the last, what share of the paths that it needs the next one needs as well."""
     shares = []
     for symbol, following in pairwise(symbols):
-        needed = [chosen for chosen in one.needs.values() if symbol in chosen]
+        needed = [following in one.needs[path] for path in one.paths_of(symbol)]
         if needed:
-            shares.append(sum(following in chosen for chosen in needed) / len(needed))
+            shares.append(sum(needed) / len(needed))
     return shares
 
 
@@ -317,16 +317,14 @@ def _named(symbols: frozenset[int]) -> str:
 def _timeline(run: TrainedRun, found: Sequence[Growth]) -> TimelineFigure:
     events = []
     for symbol in retrieval_of(run).asked:
-        own = f"paths that x_{symbol} needs" + " beyond those" * (symbol > 1)
         arrived = torch.tensor([one.arrival(symbol) for one in found]).nan_to_num(posinf=nan)
-        events.append(event(own, "attention above 0.5", arrived))
+        events.append(event(f"all paths that x_{symbol} needs", "attention above 0.5", arrived))
         times = torch.tensor([one.retrieved[symbol] for one in found])
         events.append(event(f"x_{symbol}", "partial loss below 0.5", times))
     return TimelineFigure(
         title="Attention paths and partial losses (Fig 7, right)",
-        caption="When the last of the paths has emerged that a symbol needs and no earlier symbol does, and when its "
-        "partial loss falls; by interpolation between checkpoints or evaluations. A point for each seed, a bar at the "
-        "median; a symbol without paths of its own counts as never.",
+        caption="When the last of the paths that a symbol needs has emerged, and when its partial loss falls; by "
+        "interpolation between checkpoints or evaluations. A point for each seed, a bar at the median.",
         x_label="step",
         events=tuple(events),
         end=float(run.checkpoints[-1]),
