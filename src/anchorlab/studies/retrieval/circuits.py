@@ -256,10 +256,10 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             lambda: [quick()],
-            "Quick profile: D = 3, N = 4, K = 16, six layers of one head, width 64, no feed-forward layers, 2400 steps "
-            "of 64 fresh sequences at 3e-3 after a warm-up, no weight decay, initial scale 0.18, position vectors of "
-            "sixteen neighbours orthogonal. The paper has K = 4, twelve layers of width 128 with feed-forward layers, "
-            "24,000 steps of 128 out of 262 k sequences at 1e-3 and a weight decay of 0.1.",
+            "Quick profile: D = 3, N = 4, K = 16, five layers of one head, width 64, no feed-forward layers, 2600 "
+            "steps of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.18, position "
+            "vectors of sixteen neighbours orthogonal. The paper has K = 4, twelve layers of width 128 with "
+            "feed-forward layers, and 24,000 steps of 128 out of 262 k sequences at 1e-3.",
         ),
         "paper": Profile(
             lambda: [_paper()],

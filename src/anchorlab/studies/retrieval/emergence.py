@@ -373,8 +373,8 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             lambda: [quick()],
-            "Quick profile: the models of the study of circuits, D = 3, six layers of one head, with a checkpoint "
-            "every 40 of 2400 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
+            "Quick profile: the models of the study of circuits, D = 3, five layers of one head, with a checkpoint "
+            "every 40 of 2600 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
             "6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
         ),
         "paper": Profile(

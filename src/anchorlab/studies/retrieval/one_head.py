@@ -39,10 +39,10 @@ def quick() -> Experiment:
     """One setting for both studies, so that its models are trained once."""
     return Experiment(
         retrieval_task(steps=3, features=16, orthogonal=True),
-        QUICK_MODEL.replace(layers=6),
-        quick_recipe(2400, checkpoints=40),
+        QUICK_MODEL.replace(layers=5),
+        quick_recipe(2600, checkpoints=40),
         Members(seeds=tuple(range(QUICK_SEEDS))),
-        label="six layers",
+        label="five layers",
     )
 
 

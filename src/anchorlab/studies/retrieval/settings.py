@@ -38,7 +38,7 @@ def quick_recipe(steps: int, checkpoints: int | None = None) -> Recipe:
     """The recipe of quick profiles, found by the search of `retrieval/plateau`."""
     return Recipe(
         data=Stream(),
-        optimiser=AdamW(learning_rate=3e-3, weight_decay=0.0),
+        optimiser=AdamW(learning_rate=3e-3, weight_decay=0.1),
         schedule=WarmupCosine(warmup=100, horizon=steps, end=0.05),
         batch=64,
         duration=steps,
