@@ -29,7 +29,7 @@ from anchorlab.studies.findings import (
     event,
     line,
 )
-from anchorlab.studies.retrieval.one_head import Solution, quick, smoke, solutions, view_circuits
+from anchorlab.studies.retrieval.one_head import Solution, quick, smoke, solutions, three_steps, view_circuits
 from anchorlab.studies.retrieval.settings import RETRIEVED, layers_of, paper_recipe, retrieval_of, retrieval_task
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, spread
@@ -373,9 +373,14 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             lambda: [quick()],
-            "Quick profile: the models of the study of circuits, D = 3, five layers of one head, with a checkpoint "
-            "every 40 of 2600 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
+            "Quick profile: the models of the study of circuits, D = 2, four layers of one head, with a checkpoint "
+            "every 40 of 2000 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
             "6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
+        ),
+        "three-steps": Profile(
+            lambda: [three_steps()],
+            "The models of the study of circuits with D = 3 and five layers, with a checkpoint every 40 of 2600 steps. "
+            "Not all of them solve the problem.",
         ),
         "paper": Profile(
             lambda: [_paper()],
