@@ -248,14 +248,14 @@ STUDY = Study(
                 layers=(1, 2, 3, 4),
                 steps_with=2,
                 steps_without=2,
-                seeds=4,
+                seeds=3,
                 without_seeds=2,
                 features=16,
                 orthogonal=True,
                 model=QUICK_MODEL,
-                recipe=quick_recipe(1000),
+                recipe=quick_recipe(1600),
             ).experiments,
-            "Quick profile: D = 2, N = 4, K = 16, width 64, one head in each layer, no feed-forward layers, 1000 steps "
+            "Quick profile: D = 2, N = 4, K = 16, width 64, one head in each layer, no feed-forward layers, 1600 steps "
             "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.18, position vectors of "
             "sixteen neighbours orthogonal. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with "
             "eight heads and feed-forward layers, and 10,000 steps of 512 out of 2^20 sequences at 1e-3.",
