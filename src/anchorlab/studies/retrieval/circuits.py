@@ -242,7 +242,7 @@ def _paths(found: Sequence[Solution]) -> Table:
 
 def _paper() -> Experiment:
     return Experiment(
-        retrieval_task(steps=3, features=4, orthogonal=False),
+        retrieval_task(steps=3, features=4, orthogonal_positions=False),
         VectorSpec(layers=12, heads=1, width=128),
         paper_recipe(24_000, 128),
         Members(seeds=(0, 1, 2)),

@@ -274,7 +274,7 @@ STUDY = Study(
             ).experiments,
             "Paper profile: section 7.1. Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), "
             "initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask. The final loss is "
-            "measured once at the end on 1024 sequences, where the paper averages over the last 100 steps.",
+            "measured once at the end on 4096 sequences, where the paper averages over the last 100 steps.",
         ),
         "smoke": Profile(
             Setting(

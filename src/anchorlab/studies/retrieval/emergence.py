@@ -358,7 +358,7 @@ def _table(run: TrainedRun, found: Sequence[Growth]) -> Table:
 
 def _paper() -> Experiment:
     return Experiment(
-        retrieval_task(steps=4, features=4, orthogonal=False),
+        retrieval_task(steps=4, features=4, orthogonal_positions=False),
         VectorSpec(layers=24, heads=1, width=512, head_width=16, feed_forward=False),
         paper_recipe(6400, 256, checkpoints=80),
         Members(seeds=(0, 1, 2, 3, 4)),

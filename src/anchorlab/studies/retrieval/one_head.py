@@ -36,7 +36,7 @@ class Solution:
 def quick() -> Experiment:
     """Two steps and four layers: one setting for both studies, so that its models are trained once."""
     return Experiment(
-        retrieval_task(steps=2, features=16, orthogonal=True),
+        retrieval_task(steps=2, features=16, orthogonal_positions=True),
         QUICK_MODEL,
         quick_recipe(2000, checkpoints=40),
         Members(seeds=tuple(range(8))),
@@ -47,7 +47,7 @@ def quick() -> Experiment:
 def three_steps() -> Experiment:
     """Three steps and five layers, as long as the paper's chains, but not all of its models solve them."""
     return Experiment(
-        retrieval_task(steps=3, features=16, orthogonal=True),
+        retrieval_task(steps=3, features=16, orthogonal_positions=True),
         QUICK_MODEL.replace(layers=5),
         quick_recipe(2600, checkpoints=40),
         Members(seeds=tuple(range(6))),
@@ -58,7 +58,7 @@ def three_steps() -> Experiment:
 def smoke() -> Experiment:
     """Two layers on two steps, to exercise the code."""
     return Experiment(
-        retrieval_task(steps=2, features=4, orthogonal=True),
+        retrieval_task(steps=2, features=4, orthogonal_positions=True),
         SMOKE_MODEL,
         smoke_recipe(),
         Members(seeds=(0, 1)),

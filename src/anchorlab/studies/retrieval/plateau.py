@@ -16,6 +16,7 @@ from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
     RETRIEVED,
     SMOKE_MODEL,
+    orthogonal,
     paper_recipe,
     quick_recipe,
     retrieval_of,
@@ -65,8 +66,9 @@ def _optimiser(learning_rate: float = 3e-3, weight_decay: float = 0.1) -> dict[s
 
 
 CHANGES = (
-    Change("K = 4, as in the paper", {"features": 4, "frequencies": ()}, {}, {}),
-    Change("K = 8", {"features": 8, "frequencies": ()}, {}, {}),
+    Change("K = 4", {"features": 4, "frequencies": orthogonal(4)}, {}, {}),
+    Change("K = 8", {"features": 8, "frequencies": orthogonal(8)}, {}, {}),
+    Change("K = 4 and rotary frequencies, as in the paper", {"features": 4, "frequencies": ()}, {}, {}),
     Change("rotary frequencies 10000^(-2i/K)", {"frequencies": ()}, {}, {}),
     Change("one position for both members of a pair", {"positions": "pair"}, {}, {}),
     Change("initial scale 0.02, GPT-2's", {}, {"initial_scale": 0.02}, {}),
@@ -204,10 +206,10 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(
-                task=retrieval_task(steps=2, features=16, orthogonal=True),
+                task=retrieval_task(steps=2, features=16, orthogonal_positions=True),
                 model=QUICK_MODEL,
                 recipe=quick_recipe(1000),
-                longer=retrieval_task(steps=3, features=16, orthogonal=True),
+                longer=retrieval_task(steps=3, features=16, orthogonal_positions=True),
                 deeper=5,
                 slower=quick_recipe(1800),
                 seeds=2,
@@ -219,10 +221,10 @@ STUDY = Study(
         ),
         "paper": Profile(
             Setting(
-                task=retrieval_task(steps=2, features=4, orthogonal=False),
+                task=retrieval_task(steps=2, features=4, orthogonal_positions=False),
                 model=VectorSpec(),
                 recipe=paper_recipe(10_000, 512, size=2**20),
-                longer=retrieval_task(steps=3, features=4, orthogonal=False),
+                longer=retrieval_task(steps=3, features=4, orthogonal_positions=False),
                 deeper=8,
                 slower=paper_recipe(10_000, 512, size=2**20),
                 seeds=8,
@@ -232,10 +234,10 @@ STUDY = Study(
         ),
         "smoke": Profile(
             Setting(
-                task=retrieval_task(steps=2, features=4, orthogonal=True),
+                task=retrieval_task(steps=2, features=4, orthogonal_positions=True),
                 model=SMOKE_MODEL,
                 recipe=smoke_recipe(),
-                longer=retrieval_task(steps=3, features=4, orthogonal=True),
+                longer=retrieval_task(steps=3, features=4, orthogonal_positions=True),
                 deeper=2,
                 slower=smoke_recipe(),
                 seeds=2,

@@ -26,9 +26,14 @@ SMOKE_MODEL = VectorSpec(layers=2, heads=1, width=16, feed_forward=False)
 """A model that is fast and learns nothing."""
 
 
-def retrieval_task(steps: int, features: int, orthogonal: bool) -> MinimalRetrieval:
-    """Chains with the implicit curriculum; `orthogonal` makes the vectors of `features` neighbours orthogonal."""
-    frequencies = tuple(math.pi / features * odd for odd in range(1, features, 2)) if orthogonal else ()
+def orthogonal(features: int) -> tuple[float, ...]:
+    """Frequencies under which the position vectors of so many neighbours are orthogonal to each other."""
+    return tuple(math.pi / features * odd for odd in range(1, features, 2))
+
+
+def retrieval_task(steps: int, features: int, orthogonal_positions: bool) -> MinimalRetrieval:
+    """Chains with the implicit curriculum, with `orthogonal` frequencies or the rotary embedding's."""
+    frequencies = orthogonal(features) if orthogonal_positions else ()
     made = task("retrieval/minimal", steps=steps, features=features, frequencies=frequencies)
     assert isinstance(made, MinimalRetrieval)
     return made
@@ -56,7 +61,7 @@ def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | N
         batch=batch,
         duration=steps,
         clip=1.0,
-        evaluation=Evaluation(every=80, size=1024, splits=("train", "test")),
+        evaluation=Evaluation(every=80, size=4096),
         checkpoints=Times(every=checkpoints),
     )
 
