@@ -1,6 +1,7 @@
 """What the studies of circuits and emergence measure, on growths and circuits written by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ import torch
 from anchorlab.lens import Circuit, CircuitPath, Explanation, Rule
 from anchorlab.lens.circuits import Measured
 from anchorlab.models import VectorSpec
-from anchorlab.studies.retrieval.circuits import later_rules
-from anchorlab.studies.retrieval.emergence import Growth, distance, in_order, needs, reuse, rise, slower
+from anchorlab.studies.retrieval.circuits import CLAIMS, later_rules
+from anchorlab.studies.retrieval.circuits import judge as judge_circuits
+from anchorlab.studies.retrieval.emergence import Growth, distance, in_order, judge, needs, reuse, rise, slower
 from anchorlab.studies.retrieval.one_head import Solution, by_head, joining
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
@@ -32,7 +34,9 @@ def circuit(*paths, loss=0.02, model=0.005):
 
 
 def growth(attention, needed, retrieved=None):
-    return Growth(Solution(0, circuit(*attention)), STEPS, needed, attention, retrieved or {1: math.nan, 2: math.nan})
+    return Growth(
+        Solution(0, 0, circuit(*attention)), STEPS, needed, attention, retrieved or {1: math.nan, 2: math.nan}
+    )
 
 
 def test_a_symbol_arrives_with_the_last_path_that_it_needs():
@@ -67,7 +71,8 @@ def test_a_symbol_arrives_with_the_last_path_that_it_needs():
         ([1.0, 3.0, 2.0], 0.0),
         ([1.0, 1.0, 2.0], 0.0),
         ([1.0, 2.0, math.inf], 1.0),
-        ([1.0, math.inf, math.inf], math.nan),
+        ([1.0, math.inf, math.inf], 1.0),
+        ([math.inf, math.inf], 0.0),
         ([math.inf, 1.0, 2.0], 0.0),
         ([1.0, math.nan, 2.0], 1.0),
         ([math.nan, math.nan, 2.0], math.nan),
@@ -79,13 +84,64 @@ def test_chain_order(times, order):
 
 
 def test_distances_and_the_last_gap():
-    nan, inf = math.nan, math.inf
-    assert distance(torch.tensor([1.0, 5.0, inf]), torch.tensor([2.0, 8.0, 9.0])) == 3
-    assert math.isnan(distance(torch.tensor([1.0, nan]), torch.tensor([inf, 2.0])))
+    join, first, second = path(0, JOIN), path(1, FIRST), path(2, SECOND)
+    rising = {
+        join: torch.tensor([0.0, 0.4, 0.6, 1.0, 1.0]),  # half at 15
+        first: torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0]),  # half at 25
+        second: torch.zeros(5),
+    }
+    needed = {join: frozenset({1, 2}), first: frozenset({1}), second: frozenset({2})}
+    assert distance(growth(rising, needed, {1: 22.0, 2: math.nan}), 40.0) == pytest.approx(3)
+    assert distance(growth(rising, needed, {1: 22.0, 2: 30.0}), 40.0) == 40  # its loss fell, its path never emerged
+    assert math.isnan(distance(growth(rising, needed), 40.0))
     assert slower(torch.tensor([1.0, 2.0, 4.0])) == 1
     assert slower(torch.tensor([1.0, 3.0, 4.0])) == 0
     assert slower(torch.tensor([0.0, 5.0, 6.0, 8.0])) == 1
-    assert math.isnan(slower(torch.tensor([1.0, 2.0, inf]))) and math.isnan(slower(torch.tensor([1.0, 2.0])))
+    assert math.isnan(slower(torch.tensor([1.0, 2.0, math.inf])))
+    assert math.isnan(slower(torch.tensor([1.0, 2.0])))
+
+
+def rose(at):
+    """Attention that passes one half at this step, from 0 to 1 within ten."""
+    return ((torch.tensor(STEPS) - (at - 5)) / 10).clamp(0, 1)
+
+
+def test_emergence_is_judged_over_models_that_retrieve_every_symbol():
+    join, first, second = path(0, JOIN), path(1, FIRST), path(2, SECOND)
+    needed = {join: frozenset({1, 2}), first: frozenset({1}), second: frozenset({2})}
+    good = growth({join: rose(15), first: rose(15), second: rose(35)}, needed, {1: 16.0, 2: 36.0})
+    late = growth({join: rose(15), first: rose(35), second: rose(25)}, needed, {1: 34.0, 2: 26.0})
+    half = growth({join: rose(15), first: rose(15), second: torch.zeros(5)}, needed, {1: 15.0, 2: math.nan})
+    losses, heads, abrupt, drives, shared, slow = judge([good, late, half], 40.0, "quick")
+    assert (losses.value, heads.value) == (0.5, 0.5)  # late is out of order; half retrieves one alone
+    assert heads.detail == "2 of 3 models retrieve every symbol"
+    assert abrupt.value == pytest.approx((5 / 12.5 + 5 / 32.5) / 2)
+    assert drives.value == pytest.approx(1 / 40)
+    assert shared.value == pytest.approx(0.5)
+    assert slow.verdict == "not measured"
+    nothing = judge([half], 40.0, "quick")
+    assert {one.verdict for one in nothing} == {"not measured"}
+
+
+def test_circuits_are_judged_by_hand_made_ones():
+    solved = circuit(path(0, JOIN), path(1, FIRST), path(3, SECOND, cut=0.4), loss=0.02)
+    unsolved = circuit(path(0, FIRST), loss=0.6, model=0.5)
+    keeps = circuit(path(1, FIRST), path(2, SECOND))
+    keeps = replace(keeps, explanations={**keeps.explanations, (0, 0): None})
+    models = [Solution(at, at, one) for at, one in enumerate((solved, unsolved, keeps))]
+    names = [claim.id.rpartition("/")[2] for claim in CLAIMS]
+    found = dict(zip(names, judge_circuits(models, (0.07, 0.9, 0.5), steps=2, layers=4, profile="quick"), strict=True))
+    assert found["solved"].value == 0.5
+    assert found["suffices"].value == 0.5  # one of the two that solve it keeps a head's own attention
+    assert found["needed"].value == pytest.approx(0.4 / 0.02)
+    assert found["needed-as-printed"].value == pytest.approx(0.2)
+    assert found["first-is-indirect"].value == pytest.approx(0.07)
+    assert found["first-joins-pair"].value == 1
+    assert found["few-heads"].verdict == "not measured"  # three heads are the least, and four are no twice as many
+    assert found["more-than-least"].value == 0
+    assert found["differ"].verdict == "not measured"
+    six = judge_circuits(models, (0.07, 0.9, 0.5), steps=2, layers=6, profile="quick")[names.index("few-heads")]
+    assert six.value == pytest.approx(0.25)  # one of the four heads written down
 
 
 def test_circuits_differ_by_what_their_later_heads_do_and_not_by_layers():

@@ -3,7 +3,7 @@
 Source: stacked attention heads, section 9, Figures 6 and 7, appendix D.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite, nan
@@ -59,7 +59,7 @@ CLAIMS = (
         "stacked attention heads, Fig 7 right",
         "heads for B, then C, D and E",
         "share of models in which all paths that x_1 needs have emerged before the last one that x_2 needs, ... "
-        "(one head that brings two symbols at once counts as out of order)",
+        "(one head that brings two symbols at once counts as out of order); of models that retrieve every symbol",
         (1.0, 1.0),
     ),
     Claim(
@@ -68,7 +68,7 @@ CLAIMS = (
         "stacked attention heads, section 9.2",
         "after 450 of 800 epochs, abruptly",
         "steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, over the steps before, "
-        "mean over models",
+        "mean over models that retrieve every symbol",
         (None, 0.25),
     ),
     Claim(
@@ -77,7 +77,7 @@ CLAIMS = (
         "stacked attention heads, section 9.2",
         "drives down the first, second, last two partial losses",
         "largest distance, in shares of the training, between the emergence of the last path that a symbol needs and "
-        "the fall of its partial loss, mean over models",
+        "the fall of its partial loss, mean over models that retrieve every symbol",
         (None, 0.05),
     ),
     Claim(
@@ -123,8 +123,12 @@ class Growth:
 
     def arrival(self, symbol: int) -> float:
         """When the last of the paths that a symbol needs has emerged; infinite where one never did, NaN without any."""
-        times = [self.crossing(path) for path in self.paths_of(symbol)]
-        return max((inf if time != time else time for time in times), default=nan)
+        return max((_or_never(self.crossing(path)) for path in self.paths_of(symbol)), default=nan)
+
+
+def _or_never(crossing: float) -> float:
+    """A crossing that never was lies infinitely late."""
+    return crossing if isfinite(crossing) else inf
 
 
 def needs(circuit: Circuit, measured: Measured) -> dict[CircuitPath, frozenset[int]]:
@@ -146,7 +150,7 @@ def growths(run: TrainedRun) -> list[Growth]:
     """Every model's circuit along training."""
     task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run)
     fresh = task.sample("test", 256, seed=1)
-    needed = [needs(one.circuit, Measured(ensemble.select([member]), task, fresh)) for member, one in enumerate(found)]
+    needed = [needs(one.circuit, Measured(ensemble.select([one.member]), task, fresh)) for one in found]
     attention = _along_paths(run, [path for one in found for path in one.circuit.paths])
     losses = {symbol: along(run, "test", f"partial_{symbol}") for symbol in task.asked}
     retrieved = {symbol: first_crossing(*one, RETRIEVED, falling=True) for symbol, one in losses.items()}
@@ -154,16 +158,12 @@ def growths(run: TrainedRun) -> list[Growth]:
         Growth(
             one,
             attention.steps,
-            needed[member],
-            {path: attention.values[_key(path)][member] for path in one.circuit.paths},
-            {symbol: float(times[member]) for symbol, times in retrieved.items()},
+            needed[index],
+            {path: attention.values[str(path)][one.member] for path in one.circuit.paths},
+            {symbol: float(times[one.member]) for symbol, times in retrieved.items()},
         )
-        for member, one in enumerate(found)
+        for index, one in enumerate(found)
     ]
-
-
-def _key(path: CircuitPath) -> str:
-    return f"{path.layer}.{path.head} {path.rule}"
 
 
 def _along_paths(run: TrainedRun, paths: Sequence[CircuitPath]) -> Emergence:
@@ -172,7 +172,7 @@ def _along_paths(run: TrainedRun, paths: Sequence[CircuitPath]) -> Emergence:
     batch = task.sample("test", _SEQUENCES, seed=2)
     roles = task.roles(batch)
     places = {
-        _key(path): PathAttention(path.layer, path.head, *rule_places(path.rule, roles, task.shape.length))
+        str(path): PathAttention(path.layer, path.head, *rule_places(path.rule, roles, task.shape.length))
         for path in paths
     }
     return emergence(run, path_attention(batch.inputs, places))
@@ -190,7 +190,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         f"the trained models are followed back through the checkpoints. {note}",
         profile=provenance.profile,
         provenance=provenance,
-        claims=tuple(_judge(run, found, provenance.profile)),
+        claims=tuple(judge(found, float(run.checkpoints[-1]), provenance.profile)),
         figures=(
             _losses(run),
             CircuitFigure(
@@ -207,43 +207,60 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     )
 
 
-def _judge(run: TrainedRun, found: Sequence[Growth], profile: str) -> list[ClaimResult]:
-    symbols, end = retrieval_of(run).asked, float(run.checkpoints[-1])
-    retrieved = torch.tensor([[one.retrieved[symbol] for symbol in symbols] for one in found]).nan_to_num(nan=inf)
-    arrived = torch.tensor([[one.arrival(symbol) for symbol in symbols] for one in found])
-    abrupt = torch.tensor([rise(one, symbols[0]) for one in found])
-    apart = torch.tensor([distance(*times) / end for times in zip(arrived, retrieved, strict=True)])
-    shared = torch.tensor([share for one in found for share in reuse(one, symbols)])
-    later = torch.tensor([slower(times) for times in arrived])
-    measured = (in_order(retrieved), in_order(arrived), abrupt, apart, shared, later)
+def judge(found: Sequence[Growth], end: float, profile: str) -> list[ClaimResult]:
+    """The claims about these models, trained for `end` steps; those on heads over models that retrieve every symbol."""
+    symbols = list(found[0].retrieved)
+    retrieved = _times(found, lambda one, symbol: _or_never(one.retrieved[symbol]), symbols)
+    whole = [one for one, times in zip(found, retrieved, strict=True) if bool(times.isfinite().all())]
+    arrived = _times(whole, Growth.arrival, symbols)
+    shared = torch.tensor([share for one in whole for share in reuse(one, symbols)])
+    measured = (
+        in_order(retrieved[retrieved.isfinite().sum(dim=1) > 1]),
+        in_order(arrived),
+        torch.tensor([rise(one, symbols[0]) for one in whole]),
+        torch.tensor([distance(one, end) / end for one in whole]),
+        shared,
+        torch.tensor([slower(times) for times in arrived]),
+    )
     results = []
     for claim, values in zip(CLAIMS, measured, strict=True):
         there = values[~values.isnan()]
         of = "symbols of models" if values is shared else "models"
-        told = "" if values is shared else f"{len(there)} of {len(found)} models"
-        results.append(
-            claim.judge(there.mean() if len(there) else None, profile, spread(there, of) if len(there) else None, told)
-        )
+        told = f"{len(whole)} of {len(found)} models retrieve every symbol"
+        over = spread(there, of) if len(there) else None
+        results.append(claim.judge(there.mean() if len(there) else None, profile, over, told))
     return results
 
 
-def in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
-    """1 where a member's finite times rise along the chain and what never came stands last, else 0.
+def _times(found: Sequence[Growth], when: Callable[[Growth, int], float], symbols: Sequence[int]) -> Tensor:
+    """`[member symbol]`, also for no member at all."""
+    return torch.tensor([[when(one, symbol) for symbol in symbols] for one in found]).reshape(-1, len(symbols))
 
-    NaN where fewer than two came; symbols whose time is NaN are left out.
+
+def in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
+    """1 where a member's times rise along the chain and what never came (infinite) stands last, else 0.
+
+    Times that are NaN are left out; NaN where fewer than two are left.
     """
     order = []
     for row in times:
         known = row[~row.isnan()]
         rising = (known.diff() > 0) | known[1:].isinf()
-        order.append(float(rising.all()) if int(known.isfinite().sum()) > 1 else nan)
+        order.append(float(rising.all() and known[0].isfinite()) if len(known) > 1 else nan)
     return torch.tensor(order)
 
 
-def distance(arrived: Float[Tensor, "symbol"], retrieved: Float[Tensor, "symbol"]) -> float:
-    """The largest distance between a symbol's paths and its loss, NaN where no symbol has both."""
-    both = arrived.isfinite() & retrieved.isfinite()
-    return float((arrived - retrieved)[both].abs().max()) if bool(both.any()) else nan
+def distance(one: Growth, end: float) -> float:
+    """The largest distance between the last path of a symbol and its loss; `end` where the path never emerged.
+
+    NaN where no retrieved symbol needs any path.
+    """
+    apart = [
+        abs(arrival - fallen) if isfinite(arrival := one.arrival(symbol)) else end
+        for symbol, fallen in one.retrieved.items()
+        if isfinite(fallen) and one.paths_of(symbol)
+    ]
+    return max(apart, default=nan)
 
 
 def slower(times: Float[Tensor, "symbol"]) -> float:
@@ -259,9 +276,9 @@ def rise(one: Growth, symbol: int) -> float:
     paths = one.paths_of(symbol)
     if not paths:
         return nan
-    last = max(paths, key=lambda path: (one.crossing(path), path.layer))
+    last = max(paths, key=lambda path: (_or_never(one.crossing(path)), path.layer))
     before, after = one.crossing(last, 0.25), one.crossing(last, 0.75)
-    return (after - before) / before if before > 0 else nan
+    return ((after if isfinite(after) else one.steps[-1]) - before) / before if before > 0 else nan
 
 
 def reuse(one: Growth, symbols: Sequence[int]) -> list[float]:

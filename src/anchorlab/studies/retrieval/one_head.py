@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anchorlab.errors import SpecError
 from anchorlab.lens import Circuit, CircuitPath, Rule, find_circuit
 from anchorlab.studies.make_view import view_run
 from anchorlab.studies.retrieval.settings import (
@@ -13,6 +14,7 @@ from anchorlab.studies.retrieval.settings import (
     retrieval_task,
     smoke_recipe,
 )
+from anchorlab.studies.tables import member_values
 from anchorlab.studies.views import AttentionView
 from anchorlab.training import Experiment, Members, TrainedRun
 
@@ -22,8 +24,9 @@ SOLVED = 0.01
 
 @dataclass(frozen=True)
 class Solution:
-    """One trained model and the circuit found in it."""
+    """One trained model, its place in the run and the circuit found in it."""
 
+    member: int
     seed: int
     circuit: Circuit
 
@@ -66,13 +69,20 @@ def smoke() -> Experiment:
     )
 
 
-def solutions(run: TrainedRun, sequences: int = 256) -> list[Solution]:
-    """The circuit of every member at the end of training."""
-    ensemble = run.ensemble()
-    return [
-        Solution(seed, find_circuit(ensemble, retrieval_of(run), member=member, sequences=sequences))
+def solutions(run: TrainedRun) -> list[Solution]:
+    """The circuit of every member at the end of training; members that diverged have none and are left out.
+
+    Errors: `SpecError` where all of them did.
+    """
+    ensemble, losses = run.ensemble(), member_values(run, "test", "loss")
+    found = [
+        Solution(member, seed, find_circuit(ensemble, retrieval_of(run), member=member))
         for member, seed in enumerate(run.experiment.members.seeds)
+        if losses[member].isfinite()
     ]
+    if not found:
+        raise SpecError("run", f"every member of {run.run.label} diverged", "lower the learning rate")
+    return found
 
 
 def joining(steps: int) -> frozenset[Rule]:
@@ -93,7 +103,7 @@ def view_circuits(run: TrainedRun, found: Sequence[Solution], steps: Sequence[in
     shown = found[:2]
     return view_run(
         run,
-        members=range(len(shown)),
+        members=[one.member for one in shown],
         steps=steps,
         examples=2,
         live=False,
