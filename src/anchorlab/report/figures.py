@@ -71,11 +71,17 @@ def save(figure: Figure, provenance: Provenance, path: Path) -> Path:
 
     Errors: `SpecError` for another ending.
     """
+    kind = figure_kind(path)
+    path.write_bytes(_bytes(draw(figure, provenance), kind))
+    return path
+
+
+def figure_kind(path: Path) -> str:
+    """`svg`, `png` or `pdf`, by a name's ending. Errors: `SpecError` for another one."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("svg", "png", "pdf"):
         raise SpecError("figure.path", f"cannot write {path.name!r}", "end the name with .svg, .png or .pdf")
-    path.write_bytes(_bytes(draw(figure, provenance), kind))
-    return path
+    return kind
 
 
 def page_svg(figure: Figure, provenance: Provenance) -> str:

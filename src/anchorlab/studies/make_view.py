@@ -168,7 +168,10 @@ def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewP
             found += rule_cells(path.rule, roles, length, tokens)
     return [
         ViewPath(
-            path.layer, path.head, str(path.rule), tuple(tuple(map(tuple, row.nonzero().tolist())) for row in found)
+            path.layer,
+            path.head,
+            f"{path.rule} (loss {path.cut_loss:.2g} when cut)",
+            tuple(tuple(map(tuple, row.nonzero().tolist())) for row in found),
         )
         for path, found in zip(circuit.paths, cells, strict=True)
     ]

@@ -64,7 +64,7 @@ class Records:
                 raise SpecError(f"parents.{step}", problem, "name each value it depends on once")
         if self.length + self.asking > _LONGEST:
             problem = f"{self.chains} make {self.length + self.asking} positions"
-            raise SpecError("chains", problem, f"use at most {_LONGEST}")
+            raise SpecError("chains", problem, f"use fewer chains or parents, at most {_LONGEST} positions")
 
     @property
     def graph(self) -> tuple[tuple[int, ...], ...]:

@@ -149,17 +149,13 @@ class Task(Spec):
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
         """Where the parts of each sequence stand, by what they are: `asked`, and every step of the oracle's trace.
 
-        Each is `[batch instance]`, -1 where there is none. Instances with one number belong together, such as a query
-        and the key that answers it; a role with a single instance belongs to all. Roles that always stand where an
-        earlier one does are left out. Circuits (`anchorlab.lens.find_circuit`) are told in these names.
+        Each is `[batch instance]`, -1 where there is none; the names are the same for every batch. Instances with one
+        number belong together, such as a query and the key that answers it; a role with a single instance belongs to
+        all. Circuits (`anchorlab.lens.find_circuit`) are told in these names.
         """
         asked = batch.positions.expand(len(batch), -1)
         found = {"asked": asked if batch.weights is None else asked.where(batch.weights > 0, -1)}
-        for step in self.oracle(batch.inputs).trace:
-            place = step.position.unsqueeze(1)
-            if bool((place >= 0).any()) and not any(torch.equal(place, other) for other in found.values()):
-                found[step.name] = place
-        return found
+        return found | {step.name: step.position.unsqueeze(1) for step in self.oracle(batch.inputs).trace}
 
     @abstractmethod
     def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:

@@ -44,7 +44,8 @@ class TokenRetrieval(Task):
     parents: what each step depends on, in place of the chain 0; 1; 2; ..: numbers of values, the query's symbols first
         (0 .. roots - 1), then the steps'. 0; 0; 1,2 is the conditional retrieval of section 3.1, `xyz ay ax a`: z
         follows x and y, which both follow a. A step with k parents has a record for all N^k combinations of chains,
-        the value of a mixed one being a symbol of its own, so that no parent alone tells it.
+        the value of a mixed one being a symbol of its own, so that no parent alone tells it; unless a later
+        step depends on this one, where the chains' own values stand again and those of mixed records do not.
     roots: how many symbols a query has.
 
     Groups are the steps, so that losses and accuracies of each are measured apart. With as many symbols as the default

@@ -34,7 +34,8 @@ class Circuit:
     """A set of attention paths that suffices for a task, all other attention having been replaced.
 
     `explanations` says for every head of the model what stands in for its attention, None for one that keeps its own
-    because nothing that was tried explains it. `roles` are the task's, as they mostly stand from left to right.
+    because nothing that was tried explains it; in all losses that attention counts as the circuit's. `roles` are the
+    task's, as they mostly stand from left to right.
 
     Losses are on fresh sequences: `model_loss` of the model as it is; `loss` of the circuit, its maps in place of all
     attention, as the paper measures it; `live_loss` with the queries of its paths attending as the model makes them, so

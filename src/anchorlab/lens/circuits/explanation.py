@@ -15,7 +15,8 @@ Rest = Literal["uniform", "itself", "nothing"]
 """Where queries look that no rule speaks of: everywhere alike, at themselves, or nowhere (all weights 0)."""
 
 RESTS: tuple[Rest, ...] = ("uniform", "itself", "nothing")
-"""All of them, the simplest first; the paper ablates by the first two (stacked attention heads, appendix E)."""
+"""All of them, the simplest first. The paper (stacked attention heads, appendix E) replaces useless heads by the first
+two; in useful ones, queries that are not expected to look anywhere look nowhere."""
 
 EVERYWHERE = "every position"
 SAME, AFTER_SAME = "same token", "after same token"

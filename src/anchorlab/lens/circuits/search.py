@@ -1,13 +1,14 @@
 """Finding the circuit that a model uses: the procedure of the paper's appendix E, without the looking by eye."""
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 
 import torch
 from torch import nn
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
-from anchorlab.lens.circuits.explanation import EVERYWHERE, RESTS, Explanation, Roles, Rule
+from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, Explanation, Roles, Rule
 from anchorlab.lens.circuits.hypotheses import hypotheses, resolved, rule_attention
 from anchorlab.lens.circuits.measuring import Measured, pattern_site
 from anchorlab.lens.look import as_ensemble
@@ -57,6 +58,8 @@ def find_circuit(
     members = ensemble.size if ensemble.weights else 1
     if not 0 <= member < members:
         raise SpecError("member", f"{member} is none of {members}", f"choose from 0..{members - 1}")
+    if sequences < 1:
+        raise SpecError("sequences", f"{sequences} are none", "ask for at least 1")
     one = ensemble.select([member]) if ensemble.weights else ensemble
     search, fresh = (
         Measured(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))
@@ -66,12 +69,14 @@ def find_circuit(
         _ = search.patterns
     except SiteError:
         raise SiteError(f"the model has no attention to explain: no site {pattern_site('*')}") from None
+    if clash := sorted({*search.roles} & {*RESERVED}):
+        raise SpecError("task.roles", f"{clash[0]!r} has a meaning of its own", "call the role something else")
     own = search.loss({})
+    if not isfinite(own):
+        raise SpecError("model", f"has a loss of {own}", "choose a member or a checkpoint that did not diverge")
     allowed = own + LEEWAY if threshold is None else threshold
-    if not own <= allowed:  # a loss that is no number, too
-        raise SpecError(
-            "threshold", f"the model's loss {own:.4g} is not within {allowed:.4g}", "raise it, or train longer"
-        )
+    if own > allowed:
+        raise SpecError("threshold", f"{allowed:.4g} is below the model's loss {own:.4g}", "raise it, or train longer")
     found = _joined(search, _alone(search, allowed, progress), own, allowed, progress)
     found = _pruned(search, _told_by_roles(search, found, allowed), allowed, progress)
     return _validated(fresh, found, allowed)

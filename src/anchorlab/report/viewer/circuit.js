@@ -129,7 +129,7 @@
     }
     /** Which arrow the viewer is at. */
     function mark() {
-      for (const one of arrows) one.mark.setAttribute("aria-pressed", String(one.path.layer === state.layer && one.path.head === state.head && one.query === state.query));
+      for (const one of arrows) one.mark.setAttribute("aria-pressed", String(one.path.layer === state.layer && one.path.head === state.head && one.query === state.query && (state.key === null || one.key === state.key)));
     }
     return { root, draw, mark };
   };

@@ -345,6 +345,11 @@ class AnchorFunction(Task):
             answer = self.labels.distribution(answer.clamp(min=0), self.vocabulary.size)
         return Answer(answer, known, tuple(steps))
 
+    def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
+        """`asked`, every `anchor 1` and every `key 1`; operations stand at their anchors and have no role."""
+        named = super().roles(batch).items()
+        return {name: places for name, places in named if name.startswith(("asked", "anchor ", "key "))}
+
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """An index into `splits`, -1 for a sequence that fits no rule, has other tokens or mixes the sides."""
         tokens = inputs.cpu().numpy()
