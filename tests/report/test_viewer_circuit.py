@@ -48,8 +48,8 @@ def test_a_runs_paths_lie_where_its_rules_send_each_example(tmp_path):
     one, other = circuit(Rule("key 1", "anchor 1"), Rule("asked", "key 1")), circuit(Rule("every position", 2))
     view = view_run(run, steps=[1], examples=3, circuits=[one, other])
     assert [[(one.layer, one.head, one.text) for one in paths] for paths in view.circuits] == [
-        [(0, 1, "key 1 → anchor 1"), (1, 1, "asked → key 1")],
-        [(0, 1, "every position → 2 before")],
+        [(0, 1, "key 1 → anchor 1 (loss 1 when cut)"), (1, 1, "asked → key 1 (loss 1 when cut)")],
+        [(0, 1, "every position → 2 before (loss 1 when cut)")],
     ]
     (matching, answering), (shifting,) = view.circuits
     assert len(view.examples) == 6

@@ -11,7 +11,8 @@ from anchorlab.lens.circuits import Measured
 from anchorlab.models import VectorSpec
 from anchorlab.studies.retrieval.circuits import CLAIMS, later_rules
 from anchorlab.studies.retrieval.circuits import judge as judge_circuits
-from anchorlab.studies.retrieval.emergence import Growth, distance, in_order, judge, needs, reuse, rise, slower
+from anchorlab.studies.retrieval.emergence import judge
+from anchorlab.studies.retrieval.emergence_measures import Growth, distance, in_order, needs, reuse, rise, slower
 from anchorlab.studies.retrieval.one_head import Solution, by_head, joining
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise

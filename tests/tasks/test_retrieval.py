@@ -118,7 +118,7 @@ def test_letters() -> None:
         ({"steps": 0}, "steps"),
         (
             {"chains": 256, "steps": 256},
-            "chains: 256 make 131328 positions; take fewer of them, 65536 positions at most",
+            "chains: 256 make 131328 positions; use fewer chains or parents, at most 65536",
         ),
         ({"positions": "tokens"}, "positions"),
         ({"asked_steps": (1, 4)}, r"asked_steps: \[1, 4\] are not some of the steps 1 to 3, in order"),
