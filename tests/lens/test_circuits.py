@@ -8,12 +8,12 @@ import anchorlab as al
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Circuit, Explanation, Rule, find_circuit
 from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, LEEWAY, Measured, rule_cells
-from anchorlab.lens.circuits.explanation import rest_map
+from anchorlab.lens.circuits.explanation import RESERVED, rest_map
 from anchorlab.lens.look import as_ensemble
 from anchorlab.models import DecoderSpec, FNNSpec
 from anchorlab.rng import child_seed
 from anchorlab.runs import Store
-from anchorlab.tasks import AnchorFunction, NoisyRecall, Task, TokenRetrieval, task
+from anchorlab.tasks import AnchorFunction, NoisyRecall, Scoring, Task, TokenRetrieval, task
 from anchorlab.theory import retrieval_circuit
 
 from .hand_built import (
@@ -22,6 +22,7 @@ from .hand_built import (
     HEAD_WIDTH,
     HEADS,
     LENGTH,
+    POSITION,
     PREDICTED,
     SHAPE,
     TOKEN,
@@ -32,6 +33,7 @@ from .hand_built import (
     identity_solver,
     induction_circuit,
     matching,
+    reading,
     shifting,
     stacked,
     where,
@@ -278,6 +280,81 @@ def test_a_key_ahead_is_none_behind_a_mask():
     assert search.loss(backwards, live=True) != uniform
 
 
+def looking_ahead() -> nn.Module:
+    """A solver without a mask: the anchor looks at the next position, which is its key, and all read the anchor."""
+    module, further = blank(layers=2), torch.eye(LENGTH).roll(-1, dims=1)
+    further[0] = 0  # the first position is nobody's next, so that the last looks everywhere alike
+    matching(module, 0, 0, reading(POSITION), reading(POSITION, further))
+    carrying(module, 0, 0, TOKEN, BROUGHT)
+    matching(module, 1, 0, everywhere(), where(TOKEN, ANCHOR))
+    carrying(module, 1, 0, BROUGHT, PREDICTED)
+    return unmasked(louder(module))
+
+
+def unmasked(module: nn.Module) -> nn.Module:
+    """The same weights without a mask."""
+    spec = DecoderSpec(
+        layers=2, heads=HEADS, width=PREDICTED.stop, head_width=HEAD_WIDTH, layer_norm=False, feed_forward=False,
+        mask=False,
+    )  # fmt: skip
+    twin = spec.build(SHAPE)
+    twin.load_state_dict(module.state_dict())
+    return twin
+
+
+AHEAD, READ = Rule("anchor 1", "key 1"), Rule("asked", "anchor 1")
+
+
+@pytest.mark.parametrize("asked", [LENGTH - 1, 0])
+def test_the_circuit_of_a_model_without_a_mask(asked):
+    """It is told by keys that stand ahead of their queries; what no path speaks of looks at all n positions alike.
+
+    So every loss follows from how often each token stands in the sequence: a logit is 9 times what reaches the answer.
+    """
+    one, module = IDENTITY.model_copy(update={"scoring": Scoring(positions=(asked,))}), looking_ahead()
+    assert not search_batch(module, one, 64).causal and search_batch(louder(identity_solver()), IDENTITY, 64).causal
+    found = find_circuit(module, one, sequences=64)
+    uniform = dict.fromkeys(((layer, head) for layer in range(2) for head in range(HEADS)), Explanation("uniform"))
+    assert found.explanations == {
+        **uniform, (0, 0): Explanation("uniform", (AHEAD,)), (1, 0): Explanation("uniform", (READ,))
+    }  # fmt: skip
+    check_every_path_is_needed(found, search_batch(module, one, 64))
+
+    batch = one.sample("test", 64, child_seed(0, "fresh"))
+    assert batch.positions.tolist() == [asked]
+    tokens = nn.functional.one_hot(batch.inputs, VOCABULARY).float()
+    every, first, key = tokens.sum(dim=1), tokens[:, 0], tokens[torch.arange(64), batch.latents["key_positions"][:, 0]]
+
+    def loss(reaches: Tensor) -> float:
+        return float(nn.functional.cross_entropy(9 * reaches, batch.answers[:, 0]))
+
+    n = LENGTH
+    assert found.model_loss == pytest.approx(loss(key), rel=1e-4)
+    assert found.loss == pytest.approx(loss(key), rel=1e-4) == found.live_loss
+    assert found.empty_loss == pytest.approx(loss(every / n), rel=1e-4)  # the mean of means
+    # from the anchor and the last position comes the mean, from each other one the next token
+    robbed = (every - first - key + 2 * every / n) / n
+    assert found.rest_loss == pytest.approx(loss(robbed), rel=1e-4)
+    joined, read = found.paths
+    assert (joined.attention, read.attention) == (pytest.approx(1), pytest.approx(1))
+    for cut in (joined.cut_loss, joined.mapped_cut_loss):
+        assert cut == pytest.approx(loss(every / n), rel=1e-4)  # the anchor brings the mean
+    for cut in (read.cut_loss, read.mapped_cut_loss):
+        assert cut == pytest.approx(loss((key + (n - 1) * every / n) / n), rel=1e-4)  # so do all but the anchor
+
+
+@pytest.mark.parametrize(("rest", "read"), [("uniform", 1 / LENGTH), ("itself", 0), ("nothing", 0)])
+def test_rests_without_a_mask(rest, read):
+    """Of a head that reads the anchor, one n-th is left where it looks at all positions, ahead of the query as well."""
+    one = IDENTITY.model_copy(update={"scoring": Scoring(positions=(0,))})
+    search = search_batch(looking_ahead(), one, 64)
+    later = search.batch.latents["anchor_positions"][:, 0] > 0  # at 0 the query is the anchor itself
+    assert bool(later.any())
+    found = search.outputs({(0, 0): Explanation("nothing", (AHEAD,)), (1, 0): Explanation(rest)})
+    expected = 9 * read * nn.functional.one_hot(search.batch.answers, VOCABULARY)
+    assert torch.allclose(found[later], expected[later].float(), atol=1e-5)
+
+
 def test_mistakes_name_the_field():
     module = louder(identity_solver())
     for member in (1, -1):
@@ -285,14 +362,34 @@ def test_mistakes_name_the_field():
             find_circuit(module, IDENTITY, member=member)
     with pytest.raises(SpecError, match=r"^split: unknown split 'tst'; did you mean 'test'"):
         find_circuit(module, IDENTITY, split="tst")
-    with pytest.raises(SpecError, match=r"^threshold: the model's loss 0\.\d+ is not within 0\.001"):
+    for sequences in (0, -1):
+        with pytest.raises(SpecError, match=rf"^sequences: {sequences} are none; ask for at least 1"):
+            find_circuit(module, IDENTITY, sequences=sequences)
+    below = r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train longer"
+    with pytest.raises(SpecError, match=below):
         find_circuit(module, IDENTITY, threshold=0.001)
-    with torch.no_grad():
-        dict(module.named_parameters())["unembed.W_U"].fill_(torch.nan)
-    with pytest.raises(SpecError, match=r"^threshold: the model's loss nan"):
-        find_circuit(module, IDENTITY)
     with pytest.raises(SiteError, match=r"no attention to explain"):
         find_circuit(FNNSpec(width=4).build(IDENTITY.shape), IDENTITY)
+
+
+@pytest.mark.parametrize("threshold", [None, 0.1])
+def test_a_member_that_diverged_is_refused_and_its_neighbour_is_not(threshold, solved):
+    diverged = identity_solver()
+    with torch.no_grad():
+        dict(diverged.named_parameters())["unembed.W_U"].fill_(torch.nan)
+    pair = stacked(diverged, louder(identity_solver()))
+    with pytest.raises(SpecError, match=r"^model: has a loss of nan; choose a member or a checkpoint that did not"):
+        find_circuit(pair, IDENTITY, sequences=64, threshold=threshold)
+    assert paths_of(find_circuit(pair, IDENTITY, member=1, sequences=64, threshold=threshold)) == paths_of(solved)
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_role_by_the_name_of_what_is_no_role_is_refused(name, monkeypatch):
+    """`every position → 1 before` could mean either."""
+    roles = {"asked": torch.full((64, 1), LENGTH - 1), name: torch.zeros(64, 1, dtype=torch.int64)}
+    monkeypatch.setattr(AnchorFunction, "roles", lambda one, batch: roles)
+    with pytest.raises(SpecError, match=rf"^task\.roles: '{name}' has a meaning of its own; call the role something"):
+        find_circuit(louder(identity_solver()), IDENTITY, sequences=64)
 
 
 @pytest.fixture(scope="module")

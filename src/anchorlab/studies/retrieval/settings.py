@@ -20,7 +20,7 @@ RETRIEVED = 0.5
 """A symbol counts as retrieved once its partial loss is below this (section 7.2)."""
 
 QUICK_MODEL = VectorSpec(layers=4, heads=1, width=64, feed_forward=False, initial_scale=0.18)
-"""The model of quick profiles, found by the search of `retrieval/plateau`."""
+"""The model of quick profiles; `retrieval/plateau` tells what matters in it."""
 
 SMOKE_MODEL = VectorSpec(layers=2, heads=1, width=16, feed_forward=False)
 """A model that is fast and learns nothing."""
@@ -40,7 +40,7 @@ def retrieval_task(steps: int, features: int, orthogonal_positions: bool) -> Min
 
 
 def quick_recipe(steps: int, checkpoints: int | None = None) -> Recipe:
-    """The recipe of quick profiles, found by the search of `retrieval/plateau`."""
+    """The recipe of quick profiles; `retrieval/plateau` tells what matters in it."""
     return Recipe(
         data=Stream(),
         optimiser=AdamW(learning_rate=3e-3, weight_decay=0.1),
