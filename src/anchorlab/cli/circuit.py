@@ -180,6 +180,6 @@ def _drawn(trained: "TrainedRun", found: "Circuit", which: str) -> "CircuitFigur
     layers = 1 + max(layer for layer, _ in found.explanations)
     return CircuitFigure(
         title=f"{trained.run.label}: circuit",
-        caption="The attention paths that suffice, and the loss when each is cut while the others attend as the model does.",
+        caption="The attention paths that suffice, and the live loss when each is cut.",
         panels=(circuit_panel(which, found, layers),),
     )
