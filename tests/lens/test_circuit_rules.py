@@ -233,3 +233,12 @@ def test_a_single_position_has_its_rests_alone():
         Explanation("itself"),
         Explanation("nothing"),
     ]
+
+
+def test_of_roles_that_stand_alike_the_first_is_named():
+    places = {"asked": torch.tensor([[3]]), "twin": torch.tensor([[3]]), "key": torch.tensor([[1]])}
+    pattern = torch.eye(4).unsqueeze(0)
+    pattern[0, 3] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    told = {rule for one in hypotheses(pattern, places) for rule in one.rules}
+    assert Rule("asked", "key") in told
+    assert not any("twin" in (rule.query, rule.key) for rule in told)

@@ -288,18 +288,10 @@ def looking_ahead() -> nn.Module:
     carrying(module, 0, 0, TOKEN, BROUGHT)
     matching(module, 1, 0, everywhere(), where(TOKEN, ANCHOR))
     carrying(module, 1, 0, BROUGHT, PREDICTED)
-    return unmasked(louder(module))
-
-
-def unmasked(module: nn.Module) -> nn.Module:
-    """The same weights without a mask."""
-    spec = DecoderSpec(
-        layers=2, heads=HEADS, width=PREDICTED.stop, head_width=HEAD_WIDTH, layer_norm=False, feed_forward=False,
-        mask=False,
-    )  # fmt: skip
-    twin = spec.build(SHAPE)
-    twin.load_state_dict(module.state_dict())
-    return twin
+    plain = {"layer_norm": False, "feed_forward": False, "mask": False}
+    unmasked = DecoderSpec(layers=2, heads=HEADS, width=PREDICTED.stop, head_width=HEAD_WIDTH, **plain).build(SHAPE)
+    unmasked.load_state_dict(louder(module).state_dict())
+    return unmasked
 
 
 AHEAD, READ = Rule("anchor 1", "key 1"), Rule("asked", "anchor 1")
@@ -314,10 +306,8 @@ def test_the_circuit_of_a_model_without_a_mask(asked):
     one, module = IDENTITY.model_copy(update={"scoring": Scoring(positions=(asked,))}), looking_ahead()
     assert not search_batch(module, one, 64).causal and search_batch(louder(identity_solver()), IDENTITY, 64).causal
     found = find_circuit(module, one, sequences=64)
-    uniform = dict.fromkeys(((layer, head) for layer in range(2) for head in range(HEADS)), Explanation("uniform"))
-    assert found.explanations == {
-        **uniform, (0, 0): Explanation("uniform", (AHEAD,)), (1, 0): Explanation("uniform", (READ,))
-    }  # fmt: skip
+    rules = {(layer, head): () for layer in range(2) for head in range(HEADS)} | {(0, 0): (AHEAD,), (1, 0): (READ,)}
+    assert found.explanations == {head: Explanation("uniform", chosen) for head, chosen in rules.items()}
     check_every_path_is_needed(found, search_batch(module, one, 64))
 
     batch = one.sample("test", 64, child_seed(0, "fresh"))
@@ -328,31 +318,30 @@ def test_the_circuit_of_a_model_without_a_mask(asked):
     def loss(reaches: Tensor) -> float:
         return float(nn.functional.cross_entropy(9 * reaches, batch.answers[:, 0]))
 
-    n = LENGTH
-    assert found.model_loss == pytest.approx(loss(key), rel=1e-4)
-    assert found.loss == pytest.approx(loss(key), rel=1e-4) == found.live_loss
-    assert found.empty_loss == pytest.approx(loss(every / n), rel=1e-4)  # the mean of means
-    # from the anchor and the last position comes the mean, from each other one the next token
-    robbed = (every - first - key + 2 * every / n) / n
-    assert found.rest_loss == pytest.approx(loss(robbed), rel=1e-4)
-    joined, read = found.paths
-    assert (joined.attention, read.attention) == (pytest.approx(1), pytest.approx(1))
-    for cut in (joined.cut_loss, joined.mapped_cut_loss):
-        assert cut == pytest.approx(loss(every / n), rel=1e-4)  # the anchor brings the mean
-    for cut in (read.cut_loss, read.mapped_cut_loss):
-        assert cut == pytest.approx(loss((key + (n - 1) * every / n) / n), rel=1e-4)  # so do all but the anchor
+    mean = every / LENGTH
+    for own in (found.model_loss, found.loss, found.live_loss):
+        assert own == pytest.approx(loss(key), rel=1e-4)
+    assert found.empty_loss == pytest.approx(loss(mean), rel=1e-4)  # the mean of means
+    # the anchor and the last position hold the mean, each other one the next token, and all are read
+    assert found.rest_loss == pytest.approx(loss((every - first - key + 2 * mean) / LENGTH), rel=1e-4)
+    # the anchor holds the mean instead of the key; all are read, of which the anchor holds the key, the others the mean
+    for path, reaches in zip(found.paths, (mean, (key + (LENGTH - 1) * mean) / LENGTH), strict=True):
+        assert path.attention == pytest.approx(1)
+        assert path.cut_loss == pytest.approx(loss(reaches), rel=1e-4) == path.mapped_cut_loss
 
 
+@pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize(("rest", "read"), [("uniform", 1 / LENGTH), ("itself", 0), ("nothing", 0)])
-def test_rests_without_a_mask(rest, read):
+def test_rests_without_a_mask(rest, read, live):
     """Of a head that reads the anchor, one n-th is left where it looks at all positions, ahead of the query as well."""
     one = IDENTITY.model_copy(update={"scoring": Scoring(positions=(0,))})
     search = search_batch(looking_ahead(), one, 64)
     later = search.batch.latents["anchor_positions"][:, 0] > 0  # at 0 the query is the anchor itself
     assert bool(later.any())
-    found = search.outputs({(0, 0): Explanation("nothing", (AHEAD,)), (1, 0): Explanation(rest)})
-    expected = 9 * read * nn.functional.one_hot(search.batch.answers, VOCABULARY)
-    assert torch.allclose(found[later], expected[later].float(), atol=1e-5)
+    elsewhere = Explanation(rest, (Rule("key 1", 0),))
+    found = search.outputs({(0, 0): Explanation("nothing", (AHEAD,)), (1, 0): elsewhere}, live)
+    expected = 9 * read * nn.functional.one_hot(search.batch.answers, VOCABULARY).float()
+    assert torch.allclose(found[later], expected[later], atol=1e-5)
 
 
 def test_mistakes_name_the_field():
@@ -365,22 +354,21 @@ def test_mistakes_name_the_field():
     for sequences in (0, -1):
         with pytest.raises(SpecError, match=rf"^sequences: {sequences} are none; ask for at least 1"):
             find_circuit(module, IDENTITY, sequences=sequences)
-    below = r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train longer"
-    with pytest.raises(SpecError, match=below):
+    with pytest.raises(SpecError, match=r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train"):
         find_circuit(module, IDENTITY, threshold=0.001)
     with pytest.raises(SiteError, match=r"no attention to explain"):
         find_circuit(FNNSpec(width=4).build(IDENTITY.shape), IDENTITY)
 
 
-@pytest.mark.parametrize("threshold", [None, 0.1])
-def test_a_member_that_diverged_is_refused_and_its_neighbour_is_not(threshold, solved):
+def test_a_member_that_diverged_is_refused_and_its_neighbour_is_not(solved):
     diverged = identity_solver()
     with torch.no_grad():
         dict(diverged.named_parameters())["unembed.W_U"].fill_(torch.nan)
     pair = stacked(diverged, louder(identity_solver()))
-    with pytest.raises(SpecError, match=r"^model: has a loss of nan; choose a member or a checkpoint that did not"):
-        find_circuit(pair, IDENTITY, sequences=64, threshold=threshold)
-    assert paths_of(find_circuit(pair, IDENTITY, member=1, sequences=64, threshold=threshold)) == paths_of(solved)
+    for threshold in (None, 0.1):
+        with pytest.raises(SpecError, match=r"^model: has a loss of nan; choose a member or a checkpoint that did not"):
+            find_circuit(pair, IDENTITY, sequences=64, threshold=threshold)
+    assert find_circuit(pair, IDENTITY, member=1, sequences=64) == solved
 
 
 @pytest.mark.parametrize("name", RESERVED)

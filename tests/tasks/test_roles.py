@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.lens.circuits.explanation import RESERVED
-from anchorlab.tasks import AnchorFunction, Batch, MinimalRetrieval, NoisyRecall, Task, TokenRetrieval
+from anchorlab.tasks import AnchorFunction, Batch, MinimalRetrieval, NoisyRecall, Rule, Task, TokenRetrieval
 
 from .examples import TASKS
 
@@ -35,6 +35,26 @@ def test_roles_are_positions_of_each_sequence(one):
     for places in roles.values():
         assert places.dtype == torch.int64 and len(places) == N
         assert bool(((places >= -1) & (places < one.shape.length)).all()) and bool((places >= 0).any())
+
+
+ONE_OR_TWO = AnchorFunction(rules={"one": Rule.parse("A x -> A(x)"), "two": Rule.parse("A B x -> A(B(x))")})
+
+
+@every({**TASKS, "one anchor or two": ONE_OR_TWO})
+def test_names_are_the_same_for_every_batch(one):
+    """However few its sequences are, so that what happens to stand together, or nowhere, changes no name."""
+    splits = one.splits
+    names = {tuple(one.roles(one.sample(splits[seed % len(splits)], 4, seed))) for seed in range(20)}
+    assert names == {tuple(one.roles(last(one)))}
+
+
+def test_an_anchor_that_no_sequence_has_keeps_its_name():
+    """Half of the sequences have one anchor alone."""
+    lone = [seed for seed in range(20) if bool((ONE_OR_TWO.sample("test", 1, seed).latents["anchors"] < 0).any())]
+    assert lone
+    for seed in lone:
+        roles = ONE_OR_TWO.roles(ONE_OR_TWO.sample("test", 1, seed))
+        assert [*roles] == ["asked", "anchor 1", "anchor 2", "key 1"] and roles["anchor 2"].tolist() == [[-1]]
 
 
 def queried(one: MinimalRetrieval | TokenRetrieval, batch: Batch) -> Tensor:
@@ -80,17 +100,16 @@ def test_anchors_and_keys_stand_where_they_were_put(one):
     batch = last(one)
     roles, latents = one.roles(batch), batch.latents
     assert torch.equal(roles["asked"], batch.positions.expand(N, -1))
+    names = ["asked"]
     for kind in ("anchor", "key"):
         held, places = latents[f"{kind}s"], latents[f"{kind}_positions"]
         for index in range(held.shape[1]):
             place, name = places[:, [index]], f"{kind} {index + 1}"
-            if name in roles:
-                assert torch.equal(roles[name], place)
-                there = place >= 0
-                assert torch.equal(batch.inputs.gather(1, place.clamp(min=0))[there], held[:, [index]][there])
-            else:  # it always stands where another does, or nowhere
-                assert any(torch.equal(place, other) for other in roles.values()) or bool((place < 0).all())
-    assert len({tuple(places.flatten().tolist()) for places in roles.values()}) == len(roles)
+            assert torch.equal(roles[name], place)
+            there = place >= 0
+            assert torch.equal(batch.inputs.gather(1, place.clamp(min=0))[there], held[:, [index]][there])
+            names.append(name)
+    assert [*roles] == names  # also those that stand where another does
 
 
 @every(RECALLS)

@@ -59,7 +59,10 @@ def _repeats(tokens: Tensor) -> bool:
 
 
 def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
-    """Where each role looks, with at least each level's attention."""
+    """Where each role looks, with at least each level's attention; of roles that stand alike, the first."""
+    names = list(roles)
+    alike = {name for at, name in enumerate(names) if any(torch.equal(roles[name], roles[one]) for one in names[:at])}
+    roles = {name: places for name, places in roles.items() if name not in alike}
     rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
     found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
     for level in _LEVELS:

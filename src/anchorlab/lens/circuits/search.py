@@ -1,9 +1,8 @@
 """Finding the circuit that a model uses: the procedure of the paper's appendix E, without the looking by eye."""
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import inf, isfinite
 
-import torch
 from torch import nn
 
 from anchorlab.errors import SiteError, SpecError
@@ -178,7 +177,7 @@ def _validated(fresh: Measured, found: _Found, allowed: float) -> Circuit:
 
 def _from_left_to_right(roles: Roles) -> tuple[str, ...]:
     def middle(name: str) -> float:
-        places = roles[name].double()
-        return float(places.where(places >= 0, torch.nan).nanmean())
+        there = roles[name][roles[name] >= 0]
+        return float(there.double().mean()) if len(there) else inf
 
     return tuple(sorted(roles, key=middle))
