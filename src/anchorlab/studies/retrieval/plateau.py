@@ -29,6 +29,7 @@ from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import AdamW, Experiment, Members, Recipe, TrainedRun
 
 _STUDY = "retrieval/plateau"
+_PLAIN = 4  # experiments of the setting itself: two and three steps, with the curriculum and without
 
 CLAIMS = (
     Claim(
@@ -53,12 +54,13 @@ CLAIMS = (
 
 @dataclass(frozen=True)
 class Change:
-    """One choice of the setting of two steps made otherwise."""
+    """One choice of the setting of two steps made otherwise, or of that of three where `longer`."""
 
     label: str
     task: Mapping[str, Any]
     model: Mapping[str, Any]
     recipe: Mapping[str, Any]
+    longer: bool = False
 
 
 def _optimiser(learning_rate: float = 3e-3, weight_decay: float = 0.1) -> dict[str, Any]:
@@ -89,8 +91,10 @@ CHANGES = (
     Change("no weight decay", {}, {}, _optimiser(weight_decay=0.0)),
     Change("batch 16", {}, {}, {"batch": 16}),
     Change("batch 128", {}, {}, {"batch": 128}),
+    Change("3 steps: initial scale 0.09", {}, {"initial_scale": 0.09}, {}, longer=True),
+    Change("3 steps: learning rate 1e-2", {}, {}, _optimiser(1e-2), longer=True),
 )
-"""What is tried beside the setting itself, each for two steps with the curriculum."""
+"""What is tried beside the setting itself, with the curriculum."""
 
 
 @dataclass(frozen=True)
@@ -110,31 +114,35 @@ class Setting:
         """Two and three steps with the curriculum and without, then the changes."""
         members = Members(seeds=tuple(range(self.seeds)))
         made = []
-        for name, asked in (("with", True), ("no", False)):
-            for task, layers, recipe in (
-                (self.task, self.model.layers, self.recipe),
-                (self.longer, self.deeper, self.slower),
-            ):
-                model = self.model.replace(layers=layers)
-                label = f"{task.steps} steps, {name} curriculum"
-                made.append(Experiment(task.replace(implicit_curriculum=asked), model, recipe, members, label=label))
+        short = self.task, self.model, self.recipe
+        long = self.longer, self.model.replace(layers=self.deeper), self.slower
+        for asked in (True, False):
+            for task, model, recipe in (short, long):
+                chosen = task.replace(implicit_curriculum=asked)
+                made.append(Experiment(chosen, model, recipe, members, label=_plain_label(chosen)))
         made += [
             Experiment(
-                self.task.replace(**change.task),
-                self.model.replace(**change.model),
-                self.recipe.replace(**change.recipe),
+                task.replace(**change.task),
+                model.replace(**change.model),
+                recipe.replace(**change.recipe),
                 members,
                 label=change.label,
             )
             for change in self.changes
+            for task, model, recipe in [long if change.longer else short]
         ]
         return made
+
+
+def _plain_label(task: MinimalRetrieval) -> str:
+    """The name of the setting itself; a run that another study trained first has a name from there."""
+    return f"{task.steps} steps, {'with' if task.implicit_curriculum else 'no'} curriculum"
 
 
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
     """Which runs leave the plateau, and when."""
     having, lacking = (
-        [run for run in runs[:4] if retrieval_of(run).implicit_curriculum is asked] for asked in (True, False)
+        [run for run in runs[:_PLAIN] if retrieval_of(run).implicit_curriculum is asked] for asked in (True, False)
     )
     return Findings(
         study=STUDY.name,
@@ -178,15 +186,18 @@ def _figure(steps: int, having: TrainedRun, lacking: TrainedRun) -> LineFigure:
 def _table(runs: Sequence[TrainedRun]) -> Table:
     return Table(
         title="What matters",
-        caption="The setting itself, then one choice of that of two steps made otherwise. For how many of the models "
+        caption="The setting itself, then one choice made otherwise, for two steps unless it says three. For how many of the models "
         "every symbol that is asked for has a partial loss below 0.5 at the end; the step at which the first symbol, "
         "and the last, passed 0.5, mean over the models in which it did; the final loss, mean and lowest over models.",
         columns=("setting", "learned", "of", "first symbol", "last symbol", "loss", "lowest"),
-        rows=tuple(_row(run) for run in runs),
+        rows=tuple(
+            _row(run, run.experiment.label if at >= _PLAIN else _plain_label(retrieval_of(run)))
+            for at, run in enumerate(runs)
+        ),
     )
 
 
-def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
+def _row(run: TrainedRun, label: str) -> tuple[str | int | float | None, ...]:
     asked = retrieval_of(run).asked
     final = torch.stack([member_values(run, "test", f"partial_{symbol}") for symbol in asked])
     loss = member_values(run, "test", "loss")
@@ -196,7 +207,7 @@ def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
         there = crossing[~crossing.isnan()]
         times.append(float(there.mean()) if len(there) else None)
     learned = int((final < RETRIEVED).all(dim=0).sum())
-    return run.experiment.label, learned, len(loss), *times, float(loss.mean()), float(loss.min())
+    return label, learned, len(loss), *times, float(loss.mean()), float(loss.min())
 
 
 STUDY = Study(
