@@ -186,9 +186,10 @@ def _figure(steps: int, having: TrainedRun, lacking: TrainedRun) -> LineFigure:
 def _table(runs: Sequence[TrainedRun]) -> Table:
     return Table(
         title="What matters",
-        caption="The setting itself, then one choice made otherwise, for two steps unless it says three. For how many of the models "
-        "every symbol that is asked for has a partial loss below 0.5 at the end; the step at which the first symbol, "
-        "and the last, passed 0.5, mean over the models in which it did; the final loss, mean and lowest over models.",
+        caption="The setting itself, then one choice made otherwise, for two steps unless it says three. For how many "
+        "of the models every symbol that is asked for has a partial loss below 0.5 at the end; the step at which the "
+        "first symbol, and the last, passed 0.5, mean over the models in which it did; the final loss, mean and lowest "
+        "over models.",
         columns=("setting", "learned", "of", "first symbol", "last symbol", "loss", "lowest"),
         rows=tuple(
             _row(run, run.experiment.label if at >= _PLAIN else _plain_label(retrieval_of(run)))
