@@ -178,7 +178,7 @@ def _attention(one: Growth) -> LineFigure:
     return LineFigure(
         title="Attention along each path of the first seed (appendix D)",
         caption=f"Mean over {SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the symbols "
-        "that need the path.",
+        f"that need the path. It has emerged at {EMERGED:g}.",
         x_label="step",
         y_label="attention",
         lines=tuple(
@@ -190,7 +190,6 @@ def _attention(one: Growth) -> LineFigure:
             for path in sorted(one.attention, key=lambda path: path.layer)
         ),
         y_range=(0.0, 1.02),
-        references=(Reference("emerged", EMERGED),),
     )
 
 
