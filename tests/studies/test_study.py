@@ -1,5 +1,6 @@
 import pytest
 
+from anchorlab.engine import Status
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
@@ -34,11 +35,13 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
     store = Store(tmp_path)
     told = []
     whole = sum(one.member_steps * work_per_step(one) for one in experiments())
-    findings = run_study(TINY, "quick", store, workers=1, report=lambda status: told.append(status.done))
+    findings = run_study(TINY, "quick", store, workers=1, report=told.append)
     assert (findings.profile, findings.summary) == ("quick", "A note.")
     assert (findings.provenance.profile, findings.provenance.seeds) == ("quick", "1, 3")
     assert findings.claims[0].verdict == "reproduced"
-    assert len(store.runs()) == 2 and told[-1] == whole
+    assert len(store.runs()) == 2
+    assert told[-2].done == whole
+    assert told[-1] == Status(1, label="reading the runs")
     assert kept_findings(store) == [findings]
     assert findings_directory(store, "a/b", "quick") == tmp_path / "studies" / "a-b" / "quick"
 
