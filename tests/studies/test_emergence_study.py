@@ -9,10 +9,11 @@ import torch
 from anchorlab.lens import Circuit, CircuitPath, Explanation, Rule
 from anchorlab.lens.circuits import Measured
 from anchorlab.models import VectorSpec
+from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.studies.retrieval.circuits import CLAIMS, later_rules
 from anchorlab.studies.retrieval.circuits import judge as judge_circuits
 from anchorlab.studies.retrieval.emergence import judge
-from anchorlab.studies.retrieval.emergence_measures import Growth, distance, in_order, needs, reuse, rise, slower
+from anchorlab.studies.retrieval.emergence_measures import Growth, distance, needs, reuse, rise, slower
 from anchorlab.studies.retrieval.one_head import Solution, by_head, joining
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
@@ -36,7 +37,7 @@ def circuit(*paths, loss=0.02, model=0.005):
 
 def growth(attention, needed, retrieved=None):
     return Growth(
-        Solution(0, 0, circuit(*attention)), STEPS, needed, attention, retrieved or {1: math.nan, 2: math.nan}
+        Solution(0, 0, circuit(*attention)), STEPS, needed, attention, retrieved or {1: math.inf, 2: math.inf}
     )
 
 
@@ -84,6 +85,11 @@ def test_chain_order(times, order):
     assert found == order or (math.isnan(found) and math.isnan(order))
 
 
+def test_an_order_is_told_of_members_that_retrieve_two_symbols():
+    one, two, inf = [1.0, math.inf, math.inf], [3.0, 2.0, math.inf], math.inf
+    assert retrieving_two(torch.tensor([one, two, [inf, inf, inf]])).tolist() == [two]
+
+
 def test_distances_and_the_last_gap():
     join, first, second = path(0, JOIN), path(1, FIRST), path(2, SECOND)
     rising = {
@@ -92,7 +98,7 @@ def test_distances_and_the_last_gap():
         second: torch.zeros(5),
     }
     needed = {join: frozenset({1, 2}), first: frozenset({1}), second: frozenset({2})}
-    assert distance(growth(rising, needed, {1: 22.0, 2: math.nan}), 40.0) == pytest.approx(3)
+    assert distance(growth(rising, needed, {1: 22.0, 2: math.inf}), 40.0) == pytest.approx(3)
     assert distance(growth(rising, needed, {1: 22.0, 2: 30.0}), 40.0) == 40  # its loss fell, its path never emerged
     assert math.isnan(distance(growth(rising, needed), 40.0))
     assert slower(torch.tensor([1.0, 2.0, 4.0])) == 1
@@ -112,7 +118,7 @@ def test_emergence_is_judged_over_models_that_retrieve_every_symbol():
     needed = {join: frozenset({1, 2}), first: frozenset({1}), second: frozenset({2})}
     good = growth({join: rose(15), first: rose(15), second: rose(35)}, needed, {1: 16.0, 2: 36.0})
     late = growth({join: rose(15), first: rose(35), second: rose(25)}, needed, {1: 34.0, 2: 26.0})
-    half = growth({join: rose(15), first: rose(15), second: torch.zeros(5)}, needed, {1: 15.0, 2: math.nan})
+    half = growth({join: rose(15), first: rose(15), second: torch.zeros(5)}, needed, {1: 15.0, 2: math.inf})
     losses, heads, abrupt, drives, shared, slow = judge([good, late, half], 40.0, "quick")
     assert (losses.value, heads.value) == (0.5, 0.5)  # late is out of order; half retrieves one alone
     assert heads.detail == "2 of 3 models retrieve every symbol"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anchorlab.models import VectorSpec
 from anchorlab.studies.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.retrieval.chain_order import in_order, retrieved_at, retrieving_two
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
     RETRIEVED,
@@ -126,8 +127,8 @@ def _judge(
 ) -> Iterator[ClaimResult]:
     without = torch.cat([_loss(run) for run in lacking])
     gain = _loss(having[0]).mean() - _loss(having[-1]).mean()
-    orders = [order for run in having for order in _orders(run)]
-    ordered = torch.tensor([float(order) for order in orders if order is not None])
+    times = torch.cat([retrieved_at(run) for run in having])
+    ordered = in_order(retrieving_two(times))
     finals = torch.cat(list(partials))
     finals = finals[(finals < RETRIEVED).any(dim=1)]
     rising = (finals.diff(dim=1) >= 0).all(dim=1).float()
@@ -140,7 +141,7 @@ def _judge(
     yield CLAIMS[2].judge(
         float(ordered.mean()) if len(ordered) else None,
         profile,
-        detail=f"{len(ordered)} of {len(orders)} runs retrieve two symbols or more",
+        detail=f"{len(ordered)} of {len(times)} runs retrieve two symbols or more",
     )
     yield CLAIMS[3].judge(float(rising.mean()) if len(rising) else None, profile, detail=f"{len(rising)} runs")
     yield CLAIMS[4].judge(float(second.min()), profile, spread(best))
@@ -153,20 +154,6 @@ def _loss(run: TrainedRun) -> Tensor:
 def _partials(run: TrainedRun) -> Tensor:
     """Final partial losses, `[member step]`."""
     return torch.stack([member_values(run, "test", f"partial_{step}") for step in retrieval_of(run).asked], dim=1)
-
-
-def _orders(run: TrainedRun) -> list[bool | None]:
-    """For each member whether its symbols were retrieved in chain order; None where it retrieved fewer than two."""
-    never = 1 << 62
-    found = []
-    for step in retrieval_of(run).asked:
-        times, values = along(run, "test", f"partial_{step}")
-        below = values < RETRIEVED
-        found.append([times[int(row.int().argmax())] if bool(row.any()) else never for row in below])
-    firsts = torch.tensor(found).T
-    return [
-        bool(((row.diff() > 0) | (row[1:] == never)).all()) if int((row < never).sum()) >= 2 else None for row in firsts
-    ]
 
 
 def _loss_figure(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun]) -> LineFigure:

@@ -24,14 +24,13 @@ from anchorlab.studies.findings import (
     event,
     line,
 )
+from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.studies.retrieval.emergence_measures import (
     EMERGED,
     SEQUENCES,
     Growth,
     distance,
     growths,
-    in_order,
-    or_never,
     reuse,
     rise,
     slower,
@@ -131,12 +130,12 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
 def judge(found: Sequence[Growth], end: float, profile: str) -> list[ClaimResult]:
     """The claims about these models, trained for `end` steps; those on heads over models that retrieve every symbol."""
     symbols = list(found[0].retrieved)
-    retrieved = _times(found, lambda one, symbol: or_never(one.retrieved[symbol]), symbols)
+    retrieved = _times(found, lambda one, symbol: one.retrieved[symbol], symbols)
     whole = [one for one, times in zip(found, retrieved, strict=True) if bool(times.isfinite().all())]
     arrived = _times(whole, Growth.arrival, symbols)
     shared = torch.tensor([share for one in whole for share in reuse(one, symbols)])
     measured = (
-        in_order(retrieved[retrieved.isfinite().sum(dim=1) > 1]),
+        in_order(retrieving_two(retrieved)),
         in_order(arrived),
         torch.tensor([rise(one, symbols[0]) for one in whole]),
         torch.tensor([distance(one, end) / end for one in whole]),
@@ -202,7 +201,7 @@ def _timeline(run: TrainedRun, found: Sequence[Growth]) -> TimelineFigure:
     for symbol in retrieval_of(run).asked:
         arrived = torch.tensor([one.arrival(symbol) for one in found]).nan_to_num(posinf=nan)
         events.append(event(f"all paths that x_{symbol} needs", "attention above 0.5", arrived))
-        times = torch.tensor([one.retrieved[symbol] for one in found])
+        times = torch.tensor([one.retrieved[symbol] for one in found]).nan_to_num(posinf=nan)
         events.append(event(f"x_{symbol}", "partial loss below 0.5", times))
     return TimelineFigure(
         title="Attention paths and partial losses (Fig 7, right)",

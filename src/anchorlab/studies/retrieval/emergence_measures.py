@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite, nan
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import Circuit, CircuitPath, Emergence, PathAttention, emergence, first_crossing, path_attention
 from anchorlab.lens.circuits import Assignment, Measured, rule_places
+from anchorlab.studies.retrieval.chain_order import retrieved_at
 from anchorlab.studies.retrieval.one_head import Solution, solutions
-from anchorlab.studies.retrieval.settings import RETRIEVED, retrieval_of
-from anchorlab.studies.tables import along
+from anchorlab.studies.retrieval.settings import retrieval_of
 from anchorlab.training import TrainedRun
 
 EMERGED = 0.5
@@ -31,7 +30,7 @@ class Growth:
     """One model: its circuit, what each path is needed for, and when each path and each symbol came.
 
     `needs` names for each path the symbols whose partial loss rises without it; `attention` is the mean attention along
-    each path, `[checkpoint]`, at `steps`; `retrieved` is when each symbol's partial loss crossed, NaN where never.
+    each path, `[checkpoint]`, at `steps`; `retrieved` is when each symbol's partial loss fell, infinite where never.
     """
 
     solution: Solution
@@ -79,15 +78,14 @@ def growths(run: TrainedRun) -> list[Growth]:
     fresh = task.sample("test", 256, seed=1)
     needed = [needs(one.circuit, Measured(ensemble.select([one.member]), task, fresh)) for one in found]
     attention = _along_paths(run, [path for one in found for path in one.circuit.paths])
-    losses = {symbol: along(run, "test", f"partial_{symbol}") for symbol in task.asked}
-    retrieved = {symbol: first_crossing(*one, RETRIEVED, falling=True) for symbol, one in losses.items()}
+    retrieved = retrieved_at(run)
     return [
         Growth(
             one,
             attention.steps,
             needed[index],
             {path: attention.values[str(path)][one.member] for path in one.circuit.paths},
-            {symbol: float(times[one.member]) for symbol, times in retrieved.items()},
+            dict(zip(task.asked, retrieved[one.member].tolist(), strict=True)),
         )
         for index, one in enumerate(found)
     ]
@@ -103,19 +101,6 @@ def _along_paths(run: TrainedRun, paths: Sequence[CircuitPath]) -> Emergence:
         for path in paths
     }
     return emergence(run, path_attention(batch.inputs, places))
-
-
-def in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
-    """1 where a member's times rise along the chain and what never came (infinite) stands last, else 0.
-
-    Times that are NaN are left out; NaN where fewer than two are left.
-    """
-    order = []
-    for row in times:
-        known = row[~row.isnan()]
-        rising = (known.diff() > 0) | known[1:].isinf()
-        order.append(float(rising.all() and known[0].isfinite()) if len(known) > 1 else nan)
-    return torch.tensor(order)
 
 
 def distance(one: Growth, end: float) -> float:

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from anchorlab.lens import first_crossing
 from anchorlab.models import VectorSpec
 from anchorlab.studies.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.retrieval.chain_order import retrieved_at
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
     RETRIEVED,
@@ -202,11 +202,9 @@ def _row(run: TrainedRun, label: str) -> tuple[str | int | float | None, ...]:
     asked = retrieval_of(run).asked
     final = torch.stack([member_values(run, "test", f"partial_{symbol}") for symbol in asked])
     loss = member_values(run, "test", "loss")
-    times = []
-    for symbol in (asked[0], asked[-1]):
-        crossing = first_crossing(*along(run, "test", f"partial_{symbol}"), RETRIEVED, falling=True)
-        there = crossing[~crossing.isnan()]
-        times.append(float(there.mean()) if len(there) else None)
+    retrieved = retrieved_at(run)
+    there = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
+    times = [float(one.mean()) if len(one) else None for one in there]
     learned = int((final < RETRIEVED).all(dim=0).sum())
     return label, learned, len(loss), *times, float(loss.mean()), float(loss.min())
 
