@@ -92,7 +92,7 @@ def _alone(search: Measured, allowed: float, progress: Progress) -> _Candidates:
     found: dict[Head, tuple[float, list[Explanation]]] = {}
     for done, (head, pattern) in enumerate(search.patterns.items()):
         progress("each head alone", done, len(search.patterns))
-        possible, cost = hypotheses(pattern, search.roles, search.tokens), float("inf")
+        possible, cost = hypotheses(pattern, search.roles, search.tokens), inf
         while possible and cost > allowed:
             if (cost := search.worst_loss({head: possible[0]}, allowed)) > allowed:
                 possible.pop(0)
