@@ -34,11 +34,12 @@ imports: .venv/installed-dev
 docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
-# the published results: runs every study (two hours on two cores, half of them for paper-start) and writes what the docs
+# the published results: runs every study (two and a half hours on two cores, one for paper-start) and writes what the docs
 # and the README show of them
 gallery: .venv/installed
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
+	$(BIN)/anchorlab study retrieval/circuits retrieval/emergence --profile three-steps
 	$(BIN)/python docs/gallery/build.py
 
 check: lint types imports docs
