@@ -161,8 +161,9 @@ def test_explanations_in_words_and_with_one_rule_less():
     join, ask = Rule("second", "first"), Rule("query", 0)
     one = Explanation("nothing", (join, ask))
     assert str(one) == "second → first; query → itself; else nothing"
-    assert one.without(join) == Explanation("nothing", (ask,))
-    assert one.without(Rule("second", 1)) == one
+    assert one.without(join) == Explanation("nothing", (ask,), cut=(join,))
+    assert one.without(join).without(ask) == Explanation("nothing", (), cut=(join, ask))
+    assert one.without(Rule("second", 1)) == one.without(Rule("second", 1)).without(Rule("first", 0)) == one
     assert str(Explanation("uniform")) == "uniform" and str(Rule(EVERYWHERE, 2)) == "every position → 2 before"
 
 
@@ -214,6 +215,21 @@ def test_hypotheses_come_from_where_the_head_looks():
     assert (Rule(EVERYWHERE, SAME),) not in rules_tried(same)
     after = map_of(Explanation("itself", (Rule(EVERYWHERE, AFTER_SAME),)), causal=True)
     assert (Rule(EVERYWHERE, AFTER_SAME),) in rules_tried(after, TOKENS)
+
+
+def test_a_head_that_broadcasts_is_said_to_do_it_at_every_position():
+    """Of all positions from the marker on, which stands once; what the queries stand at is no such place."""
+    told = (Rule(EVERYWHERE, "marker"),)
+    pattern = map_of(Explanation("uniform", told), causal=True)
+    assert told in rules_tried(pattern)
+    assert rule_attention(pattern, told[0], ROLES) == 1  # positions before the marker cannot see it
+    assert told not in rules_tried(0.15 * pattern + 0.85 * torch.eye(LENGTH))
+    ahead = map_of(Explanation("uniform", told), causal=False)
+    assert told in rules_tried(ahead) and rule_attention(ahead, told[0], ROLES) == 1
+    ahead[:, 0, 3], ahead[:, 0, 0] = 0.5, 0.5  # one of six that can see it looks half as much
+    assert rule_attention(ahead, told[0], ROLES) == pytest.approx(5.5 / 6)
+    shared = (*told, Rule(EVERYWHERE, "ahead"))
+    assert shared in rules_tried(map_of(Explanation("uniform", shared), causal=False))
 
 
 def test_hypotheses_by_role_take_strong_attention_first():

@@ -14,8 +14,9 @@ Head = tuple[int, int]
 class CircuitPath:
     """An attention path of a circuit: a head by which one role looks at one key.
 
-    `attention` is how much the model itself attends along it, on average. Without the path, its queries look where the
-    head's other queries do: `cut_loss` is the circuit's live loss then, `mapped_cut_loss` its loss.
+    `attention` is how much the model itself attends along it, on average. Without the path, its queries look where
+    other paths of the head send them, or else where the head's other queries do: `cut_loss` is the circuit's live loss
+    then, `mapped_cut_loss` its loss.
     """
 
     layer: int
@@ -65,7 +66,7 @@ class Circuit:
         return tuple(head for head, one in self.explanations.items() if one is None)
 
     def without(self, path: CircuitPath) -> dict[Head, Explanation | None]:
-        """The explanations with one path cut: its queries look where the head's other queries do."""
+        """The explanations with one path cut: nothing is attended along it."""
         head = path.layer, path.head
         one = self.explanations[head]
         return {**self.explanations, head: one and one.without(path.rule)}

@@ -52,17 +52,24 @@ class Rule:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A head in words: its rules, and where all other queries look. Of several rules for a query, each has a share."""
+    """A head in words: its rules, and where all other queries look. Of several rules for a query, each has a share.
+
+    Nothing is attended along the rules in `cut`, not even by queries that attend as the model makes them, unless one of
+    the other rules says the same of some place.
+    """
 
     rest: Rest
     rules: tuple[Rule, ...] = ()
+    cut: tuple[Rule, ...] = ()
 
     def __str__(self) -> str:
         return "; ".join([*map(str, self.rules), f"else {self.rest}" if self.rules else self.rest])
 
     def without(self, rule: Rule) -> "Explanation":
-        """The same without one of its rules, whose queries then look where the rest does."""
-        return Explanation(self.rest, tuple(one for one in self.rules if one != rule))
+        """The same with one of its rules cut: its queries look where their other rules send them, or the rest."""
+        if rule not in self.rules:
+            return self
+        return Explanation(self.rest, tuple(one for one in self.rules if one != rule), (*self.cut, rule))
 
 
 def rule_places(

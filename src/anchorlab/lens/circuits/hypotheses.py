@@ -19,7 +19,7 @@ from anchorlab.lens.circuits.explanation import (
     rule_places,
 )
 
-_LEVELS = (0.5, 0.2)  # the least mean attention by which a role looks at a key, first strictly, then less so
+_LEVELS = (0.8, 0.5, 0.2)  # the least mean attention by which a role looks at a key, first strictly, then less so
 _SHIFTED = 0.3  # the least mean attention of a head that shifts
 _NEAR = 3  # how far before a query a key without a role may stand
 
@@ -32,10 +32,11 @@ def hypotheses(
     """What a head may be doing, the simplest first (stacked attention heads, appendix E).
 
     First a rest alone: uniform, itself, nothing; then one rule for every position: a shift by what the shift detector
-    finds, the same token before, or what followed it; at last a rule for each role, for the keys at which the head
-    looks from it, first those with at least half of its attention, then those with a fifth. Each with each rest.
+    finds, the same token before, or what followed it; a broadcast, every position looking at the roles that stand
+    once; at last a rule for each role, for the keys at which the head looks from it, first those with at least 0.8 of
+    its attention, then those with half, then those with a fifth. Each with each rest.
     """
-    simple = [(), *_everywhere(pattern, tokens)]
+    simple = [(), *_everywhere(pattern, tokens), *_broadcast(pattern, roles)]
     named = dict.fromkeys([*simple, *_by_role(pattern, roles)])
     return [Explanation(rest, rules) for rules in named for rest in RESTS]
 
@@ -53,6 +54,14 @@ def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Rule, 
                 yield (Rule(EVERYWHERE, key),)
 
 
+def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
+    """The roles at which every position looks, with at least a fifth of its attention."""
+    single = {name: places for name, places in _apart(roles).items() if places.shape[1] == 1}
+    rules = [Rule(EVERYWHERE, name) for name in single]
+    if found := tuple(rule for rule in rules if rule_attention(pattern, rule, roles) >= _LEVELS[-1]):
+        yield found
+
+
 def _repeats(tokens: Tensor) -> bool:
     """Whether any token stands twice in any sequence."""
     return bool((tokens.sort(dim=1).values.diff(dim=1) == 0).any())
@@ -60,13 +69,18 @@ def _repeats(tokens: Tensor) -> bool:
 
 def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
     """Where each role looks, with at least each level's attention; of roles that stand alike, the first."""
-    names = list(roles)
-    alike = {name for at, name in enumerate(names) if any(torch.equal(roles[name], roles[one]) for one in names[:at])}
-    roles = {name: places for name, places in roles.items() if name not in alike}
+    roles = _apart(roles)
     rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
     found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
     for level in _LEVELS:
         yield tuple(rule for rule, score in found if score >= level)
+
+
+def _apart(roles: Roles) -> Roles:
+    """The roles without those that stand where an earlier one does."""
+    names = list(roles)
+    alike = {name for at, name in enumerate(names) if any(torch.equal(roles[name], roles[one]) for one in names[:at])}
+    return {name: places for name, places in roles.items() if name not in alike}
 
 
 def _rules(query: str, roles: Roles, length: int) -> list[Rule]:
@@ -87,14 +101,19 @@ def rule_attention(
     roles: Roles,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> float:
-    """The mean attention along a rule, over the queries that have a key; 0 where none has."""
+    """The mean attention along a rule, over the queries that have a key they can see; 0 where none has.
+
+    A head that never looks ahead along a rule is taken for one that cannot.
+    """
     if rule.key in (SAME, AFTER_SAME):
         cells = rule_cells(rule, roles, pattern.shape[-1], tokens)
         return float((pattern * cells).sum() / cells.any(dim=-1).sum().clamp(min=1))
     queries, keys = rule_places(rule, roles, pattern.shape[-1])
     row, instance = torch.nonzero(queries >= 0, as_tuple=True)
-    along = pattern[row, queries[row, instance], keys[row, instance]]
-    return float(along.mean()) if len(along) else 0.0
+    query, key = queries[row, instance], keys[row, instance]
+    along = pattern[row, query, key]
+    seen = along if bool(along[key > query].any()) else along[key <= query]
+    return float(seen.mean()) if len(seen) else 0.0
 
 
 def resolved(

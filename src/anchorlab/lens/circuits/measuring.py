@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.lens.circuits.circuit import Head
@@ -19,9 +19,13 @@ Assignment = Mapping[Head, Explanation | None]
 """What stands in for each head's attention; heads with None, and those left out, attend as they do."""
 
 
-def pattern_site(layer: int | str) -> str:
-    """The site of a layer's attention patterns."""
-    return f"blocks.{layer}.attn.hook_pattern"
+_HIDDEN = -1e9
+"""What is added to the score of a key that must not be attended to; finite, lest a query without any key has none."""
+
+
+def pattern_site(layer: int | str, name: str = "hook_pattern") -> str:
+    """The site of a layer's attention patterns, or of their scores."""
+    return f"blocks.{layer}.attn.{name}"
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,9 @@ class Measured:
     def outputs(self, assignment: Assignment, live: bool = False) -> Float[Tensor, "batch scored output"]:
         """What the member answers with every explained head replaced.
 
-        Where `live`, only the rest is: queries that some rule speaks of attend as the model makes them, from a stream
-        in which all else is replaced. So what later attention needs of earlier heads counts as well.
+        Where `live`, only the rest is: queries that some rule speaks of attend as the model makes them, but for what
+        is cut, from a stream in which all else is replaced. So what later attention needs of earlier heads counts as
+        well.
         """
         changes = []
         for head, one in assignment.items():
@@ -76,6 +81,9 @@ class Measured:
                 rest = rest_map(one.rest, self.length, self.causal)
                 changes += [_change(head, "scale", asked.expand(-1, -1, self.length))]
                 changes += [_change(head, "add", (1 - asked) * rest)]
+                if one.cut:
+                    cut = self._cells(one.cut) & ~self._cells(one.rules)
+                    changes += [_change(head, "add", _HIDDEN * cut, "hook_attn_scores")]
             elif one is not None:
                 there = attention_map(one, self.roles, self.length, self.causal, self.tokens)
                 changes += [_change(head, "replace", there)]
@@ -102,8 +110,12 @@ class Measured:
 
     def _asked(self, rules: Sequence[Rule]) -> Float[Tensor, "batch query one"]:
         """1 for each query that some rule sends anywhere it can look."""
+        return self._cells(rules).any(dim=-1, keepdim=True).float()
+
+    def _cells(self, rules: Sequence[Rule]) -> Bool[Tensor, "batch query key"]:
+        """What these rules send to what it can look at."""
         cells = torch.stack([rule_cells(rule, self.roles, self.length, self.tokens) for rule in rules]).any(dim=0)
-        return (cells.tril() if self.causal else cells).any(dim=-1, keepdim=True).float()
+        return cells.tril() if self.causal else cells
 
     def _answers(self, changes: Sequence[Intervention]) -> Float[Tensor, "batch scored output"]:
         seen = look(self.ensemble, self.batch.inputs, interventions=changes, positions=self.batch.positions)
@@ -115,11 +127,13 @@ class Measured:
         return float((losses * weights).sum() / weights.sum())
 
 
-def _change(head: Head, rule: str, pattern: Float[Tensor, "batch query key"]) -> Intervention:
+def _change(
+    head: Head, rule: str, pattern: Float[Tensor, "batch query key"], name: str = "hook_pattern"
+) -> Intervention:
     operand = Operand(values=pattern, axes=("batch", "query", "key"))
     return Intervention.parse(
         {
-            "site": pattern_site(head[0]),
+            "site": pattern_site(head[0], name),
             "where": {"head": head[1]},
             "rule": rule,
             "operand": operand,
