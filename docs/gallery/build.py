@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.report import save
-from anchorlab.report.page import duration_text, value_text
+from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, Study, findings_directory, study
 from anchorlab.studies.findings import ClaimResult, Figure, Findings, Provenance, Table
@@ -119,7 +119,7 @@ def source_text(source: Provenance) -> str:
     """Where numbers come from, in one sentence."""
     return (
         f"Profile `{source.profile}`, seeds {source.seeds}, {source.hardware}, torch {source.torch}, "
-        f"{duration_text(source.seconds)}, commit `{source.short_commit}`."
+        f"{time_text(source)}, commit `{source.short_commit}`."
     )
 
 

@@ -3,10 +3,11 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from hand_made_findings import PROVENANCE
 
 from anchorlab.errors import SpecError
 from anchorlab.report import write_report
-from anchorlab.report.page import duration_text, render, value_text
+from anchorlab.report.page import duration_text, render, time_text, value_text
 from anchorlab.studies.findings import Table
 from anchorlab.studies.views import ViewExample
 
@@ -152,3 +153,8 @@ def test_values_and_durations_in_words():
         "1e-06",
     ]
     assert [duration_text(seconds) for seconds in (4.4, 141.0, 11100.0)] == ["4 s", "2 min 21 s", "3 h 05 min"]
+    assert [time_text(replace(PROVENANCE, reused=runs)) for runs in (0, 1, 2)] == [
+        "2 min 21 s",
+        "2 min 21 s beside 1 run trained before",
+        "2 min 21 s beside 2 runs trained before",
+    ]

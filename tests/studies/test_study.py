@@ -1,6 +1,9 @@
+import time
+from dataclasses import replace
+
 import pytest
 
-from anchorlab.engine import Status
+from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
@@ -47,6 +50,24 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
 
     again = run_study(TINY, "quick", store, workers=1, report=lambda status: pytest.fail("nothing is left to train"))
     assert again.claims == findings.claims
+
+
+def test_what_findings_took_and_what_of_it_was_there_before(tmp_path):
+    """Reading runs again costs next to nothing and changes nothing; the time of analysis counts."""
+
+    def slowly(*given) -> Findings:
+        time.sleep(0.3)
+        return analyse(*given)
+
+    store = Store(tmp_path)
+    slow = replace(TINY, analyse=slowly)
+    run(experiments()[:1], store, workers=1)
+    first = run_study(slow, "quick", store, workers=1).provenance
+    assert first.reused == 1 and first.seconds >= 0.3
+    assert run_study(TINY, "quick", store, workers=1).provenance == first
+    (findings_directory(store, "a/b", "quick") / "findings.json").unlink()
+    assert run_study(TINY, "quick", store, workers=1).provenance.reused == 2
+    assert run_study(TINY, "quick", Store(tmp_path / "other"), workers=1).provenance.reused == 0
 
 
 def test_an_unknown_profile_writes_nothing(tmp_path):

@@ -149,8 +149,10 @@ def _data(outcome: _Outcome, profile: str) -> dict[str, Any]:
 def _print(outcome: _Outcome) -> None:
     if outcome.findings is None:
         return
+    from anchorlab.report.page import time_text
+
     print_claims([outcome.findings])
-    print_text(f"{outcome.findings.provenance.line} · {outcome.findings.provenance.seconds:g} s")
+    print_text(f"{outcome.findings.provenance.line} · {time_text(outcome.findings.provenance)}")
     if outcome.page is not None:
         print_text(f"report: {outcome.page.absolute()}", wrapped=False)
 

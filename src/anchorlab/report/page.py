@@ -80,7 +80,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"value": value_text, "duration": duration_text}
+    made.filters |= {"value": value_text, "time": time_text}
     viewer = files("anchorlab.report") / "viewer"
     made.globals |= {
         "symbols": _SYMBOLS,
@@ -97,6 +97,13 @@ def value_text(value: str | int | float | None) -> str:
     if value is None or (isinstance(value, float) and not isfinite(value)):
         return "—"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def time_text(source: Provenance) -> str:
+    """What findings took, in words, and what that leaves out."""
+    took = duration_text(source.seconds)
+    several = f"{source.reused} run{'s' if source.reused > 1 else ''}"
+    return f"{took} beside {several} trained before" if source.reused else took
 
 
 def duration_text(seconds: float) -> str:

@@ -29,7 +29,8 @@ Grid = tuple[Numbers, ...]
 class Provenance:
     """Where numbers come from: everything that a reader needs to get them again.
 
-    `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` its version, `seconds` wall-clock time.
+    `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` its version; `seconds` is the wall-clock
+    time of training and analysis, but for `reused` runs that had been trained before.
     """
 
     profile: str
@@ -38,6 +39,7 @@ class Provenance:
     commit: str
     torch: str
     seconds: float
+    reused: int = 0
 
     @property
     def line(self) -> str:

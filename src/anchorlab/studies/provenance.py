@@ -13,8 +13,10 @@ from anchorlab.studies.findings import Provenance
 from anchorlab.training import TrainedRun
 
 
-def provenance(profile: str, runs: Sequence[TrainedRun], seconds: float, device: str = "cpu") -> Provenance:
-    """Where the numbers of these runs come from; `seconds` is the wall-clock time of training and analysis."""
+def provenance(
+    profile: str, runs: Sequence[TrainedRun], seconds: float, device: str = "cpu", reused: int = 0
+) -> Provenance:
+    """Where the numbers of these runs come from: `seconds` is the time this took, but for `reused` runs of before."""
     seeds = sorted({seed for run in runs for seed in run.experiment.members.seeds})
     return Provenance(
         profile=profile,
@@ -23,6 +25,7 @@ def provenance(profile: str, runs: Sequence[TrainedRun], seconds: float, device:
         commit=versions([run.run for run in runs], "commit"),
         torch=versions([run.run for run in runs], "torch"),
         seconds=round(seconds, 1),
+        reused=reused,
     )
 
 

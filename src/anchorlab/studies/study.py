@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anchorlab.engine import Status, run
@@ -62,16 +62,21 @@ def run_study(
     store = store or Store()
     experiments = list(find_profile(study, profile).experiments())
     directory = findings_directory(store, study.name, profile)
-    trained_before = all(experiment.cell in store for experiment in experiments)
+    cells = {experiment.cell.address: experiment.cell for experiment in experiments}
+    reused = sum(cell in store for cell in cells.values())
+    trained_before = reused == len(cells)
     began = time.monotonic()
     runs = run(experiments, store, workers, device, report=report)
-    spent = time.monotonic() - began
-    if trained_before and (directory / "findings.json").exists():  # reading runs again is not what they cost
-        spent = Findings.from_json((directory / "findings.json").read_bytes()).provenance.seconds
-    source = provenance(profile, runs, spent, device)
+    source = provenance(profile, runs, time.monotonic() - began, device, reused)
     if report is not None and not trained_before:
         report(Status(1, label="reading the runs"))
     findings = study.analyse(runs, source, find_profile(study, profile).note)
+    if trained_before and (directory / "findings.json").exists():  # reading runs again is not what they cost
+        before = Findings.from_json((directory / "findings.json").read_bytes()).provenance
+        source = replace(source, seconds=before.seconds, reused=before.reused)
+    else:
+        source = replace(source, seconds=round(time.monotonic() - began, 1))
+    findings = replace(findings, provenance=source)
     directory.mkdir(parents=True, exist_ok=True)
     write_file(directory, "findings.json", [findings.to_json().encode()])
     return findings
