@@ -1,6 +1,7 @@
 """`anchorlab circuit RUN`."""
 
 import json
+import re
 from math import exp, log1p
 
 import pytest
@@ -155,6 +156,16 @@ def test_is_what_the_library_finds(anchorlab, solved, workplace, step, member):
     assert f"over 20 sequences of 'test'; threshold {found.threshold:.4g}" in lines
 
 
+def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
+    said = anchorlab("circuit", solved[:6], "--member=1", "--sequences=20", "--page", "found.html")
+    assert said.code == 0 and "attention viewer: found.html" in said.out
+    page = (workplace / "found.html").read_text("utf-8")
+    view = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    assert view["members"] == ["seed 1"] and view["steps"] == [2, 4]
+    told = [[path["text"].partition(" (loss ")[0] for path in paths] for paths in view["circuits"]]
+    assert told == [["x1 of pair 1 → x0 of pair 1", "query x0 → x1 of pair 1"]]
+
+
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
@@ -163,6 +174,7 @@ def test_is_what_the_library_finds(anchorlab, solved, workplace, step, member):
         (("--split", "tset"), "split: unknown split 'tset'; did you mean 'test'?"),
         (("--threshold", "0.01"), "; raise it, or train longer"),
         (("--sequences", "0"), "sequences: cannot look at 0; ask for 1 to 100000"),
+        (("--page", "."), "page: . cannot be written; name a file in a folder of yours"),
         (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
     ],
 )

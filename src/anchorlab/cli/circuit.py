@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.output import Json, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Json, check_page, print_json, print_table, print_text, progress
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def circuit(
     sequences: int = 256,
     seed: int = 0,
     figure: Path | None = None,
+    page: Path | None = None,
     store: Path | None = None,
     json: Json = False,
 ) -> None:
@@ -55,6 +56,9 @@ def circuit(
         Of these sequences.
     figure
         Draw the circuit there, as PNG, PDF or SVG.
+    page
+        Write the attention viewer there, as one HTML file: this member along training, with the circuit's paths to
+        click.
     store
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
     json
@@ -62,6 +66,7 @@ def circuit(
     """
     if not 1 <= sequences <= _MOST:
         raise SpecError("sequences", f"cannot look at {sequences}", f"ask for 1 to {_MOST}")
+    check_page(page, "page")
 
     from anchorlab.lens import find_circuit
     from anchorlab.runs import Store
@@ -90,6 +95,11 @@ def circuit(
 
         made = provenance("own", [trained], time.monotonic() - began)
         save(_drawn(trained, found, f"member {member}, step {step}"), made, figure)
+    if page is not None:
+        from anchorlab.report import show as viewer
+        from anchorlab.report import view_run
+
+        viewer(view_run(trained, members=[member], circuits=[found])).save(page)
     split = split or trained.experiment.task.splits[-1]
     if json:
         chosen = {"run": trained.run.address, "member": member, "step": step, "split": split}
@@ -120,6 +130,8 @@ def circuit(
         print_text(f"not explained, and left as they are: {heads}")
     if figure is not None:
         print_text(f"figure: {figure}", wrapped=False)
+    if page is not None:
+        print_text(f"attention viewer: {page}", wrapped=False)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.text import Text
 
-from anchorlab.cli.output import Json, print_json, print_table, print_text
+from anchorlab.cli.output import Json, check_page, print_json, print_table, print_text
 from anchorlab.cli.summary import members_text
 from anchorlab.errors import SpecError
 
@@ -43,6 +43,7 @@ def inspect(
     """
     if not 1 <= n <= _MOST:
         raise SpecError("n", f"cannot look at {n} sequences", f"ask for 1 to {_MOST}")
+    check_page(page, "page")
 
     import polars as pl
 

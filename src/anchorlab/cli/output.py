@@ -64,13 +64,13 @@ def number(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
-def check_page(path: Path | None) -> None:
-    """Finds out before any work whether a page can be written there. Errors: `SpecError` if not."""
+def check_page(path: Path | None, field: str = "report") -> None:
+    """Finds out before any work whether a page can be written there. Errors: `SpecError` for the field if not."""
     if path is None:
         return
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise SpecError("report", f"{path} cannot be written", "name a file in a folder of yours")
+        raise SpecError(field, f"{path} cannot be written", "name a file in a folder of yours")
 
 
 @contextmanager
