@@ -19,7 +19,7 @@ from anchorlab.lens.circuits.explanation import (
     rule_places,
 )
 
-_LEVELS = (0.8, 0.5, 0.2)  # the least mean attention by which a role looks at a key, first strictly, then less so
+LEVELS = (0.8, 0.5, 0.2)  # the least mean attention by which a role looks at a key, first strictly, then less so
 _SHIFTED = 0.3  # the least mean attention of a head that shifts
 _NEAR = 3  # how far before a query a key without a role may stand
 
@@ -58,7 +58,7 @@ def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
     """The roles at which every position looks, with at least a fifth of its attention."""
     single = {name: places for name, places in _apart(roles).items() if places.shape[1] == 1}
     rules = [Rule(EVERYWHERE, name) for name in single]
-    if found := tuple(rule for rule in rules if rule_attention(pattern, rule, roles) >= _LEVELS[-1]):
+    if found := tuple(rule for rule in rules if rule_attention(pattern, rule, roles) >= LEVELS[-1]):
         yield found
 
 
@@ -72,7 +72,7 @@ def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
     roles = _apart(roles)
     rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
     found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
-    for level in _LEVELS:
+    for level in LEVELS:
         yield tuple(rule for rule, score in found if score >= level)
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
 from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, Explanation, Roles, Rule
-from anchorlab.lens.circuits.hypotheses import hypotheses, resolved, rule_attention
+from anchorlab.lens.circuits.hypotheses import LEVELS, hypotheses, resolved, rule_attention
 from anchorlab.lens.circuits.measuring import Measured, pattern_site
 from anchorlab.lens.look import as_ensemble
 from anchorlab.rng import child_seed
@@ -108,14 +108,14 @@ def _alone(search: Measured, allowed: float, progress: Progress) -> _Candidates:
 
 
 def _joined(search: Measured, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
-    """All heads together. What is left unexplained in a first round may take what is left of the threshold."""
+    """All heads together, for half of what they may cost; what that leaves unexplained may take the other half."""
     found: _Found = dict.fromkeys(search.patterns)
-    for part in (1.0, 0.0):
+    for share in (0.5, 1.0):
         for done, (head, (_, possible)) in enumerate(candidates.items()):
             if found[head] is not None:
                 continue
             progress("all heads together", done, len(candidates))
-            allowance = allowed - part * (allowed - own) * (1 - (done + 1) / len(candidates))
+            allowance = own + share * (allowed - own) * ((done + 1) / len(candidates) if share < 1 else 1)
             found[head] = next(
                 (one for one in possible if search.worst_loss({**found, head: one}, allowance) <= allowance), None
             )
@@ -123,11 +123,14 @@ def _joined(search: Measured, candidates: _Candidates, own: float, allowed: floa
 
 
 def _told_by_roles(search: Measured, found: _Found, allowed: float) -> _Found:
-    """Rules for every position as rules of the roles alone, where nothing else of them is needed."""
+    """Rules for every position as rules of the roles alone that do follow them, where nothing else is needed."""
     for head, one in found.items():
         if one is not None and any(rule.query == EVERYWHERE for rule in one.rules):
             rules = tuple(
-                part for rule in one.rules for part in resolved(rule, search.roles, search.length, search.tokens)
+                part
+                for rule in one.rules
+                for part in resolved(rule, search.roles, search.length, search.tokens)
+                if rule_attention(search.patterns[head], part, search.roles, search.tokens) >= LEVELS[-1]
             )
             told = min(
                 ({**found, head: Explanation(rest, rules)} for rest in RESTS),
