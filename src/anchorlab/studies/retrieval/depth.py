@@ -3,7 +3,7 @@
 Source: stacked attention heads, section 7 and Figure 4.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +18,15 @@ from anchorlab.studies.retrieval.settings import (
     SMOKE_MODEL,
     layers_of,
     paper_recipe,
+    paper_task,
     quick_recipe,
+    quick_task,
     retrieval_of,
-    retrieval_task,
     smoke_recipe,
 )
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, member_values, spread
+from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 
 CLAIMS = (
@@ -74,15 +76,14 @@ CLAIMS = (
 
 @dataclass(frozen=True)
 class Setting:
-    """The sizes of one profile: how deep, how many steps, symbols of how many features, how many seeds."""
+    """The sizes of one profile: how deep, chains of how many steps, with how many seeds."""
 
+    chains: Callable[[int], MinimalRetrieval]
     layers: tuple[int, ...]
     steps_with: int
     steps_without: int
     seeds: int
     without_seeds: int
-    features: int
-    orthogonal: bool
     model: VectorSpec
     recipe: Recipe
 
@@ -90,7 +91,7 @@ class Setting:
         """One experiment for each curriculum and depth."""
         return [
             Experiment(
-                retrieval_task(steps, self.features, self.orthogonal).replace(implicit_curriculum=curriculum),
+                self.chains(steps).replace(implicit_curriculum=curriculum),
                 self.model.replace(layers=layers),
                 self.recipe,
                 Members(seeds=tuple(range(seeds))),
@@ -232,30 +233,28 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(
-                layers=(1, 2, 3, 4),
-                steps_with=2,
-                steps_without=2,
+                chains=quick_task,
+                layers=(1, 2, 3, 4, 6),
+                steps_with=3,
+                steps_without=3,
                 seeds=3,
                 without_seeds=2,
-                features=16,
-                orthogonal=True,
                 model=QUICK_MODEL,
-                recipe=quick_recipe(1600),
+                recipe=quick_recipe(1000),
             ).experiments,
-            "Quick profile: D = 2, N = 4, K = 16, width 64, one head in each layer, no feed-forward layers, 1600 steps "
-            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.18, position vectors of "
-            "sixteen neighbours orthogonal. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with "
+            "Quick profile: D = 3, N = 4, K = 8, width 64, one head in each layer, no feed-forward layers, 1000 steps "
+            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
+            "eight neighbours nearly orthogonal. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with "
             "eight heads and feed-forward layers, and 10,000 steps of 512 out of 2^20 sequences at 1e-3.",
         ),
         "paper": Profile(
             Setting(
+                chains=paper_task,
                 layers=tuple(range(1, 9)),
                 steps_with=5,
                 steps_without=3,
                 seeds=8,
                 without_seeds=8,
-                features=4,
-                orthogonal=False,
                 model=VectorSpec(),
                 recipe=paper_recipe(10_000, 512, size=2**20),
             ).experiments,
@@ -265,13 +264,12 @@ STUDY = Study(
         ),
         "smoke": Profile(
             Setting(
+                chains=paper_task,
                 layers=(1, 2),
                 steps_with=2,
                 steps_without=2,
                 seeds=2,
                 without_seeds=1,
-                features=4,
-                orthogonal=True,
                 model=SMOKE_MODEL,
                 recipe=smoke_recipe(),
             ).experiments,

@@ -35,8 +35,8 @@ from anchorlab.studies.retrieval.emergence_measures import (
     rise,
     slower,
 )
-from anchorlab.studies.retrieval.one_head import quick, smoke, three_steps, view_circuits
-from anchorlab.studies.retrieval.settings import RETRIEVED, layers_of, paper_recipe, retrieval_of, retrieval_task
+from anchorlab.studies.retrieval.one_head import quick, smoke, view_circuits
+from anchorlab.studies.retrieval.settings import RETRIEVED, layers_of, paper_recipe, paper_task, retrieval_of
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.tables import along, spread
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -240,7 +240,7 @@ def _table(run: TrainedRun, found: Sequence[Growth]) -> Table:
 
 def _paper() -> Experiment:
     return Experiment(
-        retrieval_task(steps=4, features=4, orthogonal_positions=False),
+        paper_task(steps=4),
         VectorSpec(layers=24, heads=1, width=512, head_width=16, feed_forward=False),
         paper_recipe(6400, 256, checkpoints=80),
         Members(seeds=(0, 1, 2, 3, 4)),
@@ -255,14 +255,9 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             lambda: [quick()],
-            "Quick profile: the models of the study of circuits, D = 2, four layers of one head, with a checkpoint "
-            "every 40 of 2000 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
+            "Quick profile: the models of the study of circuits, D = 3, six layers of one head, with a checkpoint "
+            "every 20 of 1400 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
             "6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
-        ),
-        "three-steps": Profile(
-            lambda: [three_steps()],
-            "The models of the study of circuits with D = 3 and five layers, with a checkpoint every 40 of 2600 steps. "
-            "Not all of them solve the problem.",
         ),
         "paper": Profile(
             lambda: [_paper()],

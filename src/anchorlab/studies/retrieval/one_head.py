@@ -9,9 +9,10 @@ from anchorlab.studies.make_view import view_run
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
     SMOKE_MODEL,
+    paper_task,
     quick_recipe,
+    quick_task,
     retrieval_of,
-    retrieval_task,
     smoke_recipe,
 )
 from anchorlab.studies.tables import member_values
@@ -37,31 +38,20 @@ class Solution:
 
 
 def quick() -> Experiment:
-    """Two steps and four layers: one setting for both studies, so that its models are trained once."""
+    """Three steps and six layers: one setting for both studies, so that its models are trained once."""
     return Experiment(
-        retrieval_task(steps=2, features=16, orthogonal_positions=True),
-        QUICK_MODEL,
-        quick_recipe(2000, checkpoints=40),
+        quick_task(steps=3),
+        QUICK_MODEL.replace(layers=6),
+        quick_recipe(1400, checkpoints=20),
         Members(seeds=tuple(range(8))),
-        label="four layers",
-    )
-
-
-def three_steps() -> Experiment:
-    """Three steps and five layers, as long as the paper's chains, but not all of its models solve them."""
-    return Experiment(
-        retrieval_task(steps=3, features=16, orthogonal_positions=True),
-        QUICK_MODEL.replace(layers=5),
-        quick_recipe(2600, checkpoints=40),
-        Members(seeds=tuple(range(6))),
-        label="five layers",
+        label="six layers",
     )
 
 
 def smoke() -> Experiment:
     """Two layers on two steps, to exercise the code."""
     return Experiment(
-        retrieval_task(steps=2, features=4, orthogonal_positions=True),
+        paper_task(steps=2),
         SMOKE_MODEL,
         smoke_recipe(),
         Members(seeds=(0, 1)),
