@@ -39,7 +39,6 @@ docs: .venv/installed-dev
 gallery: .venv/installed
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
-	$(BIN)/anchorlab study retrieval/circuits retrieval/emergence --profile three-steps
 	$(BIN)/python docs/gallery/build.py
 
 check: lint types imports docs

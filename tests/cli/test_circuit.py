@@ -164,6 +164,10 @@ def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
     assert view["members"] == ["seed 1"] and view["steps"] == [2, 4]
     told = [[path["text"].partition(" (loss ")[0] for path in paths] for paths in view["circuits"]]
     assert told == [["x1 of pair 1 → x0 of pair 1", "query x0 → x1 of pair 1"]]
+    assert anchorlab("circuit", solved[:6], "--step=2", "--sequences=20", "--page", "found.html").code == 0
+    page = (workplace / "found.html").read_text("utf-8")
+    view = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    assert (view["members"], view["steps"]) == (["seed 0"], [2]) and "circuit of member 0 at step 2" in page
 
 
 @pytest.mark.parametrize(

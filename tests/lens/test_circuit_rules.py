@@ -100,6 +100,8 @@ def test_places_by_hand():
     assert places("first", 1) == ([[-1, 2], [1, -1]], [[-1, 1], [0, -1]])
     assert places(EVERYWHERE, 4) == ([[-1, -1, -1, -1, 4, 5]] * 2, [[-1, -1, -1, -1, 0, 1]] * 2)
     assert places(EVERYWHERE, "marker") == ([[0, 1, 2, 3, 4, 5]] * 2, [[3] * 6] * 2)
+    queries, keys = rule_places(Rule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
+    assert (queries.tolist(), keys.tolist()) == ([[-1, -1, -1, 3, 4, 5]] * 2, [[-1, -1, -1, 3, 3, 3]] * 2)
 
 
 def test_maps_by_hand():
@@ -219,7 +221,7 @@ def test_hypotheses_come_from_where_the_head_looks():
 
 def test_a_head_that_broadcasts_is_said_to_do_it_at_every_position():
     """Of all positions from the marker on, which stands once; what the queries stand at is no such place."""
-    told = (Rule(EVERYWHERE, "marker"),)
+    told, last = (Rule(EVERYWHERE, "marker"),), Rule(EVERYWHERE, "ahead")
     pattern = map_of(Explanation("uniform", told), causal=True)
     assert told in rules_tried(pattern)
     assert rule_attention(pattern, told[0], ROLES) == 1  # positions before the marker cannot see it
@@ -228,8 +230,10 @@ def test_a_head_that_broadcasts_is_said_to_do_it_at_every_position():
     assert told in rules_tried(ahead) and rule_attention(ahead, told[0], ROLES) == 1
     ahead[:, 0, 3], ahead[:, 0, 0] = 0.5, 0.5  # one of six that can see it looks half as much
     assert rule_attention(ahead, told[0], ROLES) == pytest.approx(5.5 / 6)
-    shared = (*told, Rule(EVERYWHERE, "ahead"))
-    assert shared in rules_tried(map_of(Explanation("uniform", shared), causal=False))
+    # the last position sees itself alone, so that behind a mask nobody else looks there
+    assert not [rules for rules in rules_tried(torch.eye(LENGTH).expand(2, -1, -1)) if last in rules]
+    shared = rules_tried(map_of(Explanation("uniform", (*told, last)), causal=False))
+    assert shared.index((*told, last)) > max(shared.index(told), shared.index((last,)))
 
 
 def test_hypotheses_by_role_take_strong_attention_first():

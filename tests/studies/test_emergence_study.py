@@ -15,6 +15,8 @@ from anchorlab.studies.retrieval.circuits import judge as judge_circuits
 from anchorlab.studies.retrieval.emergence import judge
 from anchorlab.studies.retrieval.emergence_measures import Growth, distance, needs, reuse, rise, slower
 from anchorlab.studies.retrieval.one_head import Solution, by_head, joining
+from anchorlab.studies.retrieval.plateau import TOLD_APART
+from anchorlab.studies.retrieval.settings import nearly_orthogonal, orthogonal
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
 
@@ -39,6 +41,19 @@ def growth(attention, needed, retrieved=None):
     return Growth(
         Solution(0, 0, circuit(*attention)), STEPS, needed, attention, retrieved or {1: math.inf, 2: math.inf}
     )
+
+
+def closest(frequencies, first, last):
+    """The largest cosine between position vectors that lie so many places apart."""
+    return max(sum(math.cos(apart * one) for one in frequencies) / len(frequencies) for apart in range(first, last))
+
+
+def test_what_is_said_of_position_vectors():
+    for features in (4, 8, 16):
+        assert closest(orthogonal(features), 1, 2 * features) < 1e-9
+        assert closest(orthogonal(features), 2 * features, 2 * features + 1) == pytest.approx(1)
+    assert closest(nearly_orthogonal(8), 1, 8) < 0.25 and 0.6 < closest(nearly_orthogonal(8), 16, 17) < 0.7
+    assert closest(TOLD_APART, 1, 28) < 0.25
 
 
 def test_a_symbol_arrives_with_the_last_path_that_it_needs():

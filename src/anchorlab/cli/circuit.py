@@ -57,8 +57,8 @@ def circuit(
     figure
         Draw the circuit there, as PNG, PDF or SVG.
     page
-        Write the attention viewer there, as one HTML file: this member along training, with the circuit's paths to
-        click.
+        Write the attention viewer there, as one HTML file: this member at that checkpoint, or along training where none
+        is named, with the circuit's paths to click.
     store
         The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
     json
@@ -77,6 +77,7 @@ def circuit(
 
         figure_kind(figure)  # before the search, not after it
     began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
+    shown = None if step is None else [step]
     step = trained.checkpoints[-1] if step is None else step
     with _phases(quiet=json) as show:
         found = find_circuit(
@@ -89,6 +90,7 @@ def circuit(
             seed=seed,
             progress=show,
         )
+    title = f"{trained.run.label}: circuit of member {member} at step {step}"
     if figure is not None:
         from anchorlab.report import save
         from anchorlab.studies.provenance import provenance
@@ -99,7 +101,7 @@ def circuit(
         from anchorlab.report import show as viewer
         from anchorlab.report import view_run
 
-        viewer(view_run(trained, members=[member], circuits=[found])).save(page)
+        viewer(view_run(trained, members=[member], steps=shown, title=title, circuits=[found])).save(page)
     split = split or trained.experiment.task.splits[-1]
     if json:
         chosen = {"run": trained.run.address, "member": member, "step": step, "split": split}
@@ -117,7 +119,6 @@ def circuit(
         )
         for path in found.paths
     ]
-    title = f"{trained.run.label}: circuit of member {member} at step {step}"
     if rows:
         print_table(_COLUMNS, rows, title)
     else:

@@ -165,7 +165,7 @@ def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewP
         roles, length = task.roles(batch), batch.inputs.shape[1]
         tokens = batch.inputs if batch.inputs.ndim == 2 else None
         for path, found in zip(circuit.paths, cells, strict=True):
-            found += rule_cells(path.rule, roles, length, tokens)
+            found += rule_cells(path.rule, roles, length, tokens, circuit.causal)
     return [
         ViewPath(
             path.layer,

@@ -14,9 +14,9 @@ Head = tuple[int, int]
 class CircuitPath:
     """An attention path of a circuit: a head by which one role looks at one key.
 
-    `attention` is how much the model itself attends along it, on average. Without the path, its queries look where
-    other paths of the head send them, or else where the head's other queries do: `cut_loss` is the circuit's live loss
-    then, `mapped_cut_loss` its loss.
+    `attention` is how much the model itself attends along it, on average. When it is cut, its queries look where other
+    paths of the head lead them, or else where the head's other queries do: `cut_loss` is the circuit's live loss then,
+    `mapped_cut_loss` its loss.
     """
 
     layer: int
@@ -42,7 +42,8 @@ class Circuit:
     attention, as the paper measures it; `live_loss` with the queries of its paths attending as the model makes them, so
     that heads count which only tell later ones where to look; `empty_loss` with every head's attention uniform;
     `rest_loss` of the model that has lost just the circuit's paths, other queries and heads attending as ever.
-    `threshold` is what both losses of the circuit were to stay below where it was searched for.
+    `threshold` is what both losses of the circuit were to stay below where it was searched for. The model is `causal`
+    if none of its heads ever looked ahead.
     """
 
     explanations: Mapping[Head, Explanation | None]
@@ -54,6 +55,7 @@ class Circuit:
     live_loss: float
     empty_loss: float
     rest_loss: float
+    causal: bool = True
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -66,7 +68,7 @@ class Circuit:
         return tuple(head for head, one in self.explanations.items() if one is None)
 
     def without(self, path: CircuitPath) -> dict[Head, Explanation | None]:
-        """The explanations with one path cut: nothing is attended along it."""
+        """The explanations with one path cut: its queries look where their other paths lead, or the rest does."""
         head = path.layer, path.head
         one = self.explanations[head]
         return {**self.explanations, head: one and one.without(path.rule)}

@@ -54,8 +54,8 @@ class Rule:
 class Explanation:
     """A head in words: its rules, and where all other queries look. Of several rules for a query, each has a share.
 
-    Nothing is attended along the rules in `cut`, not even by queries that attend as the model makes them, unless one of
-    the other rules says the same of some place.
+    Queries of some other rule do not attend along those in `cut`, not even where they attend as the model makes them,
+    unless that other rule says the same; queries without another look where the rest does.
     """
 
     rest: Rest
@@ -66,16 +66,16 @@ class Explanation:
         return "; ".join([*map(str, self.rules), f"else {self.rest}" if self.rules else self.rest])
 
     def without(self, rule: Rule) -> "Explanation":
-        """The same with one of its rules cut: its queries look where their other rules send them, or the rest."""
+        """The same with one of its rules cut: its queries look where their other rules send them, or the rest does."""
         if rule not in self.rules:
             return self
         return Explanation(self.rest, tuple(one for one in self.rules if one != rule), (*self.cut, rule))
 
 
 def rule_places(
-    rule: Rule, roles: Roles, length: int
+    rule: Rule, roles: Roles, length: int, causal: bool = False
 ) -> tuple[Int[Tensor, "batch instance"], Int[Tensor, "batch instance"]]:
-    """The queries of a rule and the key of each, both -1 where one of them is missing.
+    """The queries of a rule and the key of each, both -1 where one is missing or, if `causal`, the key is ahead.
 
     Errors: `SpecError` for an unknown role, for a key too far before, and for a rule about the same token, which has
     no single key.
@@ -94,14 +94,18 @@ def rule_places(
             problem = f"{rule.key!r} has {keys.shape[1]} places, {rule.query!r} {queries.shape[1]}"
             raise SpecError("rule.key", problem, "choose roles that belong together")
         keys = keys.expand_as(queries)
-    there = (queries >= 0) & (keys >= 0)
+    there = (queries >= 0) & (keys >= 0) & ((keys <= queries) | (not causal))
     return queries.where(there, -1), keys.where(there, -1)
 
 
 def rule_cells(
-    rule: Rule, roles: Roles, length: int, tokens: Int[Tensor, "batch position"] | None = None
+    rule: Rule,
+    roles: Roles,
+    length: int,
+    tokens: Int[Tensor, "batch position"] | None = None,
+    causal: bool = False,
 ) -> Bool[Tensor, "batch query key"]:
-    """Which keys a rule sends which queries to.
+    """Which keys a rule sends which queries to; if `causal`, none that is ahead.
 
     `tokens` are needed for rules about the same token alone. Errors: as `rule_places`; `SpecError` where tokens are
     missing.
@@ -109,7 +113,7 @@ def rule_cells(
     if rule.key in (SAME, AFTER_SAME):
         cells = _same_token(tokens, after=rule.key == AFTER_SAME)
         return cells if rule.query == EVERYWHERE else cells & _standing(_role(rule.query, roles, "query"), length)
-    queries, keys = rule_places(rule, roles, length)
+    queries, keys = rule_places(rule, roles, length, causal)
     row, instance = torch.nonzero(queries >= 0, as_tuple=True)
     cells = torch.zeros(len(queries), length, length, dtype=torch.bool)
     cells[row, queries[row, instance], keys[row, instance]] = True
@@ -130,9 +134,7 @@ def attention_map(
     batch = len(next(iter(roles.values())))
     cells = torch.zeros(batch, length, length)
     for rule in explanation.rules:
-        cells += rule_cells(rule, roles, length, tokens)
-    if causal:
-        cells = cells.tril()
+        cells += rule_cells(rule, roles, length, tokens, causal)
     total = cells.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, cells / total.clamp(min=1), rest_map(explanation.rest, length, causal))
 

@@ -19,7 +19,10 @@ from anchorlab.lens.circuits.explanation import (
     rule_places,
 )
 
-LEVELS = (0.8, 0.5, 0.2)  # the least mean attention by which a role looks at a key, first strictly, then less so
+FOLLOWED = 0.2
+"""The least mean attention along a rule that a head can be said to follow."""
+
+_LEVELS = (0.8, 0.5, FOLLOWED)  # the least mean attention by which a role looks at a key, first strictly, then less so
 _SHIFTED = 0.3  # the least mean attention of a head that shifts
 _NEAR = 3  # how far before a query a key without a role may stand
 
@@ -32,10 +35,12 @@ def hypotheses(
     """What a head may be doing, the simplest first (stacked attention heads, appendix E).
 
     First a rest alone: uniform, itself, nothing; then one rule for every position: a shift by what the shift detector
-    finds, the same token before, or what followed it; a broadcast, every position looking at the roles that stand
-    once; at last a rule for each role, for the keys at which the head looks from it, first those with at least 0.8 of
-    its attention, then those with half, then those with a fifth. Each with each rest.
+    finds, the same token before, or what followed it; a broadcast, every position looking at a role that stands
+    once, or at several; at last a rule for each role, for the keys at which the head looks from it, first those with at
+    least 0.8 of its attention, then those with half, then those with a fifth. Each with each rest. Of roles that always
+    stand alike the first is named.
     """
+    roles = _apart(roles)
     simple = [(), *_everywhere(pattern, tokens), *_broadcast(pattern, roles)]
     named = dict.fromkeys([*simple, *_by_role(pattern, roles)])
     return [Explanation(rest, rules) for rules in named for rest in RESTS]
@@ -55,11 +60,19 @@ def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Rule, 
 
 
 def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
-    """The roles at which every position looks, with at least a fifth of its attention."""
-    single = {name: places for name, places in _apart(roles).items() if places.shape[1] == 1}
-    rules = [Rule(EVERYWHERE, name) for name in single]
-    if found := tuple(rule for rule in rules if rule_attention(pattern, rule, roles) >= LEVELS[-1]):
-        yield found
+    """The roles at which others look, one by one and then together."""
+    rules = [Rule(EVERYWHERE, name) for name in roles if roles[name].shape[1] == 1]
+    found = [rule for rule in rules if _from_others(pattern, rule, roles) >= FOLLOWED]
+    yield from ((rule,) for rule in found)
+    if len(found) > 1:
+        yield tuple(found)
+
+
+def _from_others(pattern: Tensor, rule: Rule, roles: Roles) -> float:
+    """The mean attention along a rule of all queries but the key itself; 0 if there is but one in a sequence."""
+    causal = not bool(pattern.triu(1).any())
+    cells = rule_cells(rule, roles, pattern.shape[-1], causal=causal) & ~torch.eye(pattern.shape[-1], dtype=torch.bool)
+    return float(pattern[cells].mean()) if int(cells.sum()) > len(pattern) else 0.0
 
 
 def _repeats(tokens: Tensor) -> bool:
@@ -68,11 +81,10 @@ def _repeats(tokens: Tensor) -> bool:
 
 
 def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
-    """Where each role looks, with at least each level's attention; of roles that stand alike, the first."""
-    roles = _apart(roles)
+    """Where each role looks, with at least each level's attention."""
     rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
     found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
-    for level in LEVELS:
+    for level in _LEVELS:
         yield tuple(rule for rule, score in found if score >= level)
 
 

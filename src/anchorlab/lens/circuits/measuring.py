@@ -114,8 +114,8 @@ class Measured:
 
     def _cells(self, rules: Sequence[Rule]) -> Bool[Tensor, "batch query key"]:
         """What these rules send to what it can look at."""
-        cells = torch.stack([rule_cells(rule, self.roles, self.length, self.tokens) for rule in rules]).any(dim=0)
-        return cells.tril() if self.causal else cells
+        cells = [rule_cells(rule, self.roles, self.length, self.tokens, self.causal) for rule in rules]
+        return torch.stack(cells).any(dim=0)
 
     def _answers(self, changes: Sequence[Intervention]) -> Float[Tensor, "batch scored output"]:
         seen = look(self.ensemble, self.batch.inputs, interventions=changes, positions=self.batch.positions)

@@ -77,7 +77,7 @@ def growths(run: TrainedRun) -> list[Growth]:
     task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run)
     fresh = task.sample("test", 256, seed=1)
     needed = [needs(one.circuit, Measured(ensemble.select([one.member]), task, fresh)) for one in found]
-    attention = _along_paths(run, [path for one in found for path in one.circuit.paths])
+    attention = _along_paths(run, [one.circuit for one in found])
     retrieved = retrieved_at(run)
     return [
         Growth(
@@ -91,14 +91,16 @@ def growths(run: TrainedRun) -> list[Growth]:
     ]
 
 
-def _along_paths(run: TrainedRun, paths: Sequence[CircuitPath]) -> Emergence:
+def _along_paths(run: TrainedRun, circuits: Sequence[Circuit]) -> Emergence:
     """The attention of every member along the paths of all, at each checkpoint."""
     task = retrieval_of(run)
     batch = task.sample("test", SEQUENCES, seed=2)
     roles = task.roles(batch)
+    length = task.shape.length
     places = {
-        str(path): PathAttention(path.layer, path.head, *rule_places(path.rule, roles, task.shape.length))
-        for path in paths
+        str(path): PathAttention(path.layer, path.head, *rule_places(path.rule, roles, length, circuit.causal))
+        for circuit in circuits
+        for path in circuit.paths
     }
     return emergence(run, path_attention(batch.inputs, places))
 

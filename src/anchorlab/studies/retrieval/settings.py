@@ -19,15 +19,14 @@ from anchorlab.training import (
 RETRIEVED = 0.5
 """A symbol counts as retrieved once its partial loss is below this (section 7.2)."""
 
+QUICK_FEATURES = 8
+"""K of quick profiles."""
+
 QUICK_MODEL = VectorSpec(layers=4, heads=1, width=64, feed_forward=False, initial_scale=0.15)
 """The model of quick profiles; `retrieval/plateau` tells what matters in it."""
 
 SMOKE_MODEL = VectorSpec(layers=2, heads=1, width=16, feed_forward=False)
 """A model that is fast and learns nothing."""
-
-
-QUICK_FEATURES = 8
-"""K of quick profiles."""
 
 
 def orthogonal(features: int) -> tuple[float, ...]:
