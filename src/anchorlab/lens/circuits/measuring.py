@@ -46,6 +46,11 @@ class Measured:
         """The inputs where they are tokens."""
         return self.batch.inputs if self.batch.inputs.ndim == 2 else None
 
+    @cached_property
+    def _known(self) -> dict[tuple[frozenset[tuple[Head, Explanation | None]], bool], float]:
+        """The losses so far: a search comes back to many assignments."""
+        return {}
+
     @property
     def length(self) -> int:
         """Positions of a sequence."""
@@ -90,8 +95,11 @@ class Measured:
         return self._answers(changes)
 
     def loss(self, assignment: Assignment, live: bool = False) -> float:
-        """The mean loss over scored positions of these outputs."""
-        return self._loss(self.outputs(assignment, live))
+        """The mean loss over scored positions of these outputs, computed once."""
+        asked = frozenset(assignment.items()), live
+        if asked not in self._known:
+            self._known[asked] = self._loss(self.outputs(assignment, live))
+        return self._known[asked]
 
     def worst_loss(self, assignment: Assignment, enough: float) -> float:
         """The larger of both losses; where the first is above `enough`, that one."""
