@@ -102,8 +102,9 @@ def value_text(value: str | int | float | None) -> str:
 def time_text(source: Provenance) -> str:
     """What findings took, in words, and what that leaves out."""
     took = duration_text(source.seconds)
-    several = f"{source.reused} run{'s' if source.reused > 1 else ''}"
-    return f"{took} beside {several} trained before" if source.reused else took
+    if not source.reused:
+        return took
+    return f"{took} beside {source.reused} run{'s' if source.reused > 1 else ''} trained before"
 
 
 def duration_text(seconds: float) -> str:

@@ -30,7 +30,7 @@ class Provenance:
     """Where numbers come from: everything that a reader needs to get them again.
 
     `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` its version; `seconds` is the wall-clock
-    time of training and analysis, but for `reused` runs that had been trained before.
+    time of training and analysis, but for `reused` runs that had been trained before (None: not counted).
     """
 
     profile: str
@@ -39,7 +39,7 @@ class Provenance:
     commit: str
     torch: str
     seconds: float
-    reused: int = 0
+    reused: int | None = None
 
     @property
     def line(self) -> str:
