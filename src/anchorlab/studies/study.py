@@ -73,10 +73,10 @@ def run_study(
     findings = study.analyse(runs, source, find_profile(study, profile).note)
     if trained_before and (directory / "findings.json").exists():  # reading runs again is not what they cost
         before = Findings.from_json((directory / "findings.json").read_bytes()).provenance
-        source = replace(source, seconds=before.seconds, reused=before.reused)
+        made = replace(findings.provenance, seconds=before.seconds, reused=before.reused)
     else:
-        source = replace(source, seconds=round(time.monotonic() - began, 1))
-    findings = replace(findings, provenance=source)
+        made = replace(findings.provenance, seconds=round(time.monotonic() - began, 1))
+    findings = replace(findings, provenance=made)
     directory.mkdir(parents=True, exist_ok=True)
     write_file(directory, "findings.json", [findings.to_json().encode()])
     return findings
