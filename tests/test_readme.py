@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -35,7 +36,8 @@ def test_thirty_lines_are_enough():
 
 
 def test_command_lines_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)  # what the commands write by a relative path stays out of the checkout
     monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path / "runs"))
     lines = command_lines(README, "anchorlab")
     assert {"show", "train", "runs", "inspect", "study", "claims", "report"} <= {line[0] for line in lines}
@@ -55,6 +57,7 @@ def test_command_lines_run(tmp_path, monkeypatch, capsys):
         assert main(line) == 0, (line, capsys.readouterr().err)
         capsys.readouterr()
     assert (tmp_path / "runs" / "report.html").exists()
+    assert (tmp_path / "composite" / "train.parquet").exists()
 
 
 def test_claims_are_the_published_ones():
