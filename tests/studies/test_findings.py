@@ -6,6 +6,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Circuit, CircuitPath, Rule
+from anchorlab.studies.circuit_panel import circuit_panel
 from anchorlab.studies.findings import (
     CircuitArrow,
     CircuitFigure,
@@ -21,7 +22,6 @@ from anchorlab.studies.findings import (
     Scatter,
     ScatterFigure,
     Table,
-    circuit_panel,
     grid,
     line,
     numbers,

@@ -188,7 +188,8 @@ def _loss_lines(found: "Circuit") -> list[tuple[str, float]]:
 
 
 def _drawn(trained: "TrainedRun", found: "Circuit", which: str) -> "CircuitFigure":
-    from anchorlab.studies.findings import CircuitFigure, circuit_panel
+    from anchorlab.studies.circuit_panel import circuit_panel
+    from anchorlab.studies.findings import CircuitFigure
 
     layers = 1 + max(layer for layer, _ in found.explanations)
     return CircuitFigure(

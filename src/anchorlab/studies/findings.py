@@ -6,7 +6,7 @@ taken for tuples, and anything that `float` takes for a number. A value that doe
 """
 
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsFloat
+from typing import Annotated, Any, Literal, SupportsFloat
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -15,9 +15,6 @@ from pydantic.dataclasses import dataclass
 from anchorlab.errors import SpecError
 from anchorlab.spec import spec_error
 from anchorlab.studies.views import PLAIN, AttentionView
-
-if TYPE_CHECKING:
-    from anchorlab.lens import Circuit
 
 Verdict = Literal["reproduced", "not reproduced", "not measured"]
 Band = tuple[float | None, float | None]
@@ -376,26 +373,3 @@ def line(label: str, x: Any, values: Any) -> Line:
     """The curve of values `[member x]`: their mean over members, with the band from the lowest to the highest."""
     array = np.asarray(values, dtype=np.float64)
     return Line(label, numbers(x), numbers(array.mean(0)), numbers(array.min(0)), numbers(array.max(0)))
-
-
-def circuit_panel(title: str, circuit: "Circuit", layers: int) -> CircuitPanel:
-    """The panel of a circuit of a model with so many layers; each arrow is labelled by the loss without its path.
-
-    What is no role stands on the left: distances, the farthest first, then `same token` and the like, and
-    `every position`. An arrow to the query itself begins in the query's own column.
-    """
-    rules = [path.rule for path in circuit.paths]
-    distances = sorted({rule.key for rule in rules if isinstance(rule.key, int) and rule.key > 0}, reverse=True)
-    named = [rule.key for rule in rules if isinstance(rule.key, str)] + [rule.query for rule in rules]
-    columns = [f"{distance} before" for distance in distances] + [name for name in named if name not in circuit.roles]
-    arrows = [
-        CircuitArrow(
-            path.layer,
-            path.head,
-            query=path.rule.query,
-            key=path.rule.query if path.rule.key == 0 else path.rule.key_text,
-            label=f"{path.cut_loss:.2f}" if path.cut_loss >= 0.01 else f"{path.cut_loss:.1g}",
-        )
-        for path in circuit.paths
-    ]
-    return CircuitPanel(title, (*dict.fromkeys(columns), *circuit.roles), layers, tuple(arrows))

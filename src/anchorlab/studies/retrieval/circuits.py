@@ -12,7 +12,8 @@ import torch
 from anchorlab.lens import Circuit, Explanation
 from anchorlab.lens.circuits import Measured
 from anchorlab.models import VectorSpec
-from anchorlab.studies.findings import CircuitFigure, Claim, ClaimResult, Findings, Provenance, Table, circuit_panel
+from anchorlab.studies.circuit_panel import circuit_panel
+from anchorlab.studies.findings import CircuitFigure, Claim, ClaimResult, Findings, Provenance, Table
 from anchorlab.studies.retrieval.one_head import (
     SOLVED,
     Solution,

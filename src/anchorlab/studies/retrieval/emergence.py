@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.models import VectorSpec
+from anchorlab.studies.circuit_panel import circuit_panel
 from anchorlab.studies.findings import (
     CircuitFigure,
     Claim,
@@ -20,7 +21,6 @@ from anchorlab.studies.findings import (
     Reference,
     Table,
     TimelineFigure,
-    circuit_panel,
     event,
     line,
 )
