@@ -23,8 +23,8 @@ _HIDDEN = -1e9
 """What is added to the score of a key that must not be attended to; finite, lest a query without any key has none."""
 
 
-def pattern_site(layer: int | str, name: str = "hook_pattern") -> str:
-    """The site of a layer's attention patterns, or of their scores."""
+def attention_site(layer: int | str, name: str = "hook_pattern") -> str:
+    """A site of a layer's attention: of its patterns if nothing else is named."""
     return f"blocks.{layer}.attn.{name}"
 
 
@@ -59,7 +59,7 @@ class Measured:
     @cached_property
     def patterns(self) -> dict[Head, Float[Tensor, "batch query key"]]:
         """The model's own attention, by head."""
-        seen = look(self.ensemble, self.batch.inputs, record=[pattern_site("*")])
+        seen = look(self.ensemble, self.batch.inputs, record=[attention_site("*")])
         return {
             (int(site.split(".")[1]), head): seen[site][0, :, head]
             for site in seen
@@ -141,7 +141,7 @@ def _change(
     operand = Operand(values=pattern, axes=("batch", "query", "key"))
     return Intervention.parse(
         {
-            "site": pattern_site(head[0], name),
+            "site": attention_site(head[0], name),
             "where": {"head": head[1]},
             "rule": rule,
             "operand": operand,

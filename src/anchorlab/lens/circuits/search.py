@@ -10,7 +10,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
 from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, Explanation, Roles, Rule
 from anchorlab.lens.circuits.hypotheses import FOLLOWED, hypotheses, resolved, rule_attention
-from anchorlab.lens.circuits.measuring import Measured, pattern_site
+from anchorlab.lens.circuits.measuring import Measured, attention_site
 from anchorlab.lens.look import as_ensemble
 from anchorlab.rng import child_seed
 from anchorlab.tasks.task import Task
@@ -74,7 +74,7 @@ def find_circuit(
     try:
         _ = search.patterns
     except SiteError:
-        raise SiteError(f"the model has no attention to explain: no site {pattern_site('*')}") from None
+        raise SiteError(f"the model has no attention to explain: no site {attention_site('*')}") from None
     if clash := sorted({*search.roles} & {*RESERVED}):
         raise SpecError("task.roles", f"{clash[0]!r} has a meaning of its own", "call the role something else")
     own = search.loss({})
