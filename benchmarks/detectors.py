@@ -17,11 +17,11 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Line, LineFigure, Provenance
+from anchorlab.findings.provenance import hardware
 from anchorlab.lens import Record, detect
 from anchorlab.report.figures import save
 from anchorlab.runs.environment import environment
-from anchorlab.studies.findings import Line, LineFigure, Provenance
-from anchorlab.studies.provenance import hardware
 
 LENGTH, VOCABULARY = 12, 8  # more positions than tokens: in every sequence some token recurs
 SPREADS = (1.0, 2.0, 4.0, 8.0)  # standard deviations of the scores before the softmax

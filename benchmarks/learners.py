@@ -14,8 +14,8 @@ import torch
 from plain_loop import train_plainly
 from torch import Tensor, nn
 
+from anchorlab.findings.provenance import hardware
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, ModelSpec, fast_float32
-from anchorlab.studies.provenance import hardware
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe, initialise
 from anchorlab.training.executions import MemberExecution

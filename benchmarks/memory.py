@@ -15,9 +15,9 @@ import sys
 import torch
 from torch import Tensor
 
+from anchorlab.findings.provenance import hardware
 from anchorlab.models import DecoderSpec, fast_float32
 from anchorlab.models.model import predict
-from anchorlab.studies.provenance import hardware
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe
 from anchorlab.training.ensemble import initialise

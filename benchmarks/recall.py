@@ -22,11 +22,11 @@ from sampling import best_rate, recall_loop
 from torch import Tensor, nn
 from torch.nn import functional
 
+from anchorlab.findings.provenance import hardware
 from anchorlab.models import RecallSpec, fast_float32
-from anchorlab.studies.provenance import hardware
 from anchorlab.studies.truncation.noisy_recall import SETTINGS, noisy_recall
 from anchorlab.tasks import task
-from anchorlab.tasks.markov import table_counts
+from anchorlab.tasks.recall.markov import table_counts
 from anchorlab.training import SGD, Experiment, Recipe, initialise
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import Evaluator

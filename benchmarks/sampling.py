@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from anchorlab.tasks import task
-from anchorlab.tasks.markov import table_counts
+from anchorlab.tasks.recall.markov import table_counts
 
 torch.set_num_threads(1)
 

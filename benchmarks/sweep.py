@@ -11,9 +11,9 @@ import time
 
 import torch
 
+from anchorlab.findings.provenance import hardware
 from anchorlab.lens import Intervention, sweep
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.provenance import hardware
 from anchorlab.tasks import task
 from anchorlab.training import initialise
 

@@ -14,8 +14,8 @@ import time
 import torch
 from plain_loop import train_plainly
 
+from anchorlab.findings.provenance import hardware
 from anchorlab.models import DecoderSpec, fast_float32
-from anchorlab.studies.provenance import hardware
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe
 from anchorlab.training.ensemble import initialise

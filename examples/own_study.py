@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 import anchorlab as al
+from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, line
 from anchorlab.studies import Profile, Study
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, line
-from anchorlab.studies.tables import member_values, spread
+from anchorlab.studies.kit import member_values, spread
 from anchorlab.training import Experiment, TrainedRun
 
 DECAYS = (0.0, 0.1, 0.3, 1.0)

@@ -16,10 +16,10 @@ from sphinx.errors import ConfigError
 
 import anchorlab.cli
 from anchorlab.cli import main
+from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Table, line
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Table, line
-from documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
+from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
 
 GALLERY = DOCS / "gallery"
 

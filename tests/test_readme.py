@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from anchorlab.cli import main
-from documents import DOCS, README, ROOT, blocks, command_lines
-from test_docs import gallery_build, published
+from tests.documents import DOCS, README, ROOT, blocks, command_lines
+from tests.test_docs import gallery_build, published
 
 SHORTER = {"steps = 200": "steps = 10", "duration=100": "duration=4", "range(3)": "range(2)"}
 

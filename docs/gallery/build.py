@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from anchorlab.findings.findings import ClaimResult, Figure, Findings, Provenance, Table
 from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, Study, findings_directory, study
-from anchorlab.studies.findings import ClaimResult, Figure, Findings, Provenance, Table
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"

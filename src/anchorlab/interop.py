@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.attribution import blocks, transformer
-from anchorlab.lens.look import as_ensemble
+from anchorlab.lens.look.look import as_ensemble
+from anchorlab.lens.vectors.attribution import blocks, transformer
 from anchorlab.models.attention import Attention, MergedAttention
 from anchorlab.models.block import Block
 from anchorlab.models.embedding import TokenEmbedding

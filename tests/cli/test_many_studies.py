@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from anchorlab.findings.findings import Findings, Provenance
 from anchorlab.studies import STUDIES, findings_directory, study, study_names
-from anchorlab.studies.findings import Findings, Provenance
 
 SMOKE = ("--profile", "smoke", "--workers", "1")
 TRUNCATION = "truncation/feedforward-noise"

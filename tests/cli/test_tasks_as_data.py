@@ -6,7 +6,7 @@ import time
 import pytest
 
 from anchorlab.cli.output import waiting
-from made_up_task import MadeUp
+from tests.made_up_task import MadeUp
 
 HOLDS = 'family = "test-made-up"\nwords = ["first words", "the second: 12 of 12"]\n'
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from anchorlab.engine import run
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation, Times, trainer
-from small_experiments import SAMPLE, STREAM, experiment
+from tests.small_experiments import SAMPLE, STREAM, experiment
 
 _OFTEN = {"evaluation": Evaluation(every=20, size=8), "checkpoints": Times(every=30), "precision": "float32"}
 LONGER = SAMPLE.replace(duration=400, **_OFTEN)

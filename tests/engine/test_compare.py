@@ -7,7 +7,7 @@ from anchorlab.engine import compare, train
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from anchorlab.training.summary import last_metrics
-from small_experiments import DECODER, IDENTITY, SAMPLE, TRIGGERS
+from tests.small_experiments import DECODER, IDENTITY, SAMPLE, TRIGGERS
 
 MODELS = {
     "decoder": DECODER,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from killed import LONG, LONGER, RECIPES, results, runs_still, train, train_for_ever, wait_until
 
 from anchorlab.engine import run
 from anchorlab.errors import AnchorlabError, StoreError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
-from small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.engine.killed import LONG, LONGER, RECIPES, results, runs_still, train, train_for_ever, wait_until
+from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 
 # Children of a server that has imported torch once, with what mapping needs, start in milliseconds.
 processes = multiprocessing.get_context("forkserver")
@@ -254,7 +254,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from killed import results, experiment, RECIPES, run, Store
+from tests.engine.killed import results, experiment, RECIPES, run, Store
 if __name__ == "__main__":
     for data in RECIPES:
         for execution in ("member", "mapped"):

@@ -5,7 +5,6 @@ import sys
 import polars as pl
 import pytest
 import torch
-from killed import contents
 
 from anchorlab.engine import run, train
 from anchorlab.engine.run import _divide, _importable, _plan
@@ -24,7 +23,8 @@ from anchorlab.training import (
     memory_per_member,
     work_per_step,
 )
-from small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
+from tests.engine.killed import contents
+from tests.small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
 
 ALL = [experiment(kind) for kind in KINDS]
 
@@ -70,7 +70,7 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
     one, store = experiment(), Store(tmp_path)
     first = run([one], store, workers=1)[0]
     before = contents(tmp_path)
-    monkeypatch.setattr("anchorlab.engine.piece.fit", None)
+    monkeypatch.setattr("anchorlab.engine.job.fit", None)
     again = run([one, one], store, workers=2)
     assert [each.run.address for each in again] == [first.run.address] * 2
     assert contents(tmp_path) == before

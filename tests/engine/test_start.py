@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from killed import contents
 
 from anchorlab.engine import run, train
 from anchorlab.errors import SpecError
@@ -10,7 +9,8 @@ from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import task
 from anchorlab.training import SGD, Constant, Experiment, Members, Recipe, Stream, fit
-from small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
+from tests.engine.killed import contents
+from tests.small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
 
 
 def plain(duration, rate=0.1):

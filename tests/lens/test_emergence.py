@@ -17,8 +17,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, Times
-
-from .hand_built import blank, identity_sequences, identity_solver, stacked
+from tests.lens.hand_built import blank, identity_sequences, identity_solver, stacked
 
 NAN = torch.nan
 

@@ -7,8 +7,7 @@ from torch.func import functional_call
 
 from anchorlab.errors import SpecError
 from anchorlab.models import Remove, Truncate, apply_each, apply_edits, check_edits
-
-from .small_models import DECODER, RECALL, SMALL, VECTOR, drawn, inputs_of
+from tests.models.small_models import DECODER, RECALL, SMALL, VECTOR, drawn, inputs_of
 
 
 def stacked(spec, members=2):

@@ -14,9 +14,8 @@ from anchorlab.models.block import Block
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward
 from anchorlab.models.transformer import Transformer
-
-from . import reference
-from .small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
+from tests.models import reference
+from tests.models.small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 

@@ -6,8 +6,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from anchorlab.models.lstm import LSTMLayer
-
-from .small_models import LSTM, TOKENS, drawn, inputs_of
+from tests.models.small_models import LSTM, TOKENS, drawn, inputs_of
 
 
 class Torchs(nn.Module):

@@ -9,8 +9,7 @@ from torch.func import functional_call, grad, vmap
 from anchorlab.axes import AXES
 from anchorlab.errors import SpecError
 from anchorlab.models import Model, ModelSpec, gather_positions
-
-from .small_models import SMALL, drawn, inputs_of, shape_of
+from tests.models.small_models import SMALL, drawn, inputs_of, shape_of
 
 POSITIONS = {
     "last": torch.tensor([6]),

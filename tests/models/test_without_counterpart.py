@@ -9,11 +9,10 @@ from anchorlab.interop import transformer_lens_weights
 from anchorlab.lens import qk
 from anchorlab.models import DecoderSpec, OneLayerSpec, RecallSpec
 from anchorlab.models.block import Block
-from anchorlab.studies.live_model import can_run, live_model
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Ensemble, initialise
-
-from . import reference
+from anchorlab.viewer.live import can_run, live_model
+from tests.models import reference
 
 TASK = make_task("recall/noisy", source="uniform", tokens=6, length=8)
 UNSCALED = RecallSpec(width=10, scale_scores=False)

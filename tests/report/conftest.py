@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made_findings import make_findings
 
+from anchorlab.findings.findings import Findings
 from anchorlab.report import write_report
-from anchorlab.studies.findings import Findings
+from tests.report.hand_made_findings import make_findings
 
 CHROMIUM_ARGUMENTS = [
     "--headless",

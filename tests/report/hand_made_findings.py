@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anchorlab.studies.findings import (
+from anchorlab.findings.findings import (
     Claim,
     Findings,
     LineFigure,
@@ -16,8 +16,8 @@ from anchorlab.studies.findings import (
     grid,
     line,
 )
-from anchorlab.studies.views import AttentionView
 from anchorlab.tasks.task import Example, Token
+from anchorlab.viewer.view import AttentionView
 
 PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
 

@@ -3,13 +3,13 @@
 from itertools import combinations
 
 import pytest
-from hand_made_findings import PROVENANCE
 from matplotlib.patches import PathPatch
-from test_figures import texts
 
+from anchorlab.findings.findings import CircuitArrow, CircuitFigure, CircuitPanel
 from anchorlab.report import draw, save
 from anchorlab.report.figures import page_svg
-from anchorlab.studies.findings import CircuitArrow, CircuitFigure, CircuitPanel
+from tests.report.hand_made_findings import PROVENANCE
+from tests.report.test_figures import texts
 
 ROLES = (*(f"x{step} of pair {pair}" for pair in (3, 2, 1) for step in (pair - 1, pair)), "query x0")
 PAIRS = tuple(CircuitArrow(3, 0, f"x{s} of pair {s}", f"x{s - 1} of pair {s}", "1.10") for s in (3, 2, 1))

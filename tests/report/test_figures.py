@@ -4,12 +4,9 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
-from hand_made_findings import PROVENANCE
 
 from anchorlab.errors import SpecError
-from anchorlab.report import draw, save
-from anchorlab.report.figures import _apart, _spread, page_svg
-from anchorlab.studies.findings import (
+from anchorlab.findings.findings import (
     Event,
     LineFigure,
     Map,
@@ -20,6 +17,9 @@ from anchorlab.studies.findings import (
     grid,
     line,
 )
+from anchorlab.report import draw, save
+from anchorlab.report.figures import _apart, _spread, page_svg
+from tests.report.hand_made_findings import PROVENANCE
 
 TENS = [10.0, 10.0]
 SVG = "{http://www.w3.org/2000/svg}"

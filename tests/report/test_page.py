@@ -3,13 +3,13 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from hand_made_findings import PROVENANCE
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.findings import Table
 from anchorlab.report import write_report
 from anchorlab.report.page import duration_text, render, time_text, value_text
-from anchorlab.studies.findings import Table
-from anchorlab.studies.views import ViewExample
+from anchorlab.viewer.view import ViewExample
+from tests.report.hand_made_findings import PROVENANCE
 
 HOSTILE = "</script><script>document.title='broken'</script><b>&\u2028"
 

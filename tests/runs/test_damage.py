@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 import torch
-from tiny_trainer import FINISHED, train, train_chunk
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store
+from tests.runs.tiny_trainer import FINISHED, train, train_chunk
 
 
 def truncated(content, chance):

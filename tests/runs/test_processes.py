@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_trainer import contents, train
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.lock import Lock
+from tests.runs.tiny_trainer import contents, train
 
 # Children of a server that has imported torch once start in milliseconds; polars, once used, must not be forked.
 processes = multiprocessing.get_context("forkserver")

@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 import safetensors.torch
 import torch
-from tiny_trainer import FINISHED, STEPS, contents, train
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store, metrics_frame, metrics_schema
 from anchorlab.runs.metrics import metrics_bytes
+from tests.runs.tiny_trainer import FINISHED, STEPS, contents, train
 
 
 class Killed(BaseException):

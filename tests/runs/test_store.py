@@ -3,10 +3,10 @@ import sys
 from itertools import pairwise
 
 import pytest
-from tiny_trainer import contents, train
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Store
+from tests.runs.tiny_trainer import contents, train
 
 CELLS = [Cell({"members": [1, index, 2]}) for index in range(20)]
 

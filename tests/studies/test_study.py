@@ -5,12 +5,12 @@ import pytest
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
+from anchorlab.findings.findings import Claim, Findings
 from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, Profile, Study, findings_directory, kept_findings, run_study, study
-from anchorlab.studies.findings import Claim, Findings
-from anchorlab.studies.tables import member_values
+from anchorlab.studies.kit import member_values
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
 

@@ -8,8 +8,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import Batch, Task, example_data, loss_per_position, parse_task
-
-from .examples import TASKS
+from tests.tasks.examples import TASKS
 
 N = 300
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from anchorlab.lens.circuits.explanation import RESERVED
 from anchorlab.tasks import AnchorFunction, Batch, MinimalRetrieval, NoisyRecall, Rule, Task, TokenRetrieval
-
-from .examples import TASKS
+from tests.tasks.examples import TASKS
 
 N = 200
 RETRIEVALS = {name: one for name, one in TASKS.items() if isinstance(one, MinimalRetrieval | TokenRetrieval)}

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from enumerated_recall import enumerate_recall
-from one_layer_model import OneLayer
 
 from anchorlab.rng import generator
 from anchorlab.theory.attention_gradient import FirstStep, first_step, key_query_gradient, leading_order
 from anchorlab.theory.uniform_recall import UniformRecall
+from tests.theory.enumerated_recall import enumerate_recall
+from tests.theory.one_layer_model import OneLayer
 
 
 def test_the_gradient_is_that_of_autograd():

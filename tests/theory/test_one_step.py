@@ -2,8 +2,6 @@ import re
 
 import numpy as np
 import pytest
-from enumerated_recall import enumerate_recall
-from one_layer_model import OneLayer
 
 from anchorlab.rng import generator
 from anchorlab.theory.one_step import (
@@ -15,6 +13,8 @@ from anchorlab.theory.one_step import (
     value_moments,
 )
 from anchorlab.theory.uniform_recall import UniformRecall
+from tests.theory.enumerated_recall import enumerate_recall
+from tests.theory.one_layer_model import OneLayer
 
 TOKENS, LENGTH, ALPHA = 4, 6, 0.3
 LAW = UniformRecall(TOKENS, LENGTH, ALPHA)

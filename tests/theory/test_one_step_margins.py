@@ -2,7 +2,6 @@ from math import log, sqrt
 
 import numpy as np
 import pytest
-from enumerated_recall import enumerate_recall
 
 from anchorlab.rng import generator
 from anchorlab.theory.one_step import feedforward_gradient, value_gradient
@@ -17,6 +16,7 @@ from anchorlab.theory.one_step_margins import (
     shares_of,
 )
 from anchorlab.theory.uniform_recall import UniformRecall
+from tests.theory.enumerated_recall import enumerate_recall
 
 
 @pytest.mark.parametrize("block", [1 << 22, 12 * 70])

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from enumerated_recall import enumerate_recall
 
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks import task
 from anchorlab.theory.uniform_recall import UniformRecall
+from tests.theory.enumerated_recall import enumerate_recall
 
 TOKENS, LENGTH, ALPHA = 5, 5, 0.3
 LAW = UniformRecall(TOKENS, LENGTH, ALPHA)

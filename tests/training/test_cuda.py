@@ -10,7 +10,7 @@ from anchorlab.training.ensemble import initialise
 from anchorlab.training.executions import MappedExecution
 from anchorlab.training.feed import make_feed
 from anchorlab.training.optimisers import StackedOptimiser
-from small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 
 pytestmark = [
     pytest.mark.cuda,

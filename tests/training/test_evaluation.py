@@ -14,7 +14,7 @@ from anchorlab.training.ensemble import initialise
 from anchorlab.training.evaluation import Evaluator
 from anchorlab.training.executions import member_module
 from anchorlab.training.feed import make_feed
-from small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, worst
+from tests.small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, worst
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from anchorlab.training.ensemble import initialise
 from anchorlab.training.executions import MappedExecution, member_module
 from anchorlab.training.feed import make_feed
 from anchorlab.training.optimisers import StackedOptimiser
-from small_experiments import (
+from tests.small_experiments import (
     DECODER,
     IDENTITY,
     KINDS,

@@ -18,7 +18,7 @@ from anchorlab.training import (
     memory_per_member,
 )
 from anchorlab.training.defaults import default_recipe
-from small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, STREAM, TRIGGERS, experiment
+from tests.small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, STREAM, TRIGGERS, experiment
 
 RECIPES = {
     "recipe.optimiser.learning_rate": {"optimiser": {"kind": "adamw", "learning_rate": 0}},

@@ -7,7 +7,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
 from anchorlab.training import Experiment, FixedSample, Gamma, Members, fit, initialise
 from anchorlab.training.feed import STREAM_BLOCK, make_feed
-from small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, initial_module, train_plainly, worst
+from tests.small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, initial_module, train_plainly, worst
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ import torch
 
 from anchorlab.models import DecoderSpec
 from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
-from small_experiments import IDENTITY, SAMPLE, experiment, worst
+from tests.small_experiments import IDENTITY, SAMPLE, experiment, worst
 
 RECIPE = SAMPLE.replace(
     duration=60, schedule={"kind": "constant"}, evaluation=Evaluation(every=5, size=24), precision="float64"

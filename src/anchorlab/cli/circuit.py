@@ -10,9 +10,9 @@ from anchorlab.cli.output import Json, check_page, print_json, print_table, prin
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
+    from anchorlab.findings.findings import CircuitFigure
     from anchorlab.lens import Circuit
     from anchorlab.lens.circuits.search import Progress
-    from anchorlab.studies.findings import CircuitFigure
     from anchorlab.training import TrainedRun
 
 _MOST, _SOON = 100_000, 2.0  # sequences, seconds for which nobody needs a bar
@@ -92,8 +92,8 @@ def circuit(
         )
     title = f"{trained.run.label}: circuit of member {member} at step {step}"
     if figure is not None:
+        from anchorlab.findings.provenance import provenance
         from anchorlab.report import save
-        from anchorlab.studies.provenance import provenance
 
         made = provenance("own", [trained], time.monotonic() - began)
         save(_drawn(trained, found, f"member {member}, step {step}"), made, figure)
@@ -188,8 +188,8 @@ def _loss_lines(found: "Circuit") -> list[tuple[str, float]]:
 
 
 def _drawn(trained: "TrainedRun", found: "Circuit", which: str) -> "CircuitFigure":
-    from anchorlab.studies.circuit_panel import circuit_panel
-    from anchorlab.studies.findings import CircuitFigure
+    from anchorlab.findings.circuit_panel import circuit_panel
+    from anchorlab.findings.findings import CircuitFigure
 
     layers = 1 + max(layer for layer, _ in found.explanations)
     return CircuitFigure(

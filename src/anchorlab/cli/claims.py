@@ -12,8 +12,8 @@ from rich.text import Text
 from anchorlab.cli.output import Flag, Json, number, print_json, print_text
 
 if TYPE_CHECKING:
+    from anchorlab.findings.findings import ClaimResult, Findings
     from anchorlab.studies import Study
-    from anchorlab.studies.findings import ClaimResult, Findings
 
 _MARKS = {"reproduced": ("✓", "green"), "not reproduced": ("✗", "red"), "not measured": ("—", "yellow")}
 

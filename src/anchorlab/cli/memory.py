@@ -12,7 +12,7 @@ from anchorlab.errors import SpecError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from anchorlab.studies.findings import MapFigure
+    from anchorlab.findings.findings import MapFigure
     from anchorlab.training import TrainedRun
 
 _OF_TOKENS = ("embed.W_E", "unembed.W_U.T")
@@ -73,8 +73,8 @@ def memory(
     found = [{"step": at, **_means(form, alike)} for at, form in forms.items()]
     largest = [_largest(form, *names) for form in forms.values()]
     if figure is not None:
+        from anchorlab.findings.provenance import provenance
         from anchorlab.report import save
-        from anchorlab.studies.provenance import provenance
 
         spread = sorted({steps[round(at * (len(steps) - 1) / (_MOST_MAPS - 1))] for at in range(_MOST_MAPS)})
         drawn = _heat_maps(trained.run.label, (left, right), names, {at: forms[at] for at in spread})
@@ -140,7 +140,7 @@ def _largest(form: "Tensor", rows: Sequence[str], columns: Sequence[str]) -> lis
 def _heat_maps(
     label: str, sides: Sequence[str], names: Sequence[Sequence[str]], forms: "dict[int, Tensor]"
 ) -> "MapFigure":
-    from anchorlab.studies.findings import Map, MapFigure, grid
+    from anchorlab.findings.findings import Map, MapFigure, grid
 
     y_label, x_label = ("\n@ ".join(part.strip() for part in side.split("@")) for side in sides)
     maps = tuple(Map(f"step {step}", grid(form), *map(tuple, names)) for step, form in forms.items())

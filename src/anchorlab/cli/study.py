@@ -13,8 +13,8 @@ from anchorlab.cli.output import Json, check_page, print_json, print_table, prin
 from anchorlab.errors import AnchorlabError
 
 if TYPE_CHECKING:
+    from anchorlab.findings.findings import Findings
     from anchorlab.runs import Store
-    from anchorlab.studies.findings import Findings
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ def table(text: Path, /, *, name: str | None = None, folder: Path = Path(), json
     json
         What was written as JSON, for scripts.
     """
-    from anchorlab.tasks.markov import table_characters
-    from anchorlab.tasks.tables.rebuild import rebuild
+    from anchorlab.tasks.recall.markov import table_characters
+    from anchorlab.tasks.recall.tables.rebuild import rebuild
 
     with waiting(f"counting {text}", quiet=json):
         counts, characters = rebuild(text, text.stem if name is None else name, folder)

@@ -12,7 +12,7 @@ from anchorlab.errors import SpecError
 if TYPE_CHECKING:
     import polars
 
-    from anchorlab.studies.findings import MapFigure
+    from anchorlab.findings.findings import MapFigure
 
 _MOST = 1001
 
@@ -83,8 +83,8 @@ def truncate(
         )
     found = best_truncations(table, metric)
     if figure is not None:
+        from anchorlab.findings.provenance import provenance
         from anchorlab.report import save
-        from anchorlab.studies.provenance import provenance
 
         save(
             _heat_map(table, metric, trained.run.label), provenance("own", [trained], time.monotonic() - began), figure
@@ -123,7 +123,7 @@ def _fractions(text: str) -> list[float]:
 def _heat_map(table: "polars.DataFrame", metric: str, label: str) -> "MapFigure":
     import polars as pl
 
-    from anchorlab.studies.findings import Map, MapFigure
+    from anchorlab.findings.findings import Map, MapFigure
 
     means = (
         table.filter((pl.col("metric") == metric) & (pl.col("group") == "all"))

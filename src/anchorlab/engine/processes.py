@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from anchorlab.engine.piece import Piece
+from anchorlab.engine.job import Piece
 from anchorlab.errors import AnchorlabError
 from anchorlab.training import Progress
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from anchorlab.engine.piece import Piece
+from anchorlab.engine.job import Piece
 from anchorlab.engine.processes import train_in_processes
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.runs import RunDirectory, Store

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look import look
+from anchorlab.lens.look.look import look
 from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from anchorlab.findings.findings import CircuitFigure, CircuitPanel
 from anchorlab.report.style import GRID, LINES, MUTED, RAISED
-from anchorlab.studies.findings import CircuitFigure, CircuitPanel
 
 Curve = Float[np.ndarray, "point xy"]
 Box = Float[np.ndarray, "corner xy"]

@@ -17,10 +17,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from anchorlab.errors import SpecError
-from anchorlab.report.circuits import draw_circuits
-from anchorlab.report.style import DRAWING, GRID, LINES, MARKERS, MUTED, PAGE_COLOURS, POINTS, SEQUENTIAL, SIGNED
-from anchorlab.report.timeline import draw_timeline
-from anchorlab.studies.findings import (
+from anchorlab.findings.findings import (
     CircuitFigure,
     Figure,
     LineFigure,
@@ -30,6 +27,9 @@ from anchorlab.studies.findings import (
     ScatterFigure,
     TimelineFigure,
 )
+from anchorlab.report.circuits import draw_circuits
+from anchorlab.report.style import DRAWING, GRID, LINES, MARKERS, MUTED, PAGE_COLOURS, POINTS, SEQUENTIAL, SIGNED
+from anchorlab.report.timeline import draw_timeline
 
 _MOST_MARKERS = 30  # more points than this are drawn as a bare line
 _MOST_TICK_LABELS = 24  # more tokens than this are numbered instead of written

@@ -14,9 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.findings import Figure, Findings, Provenance, Verdict
 from anchorlab.report.figures import page_svg
-from anchorlab.studies.findings import Figure, Findings, Provenance, Verdict
-from anchorlab.studies.views import AttentionView, LiveModel
+from anchorlab.viewer.view import AttentionView, LiveModel
 
 _SYMBOLS: dict[Verdict, str] = {"reproduced": "✓", "not reproduced": "✗", "not measured": "—"}
 
@@ -81,7 +81,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"value": value_text, "time": time_text}
-    viewer = files("anchorlab.report") / "viewer"
+    viewer = files("anchorlab.viewer") / "scripts"
     made.globals |= {
         "symbols": _SYMBOLS,
         "svg": _svg,

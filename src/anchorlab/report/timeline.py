@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from anchorlab.findings.findings import TimelineFigure
 from anchorlab.report.style import LINES, MARKERS, MUTED
-from anchorlab.studies.findings import TimelineFigure
 
 _ROW, _AXIS, _LEGEND = 0.3, 0.75, 0.25  # inches
 

@@ -5,9 +5,9 @@ from html import escape
 from pathlib import Path
 
 from anchorlab.report.page import environment, write_page
-from anchorlab.studies.make_view import view_patterns, view_run
-from anchorlab.studies.views import AttentionView
 from anchorlab.training import TrainedRun
+from anchorlab.viewer.make import view_patterns, view_run
+from anchorlab.viewer.view import AttentionView
 
 __all__ = ["Viewer", "show", "view_patterns", "view_run"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
+from anchorlab.findings.findings import Claim, Findings, Provenance
+from anchorlab.findings.provenance import provenance
 from anchorlab.runs import Store
 from anchorlab.runs.files import write_file
 from anchorlab.spec import unknown_name
-from anchorlab.studies.findings import Claim, Findings, Provenance
-from anchorlab.studies.provenance import provenance
 from anchorlab.training import Experiment, TrainedRun
 
 

@@ -15,10 +15,10 @@ from anchorlab.tasks.anchor import (
     Vocabulary,
     load_task,
 )
-from anchorlab.tasks.associative import NoisyAssociative
-from anchorlab.tasks.export import export
+from anchorlab.tasks.export.export import export
 from anchorlab.tasks.proof import Proof
-from anchorlab.tasks.recall import NoisyRecall
+from anchorlab.tasks.recall.associative import NoisyAssociative
+from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.tasks.registry import (
     parse_task,
     register_task,
@@ -28,9 +28,9 @@ from anchorlab.tasks.registry import (
     task_family,
     task_names,
 )
-from anchorlab.tasks.retrieval import MinimalRetrieval
+from anchorlab.tasks.retrieval.minimal import MinimalRetrieval
+from anchorlab.tasks.retrieval.tokens import TokenRetrieval
 from anchorlab.tasks.task import Answer, Batch, Example, Task, Token, TraceStep, example_data, loss_per_position
-from anchorlab.tasks.token_retrieval import TokenRetrieval
 
 __all__ = [
     "AnchorBased",

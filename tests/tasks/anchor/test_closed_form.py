@@ -18,8 +18,7 @@ from anchorlab.tasks.anchor.closed_form import (
     recitation,
     working_memory,
 )
-
-from ..examples import TASKS
+from tests.tasks.examples import TASKS
 
 PAPER = torch.tensor([[12, 33, 14, 3, 42, 22, 32, 20, 28], [43, 33, 13, 3, 20, 89, 44, 24, 56]]).double()[..., None]
 ANCHOR = torch.tensor([3.0], dtype=torch.float64)

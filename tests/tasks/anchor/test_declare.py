@@ -7,8 +7,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import AnchorFunction, load_task, parse_task, task
-
-from ..examples import PLUS_FIVE
+from tests.tasks.examples import PLUS_FIVE
 
 
 def test_the_file_and_the_python_example_are_one_task() -> None:

@@ -20,8 +20,7 @@ from anchorlab.tasks import (
     task,
     task_names,
 )
-
-from ..examples import TASKS
+from tests.tasks.examples import TASKS
 
 IDENTITY = task("anchor/identity")
 TRAIN_KEYS = {p: [x for x in range(20, 101) if (x - p) % 8 != 0] for p in range(8)}

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.lens import detectors
 from anchorlab.lens.circuits.explanation import (
     AFTER_SAME,
     EVERYWHERE,
@@ -18,6 +17,7 @@ from anchorlab.lens.circuits.explanation import (
     rule_cells,
     rule_places,
 )
+from anchorlab.lens.heads import detectors
 
 FOLLOWED = 0.2
 """The least mean attention along a rule that a head can be said to follow."""

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from anchorlab.lens.circuits.circuit import Head
 from anchorlab.lens.circuits.explanation import Explanation, Roles, Rule, attention_map, rest_map, rule_cells
-from anchorlab.lens.interventions import Intervention, Operand
-from anchorlab.lens.look import look
+from anchorlab.lens.look.interventions import Intervention, Operand
+from anchorlab.lens.look.look import look
 from anchorlab.tasks.task import Batch, Task, loss_per_position
 from anchorlab.training.ensemble import Ensemble
 

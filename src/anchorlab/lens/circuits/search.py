@@ -11,7 +11,7 @@ from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
 from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, Explanation, Roles, Rule
 from anchorlab.lens.circuits.hypotheses import FOLLOWED, hypotheses, resolved, rule_attention
 from anchorlab.lens.circuits.measuring import Measured, attention_site
-from anchorlab.lens.look import as_ensemble
+from anchorlab.lens.look.look import as_ensemble
 from anchorlab.rng import child_seed
 from anchorlab.tasks.task import Task
 from anchorlab.training.ensemble import Ensemble

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anchorlab.lens import distinct_counts, look, mapping_sequences
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.tables import along, member_values
+from anchorlab.studies.kit import along, member_values
 from anchorlab.tasks import AnchorFunction, Batch, Task
 from anchorlab.training import TrainedRun
 

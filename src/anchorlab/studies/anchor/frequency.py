@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.kit import along, judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, TrainedRun
 

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.lens import broadcast, broadcast_profile, look, shift, shift_profile
-from anchorlab.models import DecoderSpec
-from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.findings import (
+from anchorlab.findings.findings import (
     Claim,
     Findings,
     Line,
@@ -26,11 +23,14 @@ from anchorlab.studies.findings import (
     line,
     numbers,
 )
-from anchorlab.studies.make_view import view_run
+from anchorlab.lens import broadcast, broadcast_profile, look, shift, shift_profile
+from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
+from anchorlab.studies.kit import along, judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, Members, Times, TrainedRun
+from anchorlab.viewer.make import view_run
 
 _PATTERNS = "blocks.*.attn.hook_pattern"
 _LOOKED_AT = 500  # test sequences over which a head's numbers are averaged

@@ -10,12 +10,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, ModelSpec
 from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.settings import paper_recipe, quick_recipe
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.kit import along, judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, TrainedRun
 

@@ -7,6 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from anchorlab.findings.findings import (
+    Claim,
+    Findings,
+    Provenance,
+    Table,
+)
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.mechanism_figures import MIDDLE, figures
@@ -25,14 +31,8 @@ from anchorlab.studies.anchor.mechanism_measures import (
     spread_and_distance,
 )
 from anchorlab.studies.anchor.settings import paper_recipe
-from anchorlab.studies.findings import (
-    Claim,
-    Findings,
-    Provenance,
-    Table,
-)
+from anchorlab.studies.kit import judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import judge_means, member_values
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, Members, TrainedRun
 

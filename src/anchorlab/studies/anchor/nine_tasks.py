@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Table, numbers
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor import (
     composite,
@@ -20,9 +21,8 @@ from anchorlab.studies.anchor import (
     working_memory,
 )
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Table, numbers
+from anchorlab.studies.kit import along, judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
 

@@ -10,10 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.lens import tsne
-from anchorlab.models import DecoderSpec
-from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.findings import (
+from anchorlab.findings.findings import (
     Claim,
     Findings,
     LineFigure,
@@ -24,8 +21,11 @@ from anchorlab.studies.findings import (
     line,
     numbers,
 )
+from anchorlab.lens import tsne
+from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
+from anchorlab.studies.kit import along, judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Times, TrainedRun
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
 from anchorlab.lens import cosine_similarity, look
 from anchorlab.studies.anchor import structures
-from anchorlab.studies.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
+from anchorlab.studies.kit import judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import judge_means, member_values
 from anchorlab.tasks import Batch
 from anchorlab.training import TrainedRun
 

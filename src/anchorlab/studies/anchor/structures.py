@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_recipe
-from anchorlab.studies.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
+from anchorlab.studies.kit import judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import judge_means, member_values
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Table, line, numbers
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Table, line, numbers
+from anchorlab.studies.kit import along, judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.tasks import AnchorFunction, task
 from anchorlab.training import Evaluation, Experiment, Members, TrainedRun
 

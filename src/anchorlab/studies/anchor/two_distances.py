@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
+from anchorlab.studies.kit import judge_means, member_values
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import judge_means, member_values
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, Members, TrainedRun
 

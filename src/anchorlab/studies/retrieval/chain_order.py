@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import first_crossing
+from anchorlab.studies.kit import along
 from anchorlab.studies.retrieval.settings import RETRIEVED, retrieval_of
-from anchorlab.studies.tables import along
 from anchorlab.training import TrainedRun
 
 

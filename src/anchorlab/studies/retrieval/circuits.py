@@ -9,11 +9,12 @@ from statistics import mean
 
 import torch
 
+from anchorlab.findings.circuit_panel import circuit_panel
+from anchorlab.findings.findings import CircuitFigure, Claim, ClaimResult, Findings, Provenance, Table
 from anchorlab.lens import Circuit, Explanation
 from anchorlab.lens.circuits import Measured
 from anchorlab.models import VectorSpec
-from anchorlab.studies.circuit_panel import circuit_panel
-from anchorlab.studies.findings import CircuitFigure, Claim, ClaimResult, Findings, Provenance, Table
+from anchorlab.studies.kit import spread
 from anchorlab.studies.retrieval.one_head import (
     SOLVED,
     Solution,
@@ -26,7 +27,6 @@ from anchorlab.studies.retrieval.one_head import (
 )
 from anchorlab.studies.retrieval.settings import layers_of, paper_recipe, paper_task, retrieval_of
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import spread
 from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import Experiment, Members, TrainedRun
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.models import VectorSpec
-from anchorlab.studies.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.studies.kit import along, member_values, spread
 from anchorlab.studies.retrieval.chain_order import in_order, retrieved_at, retrieving_two
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
@@ -25,7 +26,6 @@ from anchorlab.studies.retrieval.settings import (
     smoke_recipe,
 )
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, member_values, spread
 from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 

@@ -9,9 +9,8 @@ from math import isfinite, nan
 import torch
 from torch import Tensor
 
-from anchorlab.models import VectorSpec
-from anchorlab.studies.circuit_panel import circuit_panel
-from anchorlab.studies.findings import (
+from anchorlab.findings.circuit_panel import circuit_panel
+from anchorlab.findings.findings import (
     CircuitFigure,
     Claim,
     ClaimResult,
@@ -24,6 +23,8 @@ from anchorlab.studies.findings import (
     event,
     line,
 )
+from anchorlab.models import VectorSpec
+from anchorlab.studies.kit import along, spread
 from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.studies.retrieval.emergence_measures import (
     EMERGED,
@@ -38,7 +39,6 @@ from anchorlab.studies.retrieval.emergence_measures import (
 from anchorlab.studies.retrieval.one_head import quick, smoke, view_circuits
 from anchorlab.studies.retrieval.settings import RETRIEVED, layers_of, paper_recipe, paper_task, retrieval_of
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, spread
 from anchorlab.training import Experiment, Members, TrainedRun
 
 _STUDY = "retrieval/emergence"

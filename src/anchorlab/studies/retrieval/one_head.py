@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Circuit, CircuitPath, Rule, find_circuit
-from anchorlab.studies.make_view import view_run
+from anchorlab.studies.kit import member_values
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
     SMOKE_MODEL,
@@ -15,9 +15,9 @@ from anchorlab.studies.retrieval.settings import (
     retrieval_of,
     smoke_recipe,
 )
-from anchorlab.studies.tables import member_values
-from anchorlab.studies.views import AttentionView
 from anchorlab.training import Experiment, Members, TrainedRun
+from anchorlab.viewer.make import view_run
+from anchorlab.viewer.view import AttentionView
 
 SOLVED = 0.01
 """The loss below which the paper's models A, B and C solve the problem (section 8.2)."""

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, ClaimResult, Findings, Line, LineFigure, Provenance, Reference, Table
+from anchorlab.findings.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.rng import torch_generator
-from anchorlab.studies.findings import Claim, ClaimResult, Findings, Line, LineFigure, Provenance, Reference, Table
-from anchorlab.studies.findings import numbers as as_numbers
+from anchorlab.studies.kit import along, member_values, spread
 from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.tables import along, member_values, spread
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
 from anchorlab.training import SGD, Evaluation, Experiment, FixedSample, Members, Recipe, TrainedRun

@@ -11,8 +11,7 @@ from math import sqrt
 
 import numpy as np
 
-from anchorlab.rng import generator
-from anchorlab.studies.findings import (
+from anchorlab.findings.findings import (
     Claim,
     ClaimResult,
     Findings,
@@ -23,6 +22,7 @@ from anchorlab.studies.findings import (
     Table,
     line,
 )
+from anchorlab.rng import generator
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.truncation.judging import judge_numbers
 from anchorlab.theory import PowerLaw, fit_power_law

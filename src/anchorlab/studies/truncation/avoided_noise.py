@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from anchorlab.findings.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
 from anchorlab.lens import look
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
+from anchorlab.studies.kit import judge_means
 from anchorlab.studies.study import Study
-from anchorlab.studies.tables import judge_means
 from anchorlab.studies.truncation.noisy_recall import noisy_and_tuned, profiles
 from anchorlab.tasks import Batch
-from anchorlab.tasks.recall import NoisyRecall
+from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun
 
 _PATTERN = "blocks.1.attn.hook_pattern"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from anchorlab.studies.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
+from anchorlab.studies.kit import along, judge_means, member_values
 from anchorlab.studies.study import Study
-from anchorlab.studies.tables import along, judge_means, member_values
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
     FULL,

@@ -12,9 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.lens import emergence, first_crossing, memory
-from anchorlab.lens.attribution import blocks, transformer
-from anchorlab.studies.findings import (
+from anchorlab.findings.findings import (
     Claim,
     Findings,
     LineFigure,
@@ -27,10 +25,12 @@ from anchorlab.studies.findings import (
     grid,
     line,
 )
+from anchorlab.lens import emergence, first_crossing, memory
+from anchorlab.lens.vectors.attribution import blocks, transformer
+from anchorlab.studies.kit import along, judge_means
 from anchorlab.studies.study import Study
-from anchorlab.studies.tables import along, judge_means
 from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, noisy_recall, profiles
-from anchorlab.tasks.recall import NoisyRecall
+from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
 CLAIMS = (

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from anchorlab.studies.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
+from anchorlab.studies.kit import along, judge_means
 from anchorlab.studies.study import Study
-from anchorlab.studies.tables import along, judge_means
 from anchorlab.studies.truncation.noisy_recall import ALPHA, FIRST, noise_peak, noisy_and_tuned, profiles, recall_delay
 from anchorlab.training import TrainedRun
 

@@ -12,8 +12,8 @@ from anchorlab.lens import first_crossing
 from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
+from anchorlab.studies.kit import along
 from anchorlab.studies.study import Profile
-from anchorlab.studies.tables import along
 from anchorlab.tasks import task
 from anchorlab.training import (
     SGD,

@@ -6,8 +6,8 @@ from math import log, sqrt
 
 import numpy as np
 
+from anchorlab.findings.findings import LineFigure, Reference, Table, line
 from anchorlab.rng import generator
-from anchorlab.studies.findings import LineFigure, Reference, Table, line
 from anchorlab.theory import one_step
 from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry, Moments
 from anchorlab.theory.uniform_recall import UniformRecall

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from anchorlab.studies.tables import along
+from anchorlab.studies.kit import along
 from anchorlab.theory import PowerLaw, fit_power_law, gradient_flow
 from anchorlab.theory.rank_one_flow import TIME_UNIT, Law
 from anchorlab.training import TrainedRun

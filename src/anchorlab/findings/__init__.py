@@ -1,0 +1,1 @@
+"""What a study hands on, as plain values: claims with verdicts, figures, tables."""

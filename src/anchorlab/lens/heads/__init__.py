@@ -1,0 +1,1 @@
+"""What attention heads do, as numbers."""

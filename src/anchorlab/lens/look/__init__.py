@@ -1,0 +1,1 @@
+"""Recording what a model computes, under interventions written as data."""

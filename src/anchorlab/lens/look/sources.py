@@ -1,0 +1,105 @@
+"""What interventions take from a model without interventions: means, and values of other sequences or other inputs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.intervene import selected_values
+from anchorlab.lens.look.interventions import Intervention
+from anchorlab.rng import torch_generator
+
+Borrowed = Mapping[str, Tensor]
+"""By the name of an intervention, what it puts in place of the selected values of the rows present."""
+
+
+def borrower(
+    access: Access,
+    weights: Mapping[str, Tensor],
+    inputs: Tensor,
+    interventions: Mapping[str, Intervention],
+    patch_inputs: Tensor | None,
+    chunk: int,
+) -> Callable[[range], Borrowed]:
+    """A function from rows of the batch to what the interventions borrow for them, for one member's weights.
+
+    Means are taken at once, over all sequences; the rest is computed when asked for. All passes are of the model
+    without interventions, at most `chunk` sequences at a time.
+
+    Errors: `SpecError` where the inputs do not allow what a rule asks.
+    """
+    batch = len(inputs)
+    everyone = torch.arange(batch)
+    means = [name for name, each in interventions.items() if each.rule == "mean"]
+    sources: dict[tuple[str, int | None], tuple[list[str], Tensor, Tensor]] = {}
+    for name, each in interventions.items():
+        key = (each.rule, each.seed)
+        if each.rule == "resample":
+            sources.setdefault(key, ([], inputs, _derangement(batch, each.seed, name)))[0].append(name)
+        elif each.rule == "patch":
+            others = _patching(patch_inputs, inputs, f"{name} ({each.describe()})")
+            sources.setdefault(key, ([], others, everyone))[0].append(name)
+
+    def taken(names: Sequence[str], source: Tensor, sequences: Int[Tensor, "sequence"]) -> dict[str, Tensor]:
+        """What some interventions select in one pass over some sequences."""
+        values: dict[str, Tensor] = {}
+
+        def keep(site: str, value: Tensor) -> Tensor:
+            axes = access.axes(site, value)
+            for name in names if axes[:1] == ("batch",) else ():
+                if interventions[name].site == site:
+                    rows = sequences.tolist()
+                    values[name] = selected_values(interventions[name], value, axes, rows, batch, name)
+            return value
+
+        sites = {interventions[name].site for name in names}
+        access.run(weights, fitting(source[sequences.to(source.device)], weights), sites, keep)
+        return values
+
+    sums: dict[str, Tensor] = {}
+    for rows in chunks(batch, chunk) if means else ():
+        for name, value in taken(means, inputs, everyone[rows.start : rows.stop]).items():
+            total = value.sum(dim=0, keepdim=True, dtype=torch.float64)
+            sums[name] = sums[name] + total if name in sums else total
+
+    def borrow(rows: range) -> Borrowed:
+        values = {name: total / batch for name, total in sums.items()}
+        for names, source, sequences in sources.values():
+            values |= taken(names, source, sequences[rows.start : rows.stop])
+        return values
+
+    return borrow
+
+
+def fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    """The inputs on the device of the weights, and vectors in their precision."""
+    floating = next((value for value in weights.values() if value.is_floating_point()), None)
+    if floating is None:
+        return inputs
+    return inputs.to(floating.device, floating.dtype if inputs.is_floating_point() else inputs.dtype)
+
+
+def chunks(batch: int, chunk: int) -> Iterator[range]:
+    """The rows of a batch, at most `chunk` at a time."""
+    return (range(start, min(start + chunk, batch)) for start in range(0, batch, chunk))
+
+
+def _derangement(batch: int, seed: int | None, name: str) -> Int[Tensor, "batch"]:
+    """For each sequence another one: all stand in one circle, in random order, and each takes the next one's value."""
+    if batch < 2 or seed is None:
+        raise SpecError(f"{name}.rule", "a single sequence has no other to take a value from", "give at least two")
+    circle = torch.randperm(batch, generator=torch_generator(seed, "resample"))
+    others = torch.empty_like(circle)
+    others[circle] = circle.roll(-1)
+    return others
+
+
+def _patching(patch_inputs: Tensor | None, inputs: Tensor, what: str) -> Tensor:
+    if patch_inputs is None or patch_inputs.shape != inputs.shape:
+        given = "are missing" if patch_inputs is None else f"have shape {tuple(patch_inputs.shape)}"
+        remedy = f"give one for each of the inputs, of shape {tuple(inputs.shape)}"
+        raise SpecError("patch_inputs", f"{given}, and {what} takes values from them", remedy)
+    return patch_inputs

@@ -1,0 +1,1 @@
+"""Many interventions at once."""

@@ -1,0 +1,168 @@
+"""Many interventions at one site in one pass, begun at the site's block and mapped over them from the site on."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+
+from anchorlab.errors import SiteError
+from anchorlab.lens.look.access import Access, evaluating
+from anchorlab.lens.look.intervene import Moment, intervene
+from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
+from anchorlab.lens.look.sources import Borrowed, borrower, chunks, fitting
+from anchorlab.models.model import accepts, gather_positions
+from anchorlab.models.sites import Tap
+from anchorlab.models.transformer import Transformer
+from anchorlab.training.ensemble import Ensemble
+from anchorlab.training.executions.member import member_module
+
+_MOST = 64  # interventions in one pass
+_BLOCK = re.compile(r"blocks\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Interventions of one pass: all at one site; the first is the site's number `begin`."""
+
+    site: str
+    begin: int
+    named: Mapping[str, Intervention]
+    borrow: Callable[[range], Borrowed]
+    needs_every_place: bool
+
+
+class MappedPasses:
+    """The outputs of one member without any intervention, and under every single one of many.
+
+    A pass of a transformer begins at the block of its site, with the stream that stands there without interventions.
+    The index of an intervention comes in at the site, and only there: what is computed before does not depend on it,
+    so that `vmap` computes it once, and what comes after is computed for all of them together. The last layer is
+    computed only at the scored positions, unless the interventions mean others there.
+
+    All is done on copies of the module, so that several threads may work at once.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        member: int,
+        inputs: Tensor,
+        positions: Tensor,
+        patch_inputs: Tensor | None,
+    ) -> None:
+        self.weights, self.member, self.members = ensemble.member_weights(member), member, ensemble.size
+        self.inputs, self.positions, self.patch_inputs = inputs, positions, patch_inputs
+        self.access = Access(member_module(ensemble, member))
+        self.rest = member_module(ensemble, member)
+        self.blocks = list(self.rest.blocks) if isinstance(self.rest, Transformer) else []
+
+    def __call__(
+        self, grid: Mapping[str, Sequence[Intervention]], chunk: int
+    ) -> Iterator[tuple[str | None, int, range, Tensor]]:
+        """Site, number of the first intervention there, rows of the batch, and outputs `[place row scored output]`.
+
+        A site of None stands for the outputs without interventions. At most `chunk` sequences times interventions are
+        held at once.
+        """
+        with evaluating(self.access.module):
+            groups = [group for site, changes in grid.items() for group in self._groups(site, changes, chunk)]
+        largest = max(len(group.named) for group in groups)
+        for rows in chunks(len(self.inputs), max(1, chunk // largest)):
+            with evaluating(self.access.module), evaluating(self.rest):
+                output, streams = self._untouched(rows)
+            yield None, 0, rows, output.unsqueeze(0)
+            for group in groups:
+                with evaluating(self.access.module), evaluating(self.rest):
+                    output = self._pass(group, rows, streams)
+                yield group.site, group.begin, rows, output
+
+    def _groups(self, site: str, interventions: Sequence[Intervention], chunk: int) -> Iterator[_Group]:
+        needs_every_place = self._needs_every_place(site, interventions[0])
+        for begin in range(0, len(interventions), _MOST):
+            group = interventions[begin : begin + _MOST]
+            named = {f"interventions.{begin + index}": each for index, each in enumerate(group)}
+            borrow = borrower(self.access, self.weights, self.inputs, named, self.patch_inputs, chunk)
+            yield _Group(site, begin, named, borrow, needs_every_place)
+
+    def _untouched(self, rows: range) -> tuple[Tensor, dict[int, Tensor]]:
+        """The outputs without interventions, and the stream before each block but the first."""
+        streams: dict[int, Tensor] = {}
+
+        def tap(name: str, value: Tensor) -> Tensor:
+            if self.blocks and name.endswith(".hook_resid_pre"):
+                streams[_layer(name)] = value
+            return value
+
+        inputs, positions = self._present(rows)
+        return _run(self.access.module, inputs, positions, tap), streams
+
+    def _pass(self, group: _Group, rows: range, streams: Mapping[int, Tensor]) -> Tensor:
+        moment = Moment(self.member, self.members, rows, len(self.inputs))
+        borrowed = group.borrow(rows)
+        inputs, positions = self._present(rows)
+        layer = _layer(group.site) if self.blocks else 0
+        if self.blocks:
+            self.rest.blocks = nn.ModuleList(self.blocks[layer:])
+
+        def run(index: Tensor) -> Tensor:
+            def tap(name: str, value: Tensor) -> Tensor:
+                if layer and name == "hook_embed":
+                    return streams[layer]
+                if layer and name == "hook_pos_embed":
+                    return torch.zeros_like(value)
+                if name != group.site:
+                    return value
+                axes = self.access.axes(name, value)
+                named = group.named.items()
+                changed = [intervene(each, value, axes, moment, borrowed.get(at), at) for at, each in named]
+                return torch.stack(changed)[index.reshape(1)].squeeze(0)
+
+            if not group.needs_every_place:
+                return _run(self.rest, inputs, positions, tap)
+            return gather_positions(_run(self.rest, inputs, None, tap), positions)
+
+        outputs: Tensor = vmap(run)(torch.arange(len(group.named), device=inputs.device))
+        return outputs
+
+    def _present(self, rows: range) -> tuple[Tensor, Tensor]:
+        here = slice(rows.start, rows.stop)
+        inputs = fitting(self.inputs[here], self.weights)
+        return inputs, (self.positions if self.positions.ndim == 1 else self.positions[here]).to(inputs.device)
+
+    def _needs_every_place(self, site: str, intervention: Intervention) -> bool:
+        """Whether a pass at the scored positions alone is not enough: the site would lack places that are meant."""
+        operand = intervention.operand
+        named = {*intervention.where, *intervention.at, *(operand.axes if isinstance(operand, Operand) else ())}
+        seen: list[dict[str, int]] = []
+
+        def tap(name: str, value: Tensor) -> Tensor:
+            if name == site:
+                seen.append(dict(zip(self.access.axes(name, value), value.shape, strict=True)))
+            return value
+
+        inputs = fitting(self.inputs[:1], self.weights)
+        for positions in (None, torch.zeros(1, dtype=torch.int64, device=inputs.device)):
+            _run(self.access.module, inputs, positions, tap)
+        if len(seen) != 2:
+            raise SiteError(f"site {site!r} is visited {len(seen) / 2:g} times in one pass; it must be once")
+        narrowed = {axis for axis, size in seen[0].items() if size != seen[1][axis]}
+        return bool(narrowed) and (intervention.rule in BORROWING or bool(named & narrowed))
+
+
+def _run(module: nn.Module, inputs: Tensor, positions: Tensor | None, tap: Tap) -> Tensor:
+    """The outputs at the positions, or everywhere for None."""
+    output: Tensor
+    if positions is not None and accepts(module, "positions"):
+        output = module(inputs, positions=positions, tap=tap)
+        return output
+    output = module(inputs, tap=tap)
+    return gather_positions(output, positions)
+
+
+def _layer(site: str) -> int:
+    """The block of a site; 0 where it is in none."""
+    found = _BLOCK.match(site)
+    return int(found[1]) if found else 0

@@ -1,0 +1,1 @@
+"""What vectors of the stream hold."""

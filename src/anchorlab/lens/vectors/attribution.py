@@ -1,0 +1,198 @@
+"""Direct logit attribution and the logit lens: what each part of a transformer adds to its logits, and when."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.record import Record
+from anchorlab.lens.look.sources import chunks
+from anchorlab.models.block import Block, LayerNorm
+from anchorlab.models.model import gather_positions
+from anchorlab.models.transformer import Transformer
+from anchorlab.training.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    import polars
+
+_EPSILON = 1e-5
+"""What layer norms add to the variance."""
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What each component adds to the logits: the contributions of all components sum to `logits`.
+
+    `components` are `hook_embed`, `hook_pos_embed`, `blocks.0.attn.head.0` and so on, `blocks.0.mlp`, and last `bias`:
+    all that the biases of attention outputs, layer norms and output map add, whatever the input. A feed-forward layer's
+    own bias is part of the layer.
+
+    Shapes
+        contributions: `[member component batch scored]` for one token each, with a last axis `output` for all tokens
+        logits: the same without `component`
+    """
+
+    components: tuple[str, ...]
+    contributions: Float[Tensor, "member component batch scored *output"]
+    logits: Float[Tensor, "member batch scored *output"]
+
+    @property
+    def table(self) -> "polars.DataFrame":
+        """One row per member and component, in the model's order, with its mean contribution over batch and scored.
+
+        Errors: `SpecError` where the contributions are to all tokens, whose mean says nothing.
+        """
+        import polars
+
+        if self.contributions.ndim > 4:
+            raise SpecError("tokens", "contributions to all tokens make no table", "attribute to given tokens")
+        means = self.contributions.mean(dim=(2, 3))
+        members = range(len(means))
+        return polars.DataFrame(
+            {
+                "member": [member for member in members for _ in self.components],
+                "component": [name for _ in members for name in self.components],
+                "contribution": means.flatten().tolist(),
+            }
+        )
+
+
+def attribute(
+    model: Ensemble | nn.Module,
+    inputs: Tensor,
+    tokens: Int[Tensor, "batch scored"] | None = None,
+    positions: Int[Tensor, "*batch scored"] | None = None,
+    chunk: int = 512,
+) -> Attribution:
+    """The direct contribution of each component to the logits of `tokens` at `positions`, or to all logits.
+
+    Without `positions` the last position is asked. The residual stream is a sum of what embeddings, heads and
+    feed-forward layers write. A layer norm that it passes is linear once its scale is frozen,
+    `x -> (x - mean(x)) / s * w + b` with the standard deviation s that the whole stream has there; so every summand can
+    be followed through all later norms and the output map. In a pre-layer-norm model this is the last norm alone; in
+    the post-layer-norm decoder every norm of the stream. What a component does through later layers is not counted.
+    Without a residual path, what stood in the stream before adds nothing.
+
+    Errors: `SpecError` for a model that is not one of this package's transformers, and for tokens that do not fit the
+    positions.
+    """
+    ensemble = as_ensemble(model)
+    template = transformer(ensemble)
+    positions = torch.tensor([inputs.shape[1] - 1]) if positions is None else positions
+    if tokens is not None and tokens.shape != (len(inputs), positions.shape[-1]):
+        shape = (len(inputs), positions.shape[-1])
+        raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"give one for each scored position, {shape}")
+    contributions, logits = [], []
+    for member in range(ensemble.size):
+        one = ensemble.select([member])
+        for rows in chunks(len(inputs), chunk):
+            here = slice(rows.start, rows.stop)
+            scored = positions if positions.ndim == 1 else positions[here]
+            record = look(one, inputs[here], _stream_sites(template), positions=scored)
+            parts = _Parts(template, one.member_weights(0), record, scored)
+            every = (parts.logits(), record["output"])
+            each, whole = every if tokens is None else (_of_tokens(value, tokens[here]) for value in every)
+            contributions.append(each)
+            logits.append(whole)
+    return Attribution(tuple(parts.names), _by_member(contributions, ensemble), _by_member(logits, ensemble).squeeze(1))
+
+
+def transformer(ensemble: Ensemble) -> Transformer:
+    """The template of an ensemble; `SpecError` where it is not one of this package's transformers."""
+    if not isinstance(ensemble.template, Transformer):
+        kind = type(ensemble.template).__name__
+        raise SpecError("model", f"is of type {kind}", "give a transformer, such as a decoder")
+    return ensemble.template
+
+
+def blocks(template: Transformer) -> list[Block]:
+    """The blocks of a transformer, in order, typed as such."""
+    return [cast(Block, block) for block in template.blocks]
+
+
+class _Parts:
+    """The summands of one member's residual stream at the scored positions, followed through the model."""
+
+    def __init__(self, template: Transformer, weights: dict[str, Tensor], record: Record, positions: Tensor) -> None:
+        self.weights = {name: value.cpu() for name, value in weights.items()}
+        self.record, self.positions = record, positions
+        embeddings = [site for site in ("hook_embed", "hook_pos_embed") if site in record]
+        self.names = [*embeddings, "bias"]
+        first = torch.stack([self._seen(site) for site in embeddings])
+        self.values: Float[Tensor, "component batch scored width"] = torch.cat([first, torch.zeros_like(first[:1])])
+        for block in blocks(template):
+            self._attend(block)
+            if block.ln1 is not None and not block.norm_first:
+                self._normalise(block.ln1, f"{block.name}.hook_resid_mid")
+            if block.mlp is not None:
+                output = self._seen(f"{block.name}.hook_mlp_out").unsqueeze(0)
+                self._join([f"{block.name}.mlp"], output, added=block.residual or block.parallel)
+            if block.ln2 is not None and not block.norm_first:
+                self._normalise(block.ln2, f"{block.name}.hook_resid_post")
+        if template.ln_final is not None:
+            self._normalise(template.ln_final, f"{blocks(template)[-1].name}.hook_resid_post")
+
+    def logits(self) -> Float[Tensor, "component batch scored output"]:
+        values = self.values @ _output_map(self.weights, self.values)
+        values[-1] += self.weights.get("unembed.b_U", 0.0)
+        return values
+
+    def _attend(self, block: Block) -> None:
+        z = self._seen(f"{block.attn.name}.hook_z")  # [batch scored head head_width]
+        heads, head_width = z.shape[-2:]
+        written = self.weights.get(f"{block.attn.name}.W_O", torch.eye(heads * head_width, dtype=z.dtype))
+        each = torch.einsum("b s h i, h i w -> h b s w", z, written.view(heads, head_width, -1))
+        self._join([f"{block.attn.name}.head.{head}" for head in range(heads)], each, added=block.residual)
+        self.values[-1] += self.weights.get(f"{block.attn.name}.b_O", 0.0)
+
+    def _join(self, names: list[str], outputs: Tensor, added: bool) -> None:
+        """New summands, placed before the biases; where they are not `added` to what is there, that is gone."""
+        kept = self.values if added else torch.zeros_like(self.values)
+        self.values = torch.cat([kept[:-1], outputs, kept[-1:]])
+        self.names = [*self.names[:-1], *names, "bias"]
+
+    def _normalise(self, norm: LayerNorm, stream_site: str) -> None:
+        scale = _scale(self._seen(stream_site))
+        self.values = _centred(self.values) / scale * self.weights[f"{norm.name}.w"]
+        self.values[-1] += self.weights[f"{norm.name}.b"]
+
+    def _seen(self, site: str) -> Tensor:
+        return gather_positions(self.record[site][0], self.positions)
+
+
+def _of_tokens(values: Float[Tensor, "any batch scored output"], tokens: Tensor) -> Float[Tensor, "any batch scored"]:
+    return values.gather(-1, tokens.unsqueeze(-1).expand(len(values), *tokens.shape, 1)).squeeze(-1)
+
+
+def _by_member(chunks_of_members: list[Tensor], ensemble: Ensemble) -> Tensor:
+    """`[member ...]` of `[... batch ...]`, the chunks of each member's batch in order."""
+    count = len(chunks_of_members) // ensemble.size
+    return torch.stack(
+        [torch.cat(chunks_of_members[at : at + count], dim=1) for at in range(0, len(chunks_of_members), count)]
+    )
+
+
+def _stream_sites(template: Transformer) -> list[str]:
+    sites = [site for site in ("hook_embed", "hook_pos_embed") if site in template.sites]
+    for block in blocks(template):
+        sites += [f"{block.attn.name}.hook_z", f"{block.name}.hook_resid_post"]
+        sites += [f"{block.name}.hook_resid_mid"] if not block.parallel else []
+        sites += [f"{block.name}.hook_mlp_out"] if block.mlp is not None else []
+    return sites
+
+
+def _centred(x: Tensor) -> Tensor:
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+def _scale(x: Tensor) -> Tensor:
+    return (x.var(dim=-1, correction=0, keepdim=True) + _EPSILON).sqrt()
+
+
+def _output_map(weights: dict[str, Tensor], stream: Tensor) -> Tensor:
+    """`W_U`; where there is no output map, the stream itself is the prediction."""
+    return weights["unembed.W_U"] if "unembed.W_U" in weights else torch.eye(stream.shape[-1], dtype=stream.dtype)

@@ -1,0 +1,125 @@
+"""Directions of queries and keys: of positions alone, of tokens alone, and of whole sequences as recorded."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.record import Record
+from anchorlab.lens.vectors.attribution import blocks, transformer
+from anchorlab.lens.vectors.geometry import cosine_similarity
+from anchorlab.models.embedding import TokenEmbedding
+from anchorlab.training.ensemble import Ensemble
+
+PerHead = Float[Tensor, "member layer *sequence head"]
+PerRow = Float[Tensor, "member layer *sequence head row head_width"]
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Queries and keys of every head for some rows: positions alone, tokens alone, or the positions of sequences.
+
+    Shapes
+        queries, keys: `[member layer head row head_width]`; of recorded sequences with `batch` before `head`, and
+            before that `candidate` where there were some. The results of the methods have the same axes.
+    """
+
+    queries: PerRow
+    keys: PerRow
+
+    @cached_property
+    def similarity(self) -> Float[Tensor, "member layer *sequence head query key"]:
+        """The cosine between every query and every key (anchor functions, appendix B.2, Fig 21d)."""
+        return cosine_similarity(self.queries, self.keys)
+
+    def match(self, k: int = 0) -> PerHead:
+        """How far the query of row p has the direction of the key of row p - k: the mean cosine over p.
+
+        k = 1 is a head that shifts by one; below 0 the key is that of a later row; of tokens, 0 asks for the same one.
+        Errors: `SpecError` for a k that leaves no row.
+        """
+        self._require_distance(k)
+        return self.similarity.diagonal(-k, dim1=-2, dim2=-1).mean(dim=-1)
+
+    def nearest(self, k: int = 0) -> PerHead:
+        """The share of rows p whose query is nearer in direction to the key of row p - k than to any other row's.
+
+        All rows count as others, those that a mask would hide too. Errors: as `match`.
+        """
+        self._require_distance(k)
+        rows = torch.arange(self.keys.shape[-2])
+        matching = rows == rows.unsqueeze(-1) - k
+        others = self.similarity.masked_fill(matching, -torch.inf).amax(dim=-1)
+        asking = matching.any(dim=-1)
+        return (self.similarity.diagonal(-k, dim1=-2, dim2=-1) > others[..., asking]).float().mean(dim=-1)
+
+    def _require_distance(self, k: int) -> None:
+        count = self.keys.shape[-2]
+        if not -count < k < count:
+            raise SpecError("k", f"{k} is not a distance within {count} rows", f"give one of {1 - count}..{count - 1}")
+
+
+def position_directions(model: Ensemble | nn.Module) -> Directions:
+    """Queries and keys on positions alone, of every layer: the rows are the positions (anchor functions, B.2, Fig 21d).
+
+    The token embedding is set to zero. In the first layer these are exactly what the weights make of the position
+    embeddings, such as `W_pos W_Q`: the part by which a position enters the queries and keys of any sequence. In later
+    layers they come from the stream that is recorded there for positions alone, which no sequence makes; what holds for
+    sequences, `recorded_directions` says.
+
+    Errors: `SpecError` for a model that is not one of this package's transformers, or without position embedding.
+    """
+    ensemble = as_ensemble(model)
+    if transformer(ensemble).pos_embed is None:
+        raise SpecError("model", "has no position embedding", "give one with positions apart from its inputs")
+    any_sequence = torch.zeros(1, ensemble.weights["pos_embed.W_pos"].shape[1], dtype=torch.int64)
+    alone = _without("hook_embed", ensemble, any_sequence)
+    return Directions(alone.queries[:, :, 0], alone.keys[:, :, 0])
+
+
+def token_directions(model: Ensemble | nn.Module, tokens: Int[Tensor, "row"] | None = None) -> Directions:
+    """Queries and keys on tokens alone, of every layer: the rows are `tokens`, or the whole vocabulary.
+
+    Each token is a sequence of its own, with the position embedding set to zero. In the first layer these are exactly
+    what the weights make of the token embeddings, such as `W_E W_Q`, as for `position_directions`. In later layers
+    they come from the stream that is recorded there for a token that has attended to itself.
+
+    Errors: `SpecError` for a model that is not one of this package's transformers or reads vectors, and for a token
+    outside the vocabulary.
+    """
+    ensemble = as_ensemble(model)
+    template = transformer(ensemble)
+    if not isinstance(template.embed, TokenEmbedding):
+        raise SpecError("model", "reads vectors, not tokens", "give one with a vocabulary")
+    vocabulary = ensemble.weights["embed.W_E"].shape[1]
+    tokens = torch.arange(vocabulary) if tokens is None else tokens
+    if len(tokens) == 0 or bool(((tokens < 0) | (tokens >= vocabulary)).any()):
+        raise SpecError("tokens", f"are not all known, 0..{vocabulary - 1}", "give one known token or more")
+    alone = _without("hook_pos_embed", ensemble, tokens.unsqueeze(1))
+    return Directions(*(each.squeeze(-2).transpose(2, 3) for each in (alone.queries, alone.keys)))
+
+
+def recorded_directions(record: Record) -> Directions:
+    """Queries and keys of whole sequences, of every layer whose `attn.hook_q` and `attn.hook_k` were recorded.
+
+    The rows are the positions of each sequence, `[member layer batch head row head_width]` (anchor functions, B.4).
+
+    Errors: `SpecError` for a record without queries, `SiteError` for one with queries but no keys.
+    """
+    layers = [site.removesuffix(".hook_q") for site in record if site.endswith(".attn.hook_q")]
+    if not layers:
+        raise SpecError("record", "has no queries", "record blocks.*.attn.hook_q and blocks.*.attn.hook_k")
+    queries, keys = (torch.stack([record[f"{layer}.hook_{kind}"] for layer in layers], dim=1) for kind in "qk")
+    return Directions(queries.transpose(-2, -3), keys.transpose(-2, -3))
+
+
+def _without(embedding: str, ensemble: Ensemble, inputs: Int[Tensor, "batch position"]) -> Directions:
+    """Directions of sequences for which one of the two embeddings is zero."""
+    sites = [f"{block.attn.name}.hook_{kind}" for block in blocks(transformer(ensemble)) for kind in "qk"]
+    zero = Intervention(site=embedding, rule="zero", may_do_nothing=True)
+    return recorded_directions(look(ensemble, inputs, sites, [zero]))

@@ -1,0 +1,1 @@
+"""What weight matrices hold."""

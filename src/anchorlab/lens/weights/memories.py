@@ -1,0 +1,104 @@
+"""Associative memories in weights: how strongly a product of weights joins the embeddings of tokens or positions."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.look import as_ensemble
+from anchorlab.models.feedforward import FeedForward, LinearFeedForward
+from anchorlab.models.sites import identity_tap
+from anchorlab.spec import unknown_name
+from anchorlab.training import Ensemble, TrainedRun
+
+
+def memory(model: Ensemble | nn.Module, left: str, right: str) -> Float[Tensor, "member row column"]:
+    """The bilinear form `⟨u_i, v_j⟩` of all rows of `left` with all rows of `right` (truncated weights, appendix A.1).
+
+    Each side is a chain: first a matrix whose rows are vectors, then what they pass in turn, each a matrix or a whole
+    feed-forward layer. `.T` transposes a matrix:
+
+        memory(model, "embed.W_E @ blocks.1.attn.W_V", "unembed.W_U.T")  # Figure 7, right
+        memory(model, "embed.W_E @ blocks.1.mlp", "unembed.W_U.T")  # Figure 7, middle: F_2
+        memory(model, "embed.W_E @ blocks.0.attn.W_V", "embed.W_E @ blocks.1.attn.W_KQ")  # Figure 8
+        memory(model, "pos_embed.W_pos @ blocks.0.attn.W_KQ", "pos_embed.W_pos")  # Figure 7, left, before the softmax
+
+    Where values are factored, `W_V @ W_O` stands for W_V. Nothing but what is named acts: no bias outside a
+    feed-forward layer, no layer norm, and no root by which attention divides its scores. A module is an ensemble of
+    one.
+
+    Errors: `SpecError` with the nearest name for a part that is not there or is neither a matrix nor a feed-forward
+    layer, for a chain that begins with a layer, for a part that does not fit what comes before it, and where the two
+    sides have vectors of different widths.
+    """
+    ensemble = as_ensemble(model)
+    rows, columns = _rows(ensemble, left, "left"), _rows(ensemble, right, "right")
+    if rows.shape[-1] != columns.shape[-1]:
+        problem = f"ends with vectors of width {columns.shape[-1]}, left with {rows.shape[-1]}"
+        raise SpecError("right", problem, "write a matrix with .T to transpose it")
+    return rows @ columns.mT
+
+
+def memory_along(
+    run: TrainedRun, left: str, right: str, steps: Sequence[int] | None = None
+) -> tuple[list[int], Float[Tensor, "step member row column"]]:
+    """`memory` along training: the steps of a run's checkpoints, or some of them, and the form at each.
+
+    One checkpoint's weights are in memory at a time. Errors: as `memory`; `SpecError` for no step at all; `StoreError`
+    for a step without a checkpoint.
+    """
+    steps = list(run.checkpoints if steps is None else steps)
+    if not steps:
+        raise SpecError("steps", "names no checkpoint", "give at least one, or leave steps out")
+    return steps, torch.stack([memory(run.ensemble(step), left, right) for step in steps])
+
+
+def _rows(ensemble: Ensemble, chain: str, side: str) -> Float[Tensor, "member row width"]:
+    first, *rest = (part.strip() for part in chain.split("@"))
+    matrices = {name: value for name, value in ensemble.weights.items() if value.ndim == 3}
+    layers = _feed_forward_layers(ensemble)
+
+    def matrix(part: str) -> Tensor:
+        name = part.removesuffix(".T")
+        if name not in matrices:
+            raise unknown_name(side, part, [*matrices, *layers], "matrix or feed-forward layer")
+        return matrices[name] if name == part else matrices[name].mT
+
+    if first in layers:
+        problem = f"begins with {first!r}, a layer, which has no rows"
+        raise SpecError(side, problem, "begin with a matrix whose rows are vectors")
+    rows = matrix(first)
+    for part in rest:
+        entrance = matrix(layers.get(part, part))
+        if rows.shape[-1] != entrance.shape[1]:
+            problem = f"{part!r} takes vectors of width {entrance.shape[1]}, not {rows.shape[-1]}"
+            raise SpecError(side, problem, "write the parts in the order in which vectors pass them")
+        rows = _through(ensemble, part, rows) if part in layers else rows @ entrance
+    return rows
+
+
+def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
+    """The name of each feed-forward layer, and of the matrix by which vectors enter it."""
+    return {
+        name: f"{name}.W_F" if isinstance(layer, LinearFeedForward) else f"{name}.W_in"
+        for name, layer in ensemble.template.named_modules()
+        if isinstance(layer, FeedForward | LinearFeedForward)
+    }
+
+
+def _through(
+    ensemble: Ensemble, name: str, rows: Float[Tensor, "member row width"]
+) -> Float[Tensor, "member row width"]:
+    """What each member's own layer makes of its rows."""
+    layer, start = ensemble.template.get_submodule(name), f"{name}."
+    weights = {key.removeprefix(start): value for key, value in ensemble.weights.items() if key.startswith(start)}
+
+    def one(weights: dict[str, Tensor], rows: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
+        passed: Tensor = functional_call(layer, weights, (rows.unsqueeze(0), identity_tap))  # a batch of one sequence
+        return passed.squeeze(0)
+
+    passed: Tensor = vmap(one)(weights, rows)
+    return passed

@@ -1,0 +1,1 @@
+"""The anchor functions of the paper, one factory a file."""

@@ -1,0 +1,74 @@
+"""The synonym task: an anchor that does the same as another helps with pairs that were never trained."""
+
+from itertools import product
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks.anchor.function import AnchorFunction
+from anchorlab.tasks.anchor.paper.composite import RIVALS, operations_of
+from anchorlab.tasks.anchor.placement import Placement
+from anchorlab.tasks.anchor.rule import Rule
+from anchorlab.tasks.anchor.separation import Combined, CompositeAnchor, ModularResidue
+from anchorlab.tasks.anchor.vocabulary import Vocabulary
+from anchorlab.tasks.numbers import Numbers, Pair, Texts
+from anchorlab.tasks.registry import register_task
+
+
+@register_task("anchor/synonym")
+def synonym(
+    total: int = 4000,
+    synonyms: bool = True,
+    plain: Numbers = (1, 2, 4),
+    rare: int = 9,
+    common: int = 3,
+    operations: Texts = ("+5", "+1", "-8"),
+    rare_operation: str = "-2",
+    rare_size: int = 100,
+    length: int = 9,
+    items: Pair = (20, 100),
+    size: int = 201,
+    modulus: int | None = None,
+) -> AnchorFunction:
+    """Pairs of anchors, one of which has a synonym; two pairs are never trained.
+
+    The composite task with the anchors 1, 2, 4 and 9; the pairs (4, 9) and (9, 4) are never trained. With `synonyms`
+    the anchor 3, whose operation is that of 9, is paired with 1, 2 and 4 as well. Of `total` training sequences each
+    pair that holds 9 has `rare_size`, each other pair an equal part of the rest; without synonyms all ten pairs have
+    equal parts. Pairs of an anchor with itself are in neither split. Train on a sample of `total` sequences to have
+    these numbers exactly.
+
+    The paper separates by composite anchors alone; its code by modular residue as well, which is kept here so that
+    trained pairs can be tested too (`test on data`).
+    Source: anchor function paper, section 4.6, Figure 9.
+    """
+    if len(plain) < 2:
+        raise SpecError("plain", f"{list(plain)} are too few", "give at least two anchors")
+    if rare in plain or common in plain or rare == common:
+        raise SpecError("rare", f"{rare}, {common} and {list(plain)} overlap", "give different anchors")
+    everyday = [pair for pair in product(plain, plain) if pair[0] != pair[1]]
+    last = plain[-1]
+    rarely = [pair for other in plain[:-1] for pair in ((other, rare), (rare, other))]
+    unseen = ((last, rare), (rare, last))
+    if synonyms:
+        everyday += [pair for other in plain for pair in ((other, common), (common, other))]
+        rest = total - rare_size * len(rarely)
+        if rest < len(everyday):
+            raise SpecError("total", f"{total} leaves {rest} for {len(everyday)} pairs", "give more, or rare_size less")
+        counts = {**dict.fromkeys(everyday, rest / len(everyday)), **dict.fromkeys(rarely, float(rare_size))}
+    else:
+        counts = dict.fromkeys([*everyday, *rarely], 1.0)
+    anchors = (*plain, rare, common)
+    return AnchorFunction(
+        vocabulary=Vocabulary(size=size, items=items, anchors=anchors),
+        operations=operations_of(anchors, (*operations, rare_operation, rare_operation)),
+        rules={"composite": Rule.parse("x A B -> pair(A, B, x)")},
+        rivals={name: RIVALS[name] for name in ("order swapped", "memorised")},
+        placement=Placement(length=length),
+        separation=Combined(
+            parts=(
+                ModularResidue(modulus=modulus, position="key"),
+                CompositeAnchor(unseen=unseen, seen=tuple(counts)),
+            ),
+            covering=synonyms,
+        ),
+        shares={f"{first},{second}": count for (first, second), count in counts.items()},
+    )

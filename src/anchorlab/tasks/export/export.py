@@ -1,0 +1,211 @@
+"""Tasks as data for other programs: one file per split and a data card, the same bytes for the same arguments."""
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import unknown_name
+from anchorlab.tasks.export.card import CARD, RIVAL, SPECIFICATION, Card, Part, card_text
+from anchorlab.tasks.export.toml_text import toml_text
+from anchorlab.tasks.task import Batch, Example, Task
+
+if TYPE_CHECKING:
+    import polars
+
+_PLACES = {"parquet": "{}.parquet", "jsonl": "{}.jsonl", "hf": "data/{}-00000-of-00001.parquet"}
+FORMATS = tuple(_PLACES)
+"""`parquet` or JSON lines, one file per split; `hf`: a folder that `datasets.load_dataset` reads."""
+
+_MOST = 10_000_000
+_EXAMPLES = 2
+
+
+def export(
+    task: Task,
+    folder: str | Path,
+    format: str = "parquet",
+    n: int = 1000,
+    splits: Sequence[str] | None = None,
+    seed: int = 0,
+    text: bool = False,
+) -> Path:
+    """Writes `n` sequences of each split, a data card `README.md` and the task's specification `specification.toml`.
+
+    The rows of a split are those of `task.sample(split, n, seed)`, in order. `splits` are all of the task's unless
+    given; in names of files, other characters than letters, digits and `_` become `_`. `format` is one of `FORMATS`:
+    `parquet`, `jsonl`, or `hf` for `datasets.load_dataset`. `text` adds each sequence, the oracle's trace and the
+    answer in words, which takes much longer. The folder appears whole or not at all; one that
+    holds the same export already is written again. Returns the folder.
+
+    >>> export(task("anchor/identity"), "identity", "hf", n=100)  # doctest: +SKIP
+
+    Errors: `SpecError` for an unknown format or split, a number of rows below 1, and a folder that holds anything else.
+    """
+    names = _check(task, format, n, splits)
+    folder = Path(folder).absolute()
+    places = {name: _PLACES[format].format(_file_name(name)) for name in names}
+    expected = {*places.values(), CARD, SPECIFICATION}
+    _check_folder(folder, expected)
+    specification = toml_text(task)
+    standing = next(parent for parent in folder.parents if parent.exists())
+    temporary = standing / f".{folder.name}-{secrets.token_hex(8)}.tmp"
+    try:
+        temporary.mkdir()
+        parts = []
+        for name in names:
+            batch = task.sample(name, n, seed)
+            frame = split_frame(task, batch, text)
+            _write_frame(frame, temporary / places[name])
+            examples = tuple(task.render(batch.inputs[:_EXAMPLES]))
+            parts.append(_part(name, frame, examples, temporary, places[name]))
+        card = Card(task, specification, format, n, seed, text, tuple(parts), every=tuple(names) == tuple(task.splits))
+        (temporary / SPECIFICATION).write_text(specification, encoding="utf-8", newline="\n")
+        (temporary / CARD).write_text(card_text(card), encoding="utf-8", newline="\n")
+        _put_in_place(temporary, folder, expected)
+    except OSError as error:
+        raise SpecError(
+            "folder", f"{folder} cannot be written: {error.strerror or error}", "name a folder of yours"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def split_frame(task: Task, batch: Batch, text: bool = False) -> "polars.DataFrame":
+    """The rows of a batch as a table: the columns that a data card explains."""
+    import polars as pl
+
+    scored = batch.targets.shape[:2]
+    columns = {
+        "inputs": _lists(batch.inputs),
+        "positions": _lists(batch.positions.expand(scored)),
+        "targets": _lists(batch.targets),
+        "answers": _lists(batch.answers),
+    }
+    if batch.weights is not None:
+        columns["weights"] = _lists(batch.weights)
+    columns |= {f"{RIVAL}{_file_name(name)}": _lists(values) for name, values in batch.rivals.items()}
+    frame = pl.DataFrame([values.alias(name) for name, values in columns.items()])
+    group = np.zeros(len(batch), dtype=np.int64) if batch.group is None else batch.group.numpy()
+    frame = frame.with_columns(
+        split=pl.lit(batch.split), group=pl.Series(batch.groups, dtype=pl.String).gather(pl.Series(group))
+    )
+    if not text:
+        return frame
+    examples = task.render(batch.inputs)
+    return frame.with_columns(
+        text=pl.Series([" ".join(token.text for token in example.tokens) for example in examples], dtype=pl.String),
+        trace=pl.Series(["; ".join(example.trace) for example in examples], dtype=pl.String),
+        answer_text=pl.Series([example.answer for example in examples], dtype=pl.String),
+    )
+
+
+def _lists(values: Tensor) -> "polars.Series":
+    """Values `[batch ...]` as a column of lists, nested as deep as there are further axes."""
+    import polars as pl
+
+    array = values.numpy()
+    kind: Any = pl.Series(array[:0].reshape(-1)).dtype
+    for _ in range(array.ndim - 1):
+        kind = pl.List(kind)
+    return pl.Series(np.ascontiguousarray(array)).cast(kind)
+
+
+def _write_frame(frame: "polars.DataFrame", path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".jsonl":
+        frame.write_ndjson(path)
+        return
+    # Every choice that shapes the bytes is made here, so that a new default elsewhere does not change them.
+    frame.rechunk().write_parquet(
+        path, compression="zstd", compression_level=3, statistics=True, row_group_size=2**16, data_page_size=2**20
+    )
+
+
+def _part(name: str, frame: "polars.DataFrame", examples: tuple[Example, ...], root: Path, place: str) -> Part:
+    with (root / place).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = file.tell()
+    groups = frame["group"].value_counts().sort("group")
+    return Part(
+        split=name,
+        file_name=_file_name(name),
+        place=place,
+        rows=frame.height,
+        distinct=frame["inputs"].n_unique(),
+        groups=dict(groups.rows()),
+        columns={column: _type_name(kind) for column, kind in frame.schema.items()},
+        examples=examples,
+        size=size,
+        sha256=digest,
+    )
+
+
+def _type_name(kind: Any) -> tuple[str, ...]:
+    """A column's type from the outside in: `("list", "int64")`."""
+    import polars as pl
+
+    if isinstance(kind, pl.List):
+        return ("list", *_type_name(kind.inner))
+    return ("string" if kind == pl.String else str(kind).lower(),)
+
+
+def _check(task: Task, format: str, n: int, splits: Sequence[str] | None) -> list[str]:
+    """The splits to write, in the task's order. Errors: `SpecError` that names the argument."""
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS, "format")
+    if not 1 <= n <= _MOST:
+        raise SpecError("n", f"cannot write {n} sequences of a split", f"ask for 1 to {_MOST}")
+    for name in splits or ():
+        task.check_draw(name, n)
+    if splits is not None and not splits:
+        raise SpecError("splits", "is empty", "name one, or leave it out for all")
+    names = [name for name in task.splits if splits is None or name in splits]
+    if len({_file_name(name) for name in names}) < len(names):
+        raise SpecError("splits", f"{names} make files of the same name", "write them one by one")
+    return names
+
+
+def _file_name(split: str) -> str:
+    """A split's name where only letters, digits and underscores may stand."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", split)
+
+
+def _check_folder(folder: Path, expected: set[str]) -> None:
+    """Errors: `SpecError` where the folder holds anything but an earlier export, or cannot be made."""
+    if folder.exists() and not folder.is_dir():
+        raise SpecError("folder", f"{folder} is a file", "name a folder")
+    standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not standing.is_dir() or not os.access(standing, os.W_OK):
+        raise SpecError("folder", f"{folder} cannot be written", "name a folder of yours")
+    other = sorted(_files(folder) - expected) if folder.is_dir() else []
+    if other:
+        raise SpecError("folder", f"{folder} holds other files, such as {other[0]}", "name a new folder")
+    if folder.is_dir() and _files(folder) and not (folder / CARD).is_file():
+        raise SpecError("folder", f"{folder} holds files, and no {CARD} that says what they are", "name a new folder")
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def _put_in_place(temporary: Path, folder: Path, expected: set[str]) -> None:
+    """A new folder takes its name at once; in one with the same export, every file is replaced by its equal."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary.rename(folder)
+        return
+    if not (folder / CARD).is_file() or (folder / CARD).read_bytes() != (temporary / CARD).read_bytes():
+        raise SpecError("folder", f"{folder} holds another export", "remove it, or name a new folder")
+    for name in sorted(expected):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (temporary / name).replace(folder / name)

@@ -1,0 +1,1 @@
+"""Recall in context, and associative memory, both with noise."""

@@ -1,0 +1,156 @@
+"""Markov chains over tokens, sampled in bulk, from the packaged bigram tables or uniform."""
+
+import json
+from dataclasses import dataclass
+from functools import cache, cached_property
+from hashlib import sha256
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.random import Generator
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import unknown_name
+from anchorlab.tasks.alias import AliasTable
+
+TABLE, CHARACTERS = "_bigrams.csv", "_characters.json"
+"""How the names of a table's two files end."""
+
+_BLOCK = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovChain:
+    """A chain z_1 ~ `initial`, z_{t+1} ~ `transition[z_t]`.
+
+    Source: truncation paper, section 4 (pi_u and pi_b).
+    """
+
+    initial: Float[np.ndarray, "state"]
+    transition: Float[np.ndarray, "state state"]
+
+    @classmethod
+    def from_counts(cls, counts: Int[np.ndarray, "state state"]) -> "MarkovChain":
+        """The chain of bigram counts (row: first token); it starts from the unigrams, the row sums.
+
+        A token never seen before another one is followed by the unigrams too.
+        """
+        first = counts.sum(axis=1)
+        unigrams = first / first.sum()
+        seen = np.where(first[:, None] > 0, counts, unigrams)
+        return cls(unigrams, seen / seen.sum(axis=1, keepdims=True))
+
+    @classmethod
+    def uniform(cls, states: int) -> "MarkovChain":
+        """Independent uniform tokens."""
+        return cls(np.full(states, 1 / states), np.full((states, states), 1 / states))
+
+    @property
+    def states(self) -> int:
+        """How many tokens there are."""
+        return int(self.initial.shape[0])
+
+    def with_state(self) -> "MarkovChain":
+        """The chain with one more token, never drawn, which is followed by the unigrams."""
+        widened = np.pad(self.transition, ((0, 1), (0, 1)))
+        widened[-1, :-1] = self.initial
+        return MarkovChain(np.pad(self.initial, (0, 1)), widened)
+
+    @cached_property
+    def initial_table(self) -> AliasTable:
+        """The alias table of the first token."""
+        return AliasTable.build(self.initial[None, :])
+
+    @cached_property
+    def transition_table(self) -> AliasTable:
+        """The alias table of the next token."""
+        return AliasTable.build(self.transition)
+
+    def sample(self, generator: Generator, n: int, length: int) -> Int[np.ndarray, "batch position"]:
+        """`n` sequences of the chain."""
+        sequences = np.empty((n, length), dtype=np.int64)
+        for start in range(0, n, _BLOCK):
+            block = np.empty((length, min(_BLOCK, n - start)), dtype=np.int64)
+            block[0] = self.initial_table.draw(generator, np.zeros(block.shape[1], dtype=np.int64))
+            for position in range(1, length):
+                block[position] = self.transition_table.draw(generator, block[position - 1])
+            sequences[start : start + block.shape[1]] = block.T
+        return sequences
+
+
+def table_names() -> tuple[str, ...]:
+    """The packaged bigram tables, by name."""
+    files = (file.name for file in _packaged().iterdir())
+    return tuple(sorted(name.removesuffix(TABLE) for name in files if name.endswith(TABLE)))
+
+
+def is_table_file(source: object) -> bool:
+    """Whether a source is the path of a table's file, and not a name."""
+    return isinstance(source, str) and source.endswith(TABLE)
+
+
+def table_digest(source: str) -> str:
+    """The first 16 digits of the SHA-256 of a table: its counts and its characters.
+
+    Errors: `SpecError` for an unknown table, or a file that is not there.
+    """
+    return sha256("\0".join(_texts(source)).encode()).hexdigest()[:16]
+
+
+@cache
+def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"]:
+    """The bigram counts of a packaged table or of a file, row: first character; `digest` tells a file's versions apart.
+
+    Errors: `SpecError` for an unknown table, a file that is not there or holds no square table of counts.
+    """
+    text = _texts(source)[0]
+    try:
+        counts = np.array([[int(entry) for entry in line.split(",")] for line in text.splitlines()])
+    except ValueError:
+        counts = np.zeros(0, dtype=np.int64)
+    if counts.ndim != 2 or len(set(counts.shape)) != 1 or len(counts) < 2 or counts.min() < 0 or counts.sum() == 0:
+        raise SpecError("source", f"{source} is no square table of counts", "make it by `anchorlab table`")
+    return counts.astype(np.int64)
+
+
+@cache
+def table_characters(source: str, digest: str = "") -> tuple[str, ...]:
+    """The characters of a table, in the order of its rows.
+
+    Errors: as `table_counts`.
+    """
+    characters = tuple(json.loads(_texts(source)[1]))
+    if len(characters) != len(table_counts(source, digest)):
+        raise SpecError("source", f"{source} has other rows than characters", "make it anew by `anchorlab table`")
+    return characters
+
+
+@cache
+def table_chain(source: str, digest: str = "") -> MarkovChain:
+    """The chain of a table.
+
+    Errors: as `table_counts`.
+    """
+    return MarkovChain.from_counts(table_counts(source, digest))
+
+
+def _packaged() -> Traversable:
+    return resources.files("anchorlab.tasks.recall.tables")
+
+
+def _texts(source: str) -> tuple[str, str]:
+    """The texts of a table's two files: counts and characters."""
+    if is_table_file(source):
+        counts: Traversable = Path(source)
+        characters: Traversable = Path(source.removesuffix(TABLE) + CHARACTERS)
+    elif source in table_names():
+        counts, characters = _packaged() / f"{source}{TABLE}", _packaged() / f"{source}{CHARACTERS}"
+    else:
+        raise unknown_name("source", source, (*table_names(), "uniform"), "table")
+    try:
+        return counts.read_text("utf-8"), characters.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError("source", f"{source} cannot be read: {error}", "make it by `anchorlab table`") from None

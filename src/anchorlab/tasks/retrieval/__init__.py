@@ -1,0 +1,1 @@
+"""Retrieval: following a chain through pairs."""

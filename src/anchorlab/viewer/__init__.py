@@ -1,0 +1,1 @@
+"""What a page shows of a model: its data and the scripts that draw it."""

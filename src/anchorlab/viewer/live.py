@@ -1,0 +1,130 @@
+"""Trained models for a page that runs them itself (`viewer/scripts/model.js`): which it can run, and their weights."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.models import ModelSpec
+from anchorlab.models.attention import Attention, MergedAttention
+from anchorlab.models.block import Block
+from anchorlab.models.embedding import TokenEmbedding
+from anchorlab.models.feedforward import FeedForward
+from anchorlab.models.transformer import Transformer
+from anchorlab.tasks import Task
+from anchorlab.training.ensemble import Ensemble, build
+from anchorlab.viewer.oracle import page_oracle
+from anchorlab.viewer.view import Architecture, LiveModel, Weight
+
+MOST_PARAMETERS = 2**20
+"""The largest member that a page carries: 4 MiB of weights for each checkpoint, some 100 ms for 64 tokens."""
+
+
+def can_run(spec: ModelSpec, task: Task) -> str | None:
+    """Why a page cannot run a model for a task, in one line that names the part; None where it can."""
+    try:
+        module = build(spec, task.shape)
+        _architecture(module, task.shape)
+    except SpecError as error:
+        return f"{error.field}: {error.problem}"
+    return None
+
+
+def live_model(ensembles: Sequence[Ensemble | None], task: Task) -> LiveModel:
+    """What a page needs to run the members of `ensembles`, one for each step of a view; None where it is not carried.
+
+    Errors: `SpecError` for a model that the page cannot run, naming the part in the way, and where none is carried.
+    """
+    carried = [ensemble for ensemble in ensembles if ensemble is not None]
+    if not carried:
+        raise SpecError("live.ensembles", "holds no model", "give one for at least one step")
+    template, size = carried[0].template, carried[0].size
+    architecture = _architecture(template, task.shape)
+    weights = tuple(Weight(name, tuple(value.shape)) for name, value in template.named_parameters())
+    shapes = {weight.name: (size, *weight.shape) for weight in weights}
+    for ensemble in carried:
+        alike = _architecture(ensemble.template, task.shape) == architecture
+        if not alike or {name: tuple(value.shape) for name, value in ensemble.weights.items()} != shapes:
+            raise SpecError("live.ensembles", "differ in members or architecture", "give those of one run")
+    return LiveModel(
+        architecture=architecture,
+        weights=weights,
+        data=tuple(
+            tuple(None if ensemble is None else _bytes(ensemble, weights, member) for ensemble in ensembles)
+            for member in range(size)
+        ),
+        texts=tuple(task.text_of(token) for token in range(task.shape.input_size)),
+        oracle=page_oracle(task),
+    )
+
+
+def _bytes(ensemble: Ensemble, weights: Sequence[Weight], member: int) -> bytes:
+    values = [ensemble.weights[weight.name][member].detach().float().cpu().flatten() for weight in weights]
+    return torch.cat(values).numpy().astype("<f4").tobytes()
+
+
+def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
+    """The architecture of a module as the page reads it. Errors: `SpecError` for a part that the page does not have."""
+    if not isinstance(module, Transformer):
+        raise _refused("model", f"a {type(module).__name__} is no transformer of this package")
+    if not isinstance(module.embed, TokenEmbedding):
+        raise _refused("model.embed", "reads vectors, no tokens")
+    if module.pos_embed is None:
+        raise _refused("model.pos_embed", "is missing")
+    if module.ln_final is not None:
+        raise _refused("model.ln_final", "normalises before the output map")
+    blocks = [block for block in module.blocks if isinstance(block, Block)]
+    for block in blocks:
+        _check_block(block)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    if parameters > MOST_PARAMETERS:
+        raise _refused("model", f"has {parameters} parameters, more than {MOST_PARAMETERS}")
+    inputs, width = module.embed.W_E.shape
+    length, outputs = len(module.pos_embed.W_pos), width if module.unembed is None else module.unembed.W_U.shape[1]
+    if (length, inputs, outputs) != (shape.length, shape.input_size, shape.output_size):
+        raise _refused("model", f"reads {length} of {inputs} tokens and predicts {outputs}, unlike its task")
+    heads, head_width, shift_values = _heads(blocks[0].attn, width)
+    hidden = [block.mlp.W_in.shape[1] for block in blocks if isinstance(block.mlp, FeedForward)]
+    return Architecture(
+        layers=len(blocks),
+        heads=heads,
+        head_width=head_width,
+        width=width,
+        hidden=max(hidden, default=0),
+        residual=tuple(block.residual for block in blocks),
+        output_linear=tuple(block.attn.W_O is not None for block in blocks),
+        layer_norm=tuple(block.ln1 is not None for block in blocks),
+        feed_forward=tuple(block.mlp is not None for block in blocks),
+        mask=tuple(block.causal for block in blocks),
+        projection=module.unembed is not None,
+        shift_values=shift_values,
+        length=length,
+        inputs=inputs,
+        outputs=outputs,
+    )
+
+
+def _heads(attention: Attention | MergedAttention, width: int) -> tuple[int, int, int]:
+    """How many heads there are, their width and by how much they shift values, the same in all blocks."""
+    if isinstance(attention, MergedAttention):
+        return 1, width, 0
+    return attention.heads, attention.head_width, attention.shift_values
+
+
+def _check_block(block: Block) -> None:
+    if block.norm_first and block.ln1 is not None:
+        raise _refused(f"model.{block.name}.ln1", "normalises before its layer")
+    if block.parallel:
+        raise _refused(f"model.{block.name}", "has its layers side by side")
+    if isinstance(block.attn, MergedAttention) and not block.attn.scaled:
+        raise _refused(f"model.{block.name}.attn", "does not scale its scores")
+    if isinstance(block.attn, Attention) and block.attn.b_Q is not None:
+        raise _refused(f"model.{block.name}.attn", "has biases")
+    if isinstance(block.mlp, FeedForward) and (block.mlp.activation != "relu" or block.mlp.b_in is not None):
+        raise _refused(f"model.{block.name}.mlp", "has biases or another activation than ReLU")
+
+
+def _refused(field: str, problem: str) -> SpecError:
+    return SpecError(field, problem, "show its recorded attention alone")

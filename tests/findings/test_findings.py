@@ -1,0 +1,187 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.findings.circuit_panel import circuit_panel
+from anchorlab.findings.findings import (
+    CircuitArrow,
+    CircuitFigure,
+    CircuitPanel,
+    Claim,
+    Findings,
+    Line,
+    LineFigure,
+    Map,
+    MapFigure,
+    Provenance,
+    Reference,
+    Scatter,
+    ScatterFigure,
+    Table,
+    grid,
+    line,
+    numbers,
+)
+from anchorlab.lens import Circuit, CircuitPath, Rule
+from anchorlab.tasks.task import Example, Token
+from anchorlab.viewer.view import AttentionView, ViewPath
+
+PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
+CLAIM = Claim("a/b", "It is high.", "Fig 1", "about 1", "its height", (0.9, 1.0))
+PATH = ViewPath(0, 0, "key → anchor", (((1, 0),),))
+EXAMPLE = Example((Token("4", "key"), Token("3", "anchor")), ("found 3",), "4", "test")
+
+
+def view(patterns, **changes):
+    given = {"title": "v", "examples": [EXAMPLE], "steps": [0, 10], "patterns": patterns} | changes
+    return AttentionView.of(**given)
+
+
+@pytest.mark.parametrize(
+    ("band", "value", "verdict", "words"),
+    [
+        ((0.9, None), 0.9, "reproduced", "at least 0.9"),
+        ((0.9, None), 0.8999, "not reproduced", "at least 0.9"),
+        ((None, 2.0), 2.0, "reproduced", "at most 2"),
+        ((None, 2.0), 2.5, "not reproduced", "at most 2"),
+        ((0.4, 0.6), 0.5, "reproduced", "0.4 to 0.6"),
+        ((0.4, 0.6), 0.7, "not reproduced", "0.4 to 0.6"),
+        ((None, None), -7.0, "reproduced", "any value"),
+        ((None, None), None, "not measured", "any value"),
+        ((0.4, 0.6), math.nan, "not measured", "0.4 to 0.6"),
+        ((0.4, None), math.inf, "not measured", "at least 0.4"),
+    ],
+)
+def test_verdict_comes_from_the_band(band, value, verdict, words):
+    claim = Claim("a/b", "s", "Fig 1", "p", "m", band)
+    assert claim.judge(value, "quick").verdict == verdict
+    assert claim.band_text == words
+
+
+def test_findings_go_to_json_and_back():
+    findings = Findings(
+        "a/b",
+        "Title",
+        "Summary with </script>.",
+        "quick",
+        PROVENANCE,
+        (CLAIM.judge(0.95, "quick", "0.9 to 1"), CLAIM.judge(None, "quick")),
+        (
+            LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),), references=(Reference("g", 0.1),)),
+            MapFigure("t", "c", ((Map("m", grid(np.eye(2)), ("a", "b"), ("a", "b")),),), provenance=PROVENANCE),
+            ScatterFigure("t", "c", (Scatter("s", (1, 2), (3, 4), (5, 6)),), "x", "y", "v"),
+            CircuitFigure("t", "c", (CircuitPanel("p", ("k", "q"), 2, (CircuitArrow(1, 0, "q", "k", "0.5"),)),)),
+        ),
+        (Table("t", "c", ("n", "v", "w"), ((1, 0.5, "x"), (2, None, "1"))),),
+        (view(torch.eye(2).expand(2, 1, 1, 1, 2, 2), predicted=[["4"], ["5"]], circuits=[[PATH]]),),
+    )
+    text = findings.to_json()
+    again = Findings.from_json(text)
+    assert again == findings
+    assert again.to_json() == text
+    assert [type(cell) for cell in again.tables[0].rows[0]] == [int, float, str]
+    assert again.tables[0].rows[1][2] == "1"
+
+
+def test_values_that_are_not_finite_survive_json():
+    figure = LineFigure("t", "c", "x", "y", (Line("a", (1, 2), (math.nan, math.inf)),))
+    findings = Findings("a/b", "t", "s", "quick", PROVENANCE, figures=(figure,))
+    mean = Findings.from_json(findings.to_json()).figures[0].lines[0].mean
+    assert math.isnan(mean[0])
+    assert mean[1] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"study"', '"stdy"', r"findings\.study: field required"),
+        ('"seconds": 141.0', '"seconds": "long"', r"findings\.provenance\.seconds"),
+        ("{", "[", "findings: invalid JSON"),
+    ],
+)
+def test_damaged_json_names_the_field(old, new, message):
+    text = Findings("a/b", "t", "s", "quick", PROVENANCE).to_json()
+    with pytest.raises(SpecError, match=message) as caught:
+        Findings.from_json(text.replace(old, new, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_line_of_members_has_mean_and_band():
+    made = line("a", torch.tensor([1, 2]), torch.tensor([[0.0, 1.0], [1.0, 5.0]]))
+    assert made == Line("a", (1, 2), (0.5, 3), (0, 1), (1, 5))
+    assert numbers(torch.tensor([1, 2])) == (1.0, 2.0)
+
+
+def test_a_circuits_panel_has_its_paths_and_what_is_no_role_on_the_left():
+    rules = {
+        (0, 1): (Rule("every position", 1), 0.98),
+        (2, 0): (Rule("asked", "key"), 0.0042),
+        (3, 0): (Rule("asked", 0), 12.346),
+        (4, 0): (Rule("key", 2), 0.5),
+        (5, 2): (Rule("asked", "same token"), 0.01),
+    }
+    paths = tuple(CircuitPath(*head, rule, 0.9, cost, 1.0) for head, (rule, cost) in rules.items())
+    losses = {"model_loss": 0.1, "loss": 0.1, "live_loss": 0.1, "empty_loss": 1.0, "rest_loss": 1.0}
+    circuit = Circuit({}, paths, ("anchor", "key", "asked"), 0.2, **losses)
+    assert circuit_panel("Seed 0", circuit, 6) == CircuitPanel(
+        "Seed 0",
+        ("2 before", "1 before", "same token", "every position", "anchor", "key", "asked"),
+        6,
+        (
+            CircuitArrow(0, 1, query="every position", key="1 before", label="0.98"),
+            CircuitArrow(2, 0, query="asked", key="key", label="0.004"),
+            CircuitArrow(3, 0, query="asked", key="asked", label="12.35"),
+            CircuitArrow(4, 0, query="key", key="2 before", label="0.50"),
+            CircuitArrow(5, 2, query="asked", key="same token", label="0.01"),
+        ),
+    )
+
+
+def test_view_keeps_thousandths_in_the_stated_order():
+    patterns = np.arange(2 * 1 * 1 * 3 * 2 * 2).reshape(2, 1, 1, 3, 2, 2) / 1000
+    made = view(patterns)
+    assert (made.layers, made.heads, made.length, made.members) == (1, 3, 2, ("member 0",))
+    assert np.frombuffer(made.weights, "<u2").tolist() == list(range(24))
+    assert made.examples[0].texts == ("4", "3")
+    assert made.examples[0].roles == ("key", "anchor")
+
+
+def test_view_of_several_members_and_predictions():
+    made = view(np.zeros((2, 2, 1, 1, 1, 2, 2)), members=["a", "b"], predicted=[[["4"], ["5"]], [["6"], ["7"]]])
+    assert made.predicted == ((("4",), ("5",)), (("6",), ("7",)))
+    assert view(np.zeros((2, 1, 1, 1, 2, 2)), predicted=[["4"], ["5"]]).predicted == ((("4",), ("5",)),)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: view(np.zeros((3, 1, 1, 1, 2, 2))), r"view\.patterns: has shape"),
+        (lambda: view(np.zeros((2, 1, 1, 1, 2, 3))), r"view\.patterns: has shape"),
+        (lambda: view(np.full((2, 1, 1, 1, 2, 2), 1.5)), "outside 0..1"),
+        (lambda: view(np.full((2, 1, 1, 1, 2, 2), np.nan)), "outside 0..1"),
+        (lambda: view(np.zeros((2, 1, 1, 1, 2, 2)), predicted=[["4"]]), r"view\.predicted"),
+        (lambda: AttentionView("t", ("m",), (0,), (), 1, 1, 2, b""), r"view\.weights"),
+        (lambda: Line("a", (1, 2), (1,)), r"line\.mean"),
+        (lambda: Line("a", (1, 2), (1, 2), (1, 2)), r"line\.high"),
+        (lambda: Map("m", ((1, 2), (3,))), r"map\.values"),
+        (lambda: Map("m", ((1, 2),), column_ticks=("a",)), r"map\.column_ticks"),
+        (lambda: Scatter("s", (1, 2), (1,), (1, 2)), r"scatter\.y"),
+        (lambda: CircuitPanel("p", (), 1, ()), r"panel\.roles"),
+        (lambda: CircuitPanel("p", ("a", "a"), 1, ()), r"panel\.roles"),
+        (
+            lambda: CircuitPanel("p", ("a",), 1, (CircuitArrow(1, 0, "a", "a", ""),)),
+            r"panel\.arrows\.0: 1\.0 is no head",
+        ),
+        (lambda: CircuitPanel("p", ("a",), 1, (CircuitArrow(0, 0, "a", "b", ""),)), r"panel\.arrows\.0: 'b' is no"),
+        (lambda: CircuitFigure("t", "c", ()), r"figure\.panels"),
+        (lambda: Scatter("s", (1, 2), (1, 2), (1,)), r"scatter\.values"),
+        (lambda: ScatterFigure("t", "c", (), "x", "y", "v"), r"figure\.scatters"),
+        (lambda: Table("t", "c", ("a", "b"), ((1,),)), r"table\.rows\.0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):  # a SpecError, or pydantic's ValidationError around one
+        make()

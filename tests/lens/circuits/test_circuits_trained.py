@@ -1,0 +1,38 @@
+"""Circuits of trained models, where every path counts."""
+
+import pytest
+import torch
+
+import anchorlab as al
+from anchorlab.lens import find_circuit
+from anchorlab.lens.circuits import Measured, rule_cells
+from anchorlab.models import DecoderSpec
+from anchorlab.rng import child_seed
+from anchorlab.runs import Store
+from anchorlab.tasks import task
+from tests.lens.circuits.test_circuits import ASK, JOIN, check_every_path_is_needed, paths_of
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    recipe = al.Recipe(data=al.FixedSample(size=2000), optimiser=al.AdamW(learning_rate=3e-3), batch=100, duration=300)
+    spec = DecoderSpec(layers=2, heads=1, width=32, head_width=32)
+    small = task("anchor/identity", items=(20, 60), size=61)
+    return al.train(small, spec, recipe, seeds=(1, 2), workers=1, store=Store(tmp_path_factory.mktemp("store")))
+
+
+@pytest.mark.parametrize("member", [0, 1])
+def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, member):
+    one, model = trained.experiment.task, trained.ensemble()
+    found = find_circuit(model, one, member=member, sequences=128)
+    assert found.heads == ((0, 0), (1, 0)) and found.unexplained == ()
+    assert (1, 0, ASK) in paths_of(found)
+    batch = one.sample("test", 50, 0)
+    roles, length = one.roles(batch), one.shape.length
+    joined = rule_cells(JOIN, roles, length)
+    first = [rule_cells(path.rule, roles, length, batch.inputs) for path in found.paths if path.layer == 0]
+    assert bool((torch.stack(first).any(dim=0) | ~joined).all())  # told by that role, or as a shift of all
+    assert found.loss < found.model_loss + 0.04
+    assert found.empty_loss > 20 * (found.model_loss + 0.04) and found.minimality > 20
+    search = one.sample("test", 128, child_seed(0, "search"))
+    check_every_path_is_needed(found, Measured(model.select([member]), one, search))

@@ -1,0 +1,95 @@
+"""Circuits of a model without a causal mask, whose heads look ahead of their queries."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from anchorlab.lens import Explanation, Rule, find_circuit
+from anchorlab.models import DecoderSpec
+from anchorlab.rng import child_seed
+from anchorlab.tasks import Scoring
+from tests.lens.circuits.test_circuits import IDENTITY, check_every_path_is_needed, louder, search_batch
+from tests.lens.hand_built import (
+    ANCHOR,
+    BROUGHT,
+    HEAD_WIDTH,
+    HEADS,
+    LENGTH,
+    POSITION,
+    PREDICTED,
+    SHAPE,
+    TOKEN,
+    VOCABULARY,
+    blank,
+    carrying,
+    everywhere,
+    identity_solver,
+    matching,
+    reading,
+    where,
+)
+
+
+def looking_ahead() -> nn.Module:
+    """A solver without a mask: the anchor looks at the next position, which is its key, and all read the anchor."""
+    module, further = blank(layers=2), torch.eye(LENGTH).roll(-1, dims=1)
+    further[0] = 0  # the first position is nobody's next, so that the last looks everywhere alike
+    matching(module, 0, 0, reading(POSITION), reading(POSITION, further))
+    carrying(module, 0, 0, TOKEN, BROUGHT)
+    matching(module, 1, 0, everywhere(), where(TOKEN, ANCHOR))
+    carrying(module, 1, 0, BROUGHT, PREDICTED)
+    plain = {"layer_norm": False, "feed_forward": False, "mask": False}
+    unmasked = DecoderSpec(layers=2, heads=HEADS, width=PREDICTED.stop, head_width=HEAD_WIDTH, **plain).build(SHAPE)
+    unmasked.load_state_dict(louder(module).state_dict())
+    return unmasked
+
+
+AHEAD, READ = Rule("anchor 1", "key 1"), Rule("asked", "anchor 1")
+
+
+@pytest.mark.parametrize("asked", [LENGTH - 1, 0])
+def test_the_circuit_of_a_model_without_a_mask(asked):
+    """It is told by keys that stand ahead of their queries; what no path speaks of looks at all n positions alike.
+
+    So every loss follows from how often each token stands in the sequence: a logit is 9 times what reaches the answer.
+    """
+    one, module = IDENTITY.model_copy(update={"scoring": Scoring(positions=(asked,))}), looking_ahead()
+    assert not search_batch(module, one, 64).causal and search_batch(louder(identity_solver()), IDENTITY, 64).causal
+    found = find_circuit(module, one, sequences=64)
+    rules = {(layer, head): () for layer in range(2) for head in range(HEADS)} | {(0, 0): (AHEAD,), (1, 0): (READ,)}
+    assert found.explanations == {head: Explanation("uniform", chosen) for head, chosen in rules.items()}
+    assert not found.causal
+    check_every_path_is_needed(found, search_batch(module, one, 64))
+
+    batch = one.sample("test", 64, child_seed(0, "fresh"))
+    assert batch.positions.tolist() == [asked]
+    tokens = nn.functional.one_hot(batch.inputs, VOCABULARY).float()
+    every, first, key = tokens.sum(dim=1), tokens[:, 0], tokens[torch.arange(64), batch.latents["key_positions"][:, 0]]
+
+    def loss(reaches: Tensor) -> float:
+        return float(nn.functional.cross_entropy(9 * reaches, batch.answers[:, 0]))
+
+    mean = every / LENGTH
+    for own in (found.model_loss, found.loss, found.live_loss):
+        assert own == pytest.approx(loss(key), rel=1e-4)
+    assert found.empty_loss == pytest.approx(loss(mean), rel=1e-4)  # the mean of means
+    # the anchor and the last position hold the mean, each other one the next token, and all are read
+    assert found.rest_loss == pytest.approx(loss((every - first - key + 2 * mean) / LENGTH), rel=1e-4)
+    # the anchor holds the mean instead of the key; all are read, of which the anchor holds the key, the others the mean
+    for path, reaches in zip(found.paths, (mean, (key + (LENGTH - 1) * mean) / LENGTH), strict=True):
+        assert path.attention == pytest.approx(1)
+        assert path.cut_loss == pytest.approx(loss(reaches), rel=1e-4) == path.mapped_cut_loss
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(("rest", "read"), [("uniform", 1 / LENGTH), ("itself", 0), ("nothing", 0)])
+def test_rests_without_a_mask(rest, read, live):
+    """Of a head that reads the anchor, one n-th is left where it looks at all positions, ahead of the query as well."""
+    one = IDENTITY.model_copy(update={"scoring": Scoring(positions=(0,))})
+    search = search_batch(looking_ahead(), one, 64)
+    later = search.batch.latents["anchor_positions"][:, 0] > 0  # at 0 the query is the anchor itself
+    assert bool(later.any())
+    elsewhere = Explanation(rest, (Rule("key 1", 0),))
+    found = search.outputs({(0, 0): Explanation("nothing", (AHEAD,)), (1, 0): elsewhere}, live)
+    expected = 9 * read * nn.functional.one_hot(search.batch.answers, VOCABULARY).float()
+    assert torch.allclose(found[later], expected[later], atol=1e-5)

@@ -1,0 +1,281 @@
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.lens import detectors, look
+from tests.lens.hand_built import (
+    LENGTH,
+    TOKEN,
+    blank,
+    identity_sequences,
+    identity_solver,
+    induction_circuit,
+    matching,
+    reading,
+    stacked,
+)
+
+PATTERNS = "blocks.*.attn.hook_pattern"
+
+
+@pytest.fixture(scope="module")
+def solver():
+    inputs, anchors = identity_sequences()
+    record = look(stacked(identity_solver(1), identity_solver(2)), inputs, record=[PATTERNS])
+    return record["blocks.0.attn.hook_pattern"], record["blocks.1.attn.hook_pattern"], anchors
+
+
+def is_near(value, expected):
+    return value.flatten().tolist() == pytest.approx(list(expected), abs=1e-3)
+
+
+def causal_uniform(length=LENGTH):
+    return torch.ones(length, length).tril() / torch.arange(1.0, length + 1).unsqueeze(-1)
+
+
+class TestShift:
+    def test_right_heads_of_right_members(self, solver):
+        first, _, _ = solver
+        one, two = detectors.shift(first, 1), detectors.shift(first, 2)
+        assert one[0, 0] == pytest.approx(1, abs=1e-3)
+        assert two[1, 0] == pytest.approx(1, abs=1e-3)
+        assert two[0, 1] == pytest.approx(1, abs=1e-3)
+        # the head that shifts by 1 never looks back by 2, nor the other way round but for query 1, which sees two keys
+        assert two[0, 0] == pytest.approx(0, abs=1e-3)
+        assert one[1, 0] == pytest.approx(1 / 2 / 8, abs=1e-3)
+
+    def test_uniform_head_scores_the_closed_form(self, solver):
+        first, _, _ = solver
+        expected = sum(1 / (q + 1) for q in range(1, LENGTH)) / (LENGTH - 1)
+        assert is_near(detectors.shift(first, 1)[:, 2], [expected, expected])
+
+    def test_previous_token_is_shift_by_one(self, solver):
+        first, _, _ = solver
+        assert torch.equal(detectors.previous_token(first), detectors.shift(first, 1))
+
+    def test_profile_names_the_offset(self, solver):
+        first, second, _ = solver
+        profile = detectors.shift_profile(first)
+        assert profile.best[:, :2].tolist() == [[1, 2], [2, 3]]
+        assert is_near(profile.value[:, :2], [1, 1, 1, 1])
+        assert profile.offsets.tolist() == [0, 1, 2, 3, 4]
+        assert detectors.shift_profile(second).best[:, 2].tolist() == [0, 0]
+
+    def test_single_model_without_member_axis(self, solver):
+        first, _, _ = solver
+        assert torch.equal(detectors.shift(first[1], 2), detectors.shift(first, 2)[1])
+
+    def test_bad_shift(self, solver):
+        with pytest.raises(SpecError, match=r"k: 9 is not a shift within 9 positions; give one of 0\.\.8"):
+            detectors.shift(solver[0], LENGTH)
+
+    def test_pattern_of_scored_positions_alone(self):
+        with pytest.raises(SpecError, match="1 queries for 9 keys"):
+            detectors.shift(torch.ones(2, 1, 1, LENGTH) / LENGTH, 1)
+
+
+class TestNeighbours:
+    def test_self_attending_is_shift_by_none(self, solver):
+        first, second, _ = solver
+        assert detectors.self_attending(second)[0, 2] == pytest.approx(1, abs=1e-3)
+        # the head that shifts by one: only query 0, which sees itself alone, attends to itself
+        assert detectors.self_attending(first)[0, 0] == pytest.approx(1 / LENGTH, abs=1e-3)
+
+    def test_next_token_by_hand(self):
+        pattern = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]).expand(2, 1, 3, 3)
+        assert is_near(detectors.next_token(pattern), [0.75])  # queries 0 and 1 have a next token: 1 and 0.5
+
+    def test_causal_heads_see_no_next_token(self, solver):
+        assert not detectors.next_token(solver[0]).any()
+
+    def test_single_position(self):
+        with pytest.raises(SpecError, match="a single position has no next one"):
+            detectors.next_token(torch.ones(1, 1, 1, 1))
+
+
+class TestFixedPosition:
+    PATTERN = torch.tensor([[[[1.0, 0, 0, 0], [0.4, 0.6, 0, 0], [0.1, 0.7, 0.2, 0], [0.2, 0.5, 0.2, 0.1]]]])
+
+    @pytest.mark.parametrize(
+        ("queries", "expected"),
+        [("from", (0.6 + 0.7 + 0.5) / 3), ("after", (0.7 + 0.5) / 2), ("last", 0.5), ("all", (0.6 + 0.7 + 0.5) / 4)],
+    )
+    def test_by_hand(self, queries, expected):
+        assert is_near(detectors.fixed_position(self.PATTERN, 1, queries), [expected])
+
+    def test_profile_names_the_position(self):
+        profile = detectors.fixed_position_profile(self.PATTERN)
+        assert (profile.offsets.tolist(), profile.best.tolist()) == ([0, 1, 2], [1])
+        assert is_near(profile.mass, [(1 + 0.4 + 0.1 + 0.2) / 4, 0.6, 0.2])
+        whole = detectors.fixed_position_profile(self.PATTERN, largest=3, queries="all")
+        assert is_near(whole.mass, [1.7 / 4, 1.8 / 4, 0.4 / 4, 0.1 / 4])
+
+    def test_bad_position(self):
+        with pytest.raises(SpecError, match=r"position: 4 is outside 4 positions; give one of 0\.\.3"):
+            detectors.fixed_position(self.PATTERN, 4)
+        with pytest.raises(SpecError, match=r"largest: 4 is outside 4 positions; give one of 0\.\.3"):
+            detectors.fixed_position_profile(self.PATTERN, 4)
+
+
+class TestBroadcast:
+    def test_from_k_after_the_anchor(self, solver):
+        _, second, anchors = solver
+        value = detectors.broadcast(second, anchors + 1)
+        assert value[0, 0] == pytest.approx(1, abs=1e-3)
+        assert detectors.broadcast(second, anchors + 2)[1, 0] == pytest.approx(1, abs=1e-3)
+        # other heads, by hand: the anchor head never attends there, the self-attending one only at the source itself
+        assert value[0, 1] == pytest.approx(0, abs=1e-3)
+        itself = sum(1 / (LENGTH - source) for source in (anchors + 1).tolist()) / len(anchors)
+        assert value[0, 2] == pytest.approx(itself, abs=1e-3)
+
+    @pytest.mark.parametrize("queries", ["from", "after", "last"])
+    def test_all_readers_agree_on_the_broadcasting_head(self, solver, queries):
+        _, second, anchors = solver
+        assert detectors.broadcast(second, anchors + 1, queries)[0, 0] == pytest.approx(1, abs=1e-3)
+
+    def test_readers_after_the_source_leave_out_its_attention_to_itself(self, solver):
+        _, second, anchors = solver
+        assert detectors.broadcast(second, anchors + 1, "after")[0, 2] == pytest.approx(0, abs=1e-3)
+
+    def test_profile_finds_from_where(self, solver):
+        _, second, anchors = solver
+        profile = detectors.broadcast_profile(second, anchors)
+        assert profile.best[:, 0].tolist() == [1, 2]
+        assert profile.best[:, 1].tolist() == [0, 0]
+        assert is_near(profile.value[:, :2], [1, 1, 1, 1])
+
+    def test_profile_agrees_with_the_detector_at_each_offset(self, solver):
+        _, second, anchors = solver
+        profile = detectors.broadcast_profile(second, anchors, largest=1)
+        for at, offset in enumerate((-1, 0, 1)):
+            assert torch.allclose(profile.mass[..., at], detectors.broadcast(second, anchors + offset))
+
+    def test_profile_leaves_out_offsets_that_few_sequences_have(self):
+        # three sequences of four positions; only the one with its anchor at 0 has a position 3 after it
+        pattern = torch.eye(4).expand(3, 1, 4, 4)
+        profile = detectors.broadcast_profile(pattern, torch.tensor([0, 2, 2]))
+        assert profile.mass[0, profile.offsets.tolist().index(3)] == 0
+
+    def test_against_enumeration(self):
+        generator = torch.Generator().manual_seed(0)
+        pattern = torch.softmax(torch.randn(2, 5, 3, 6, 6, generator=generator), dim=-1)
+        sources = torch.tensor([0, 3, 5, 5, 1])
+        asks = {"from": lambda s: range(s, 6), "after": lambda s: range(s + 1, 6), "last": lambda s: [5]}
+        for queries, ask in (asks | {"all": lambda s: range(6)}).items():
+            for member in range(2):
+                for head in range(3):
+                    means = []
+                    for b, s in enumerate(sources.tolist()):
+                        asked = ask(s)
+                        if asked:
+                            means.append(sum(float(pattern[member, b, head, q, s]) for q in asked) / len(asked))
+                    value = detectors.broadcast(pattern, sources, queries)
+                    assert value[member, head] == pytest.approx(sum(means) / len(means), abs=1e-6)
+
+    def test_bad_sources(self, solver):
+        _, second, anchors = solver
+        with pytest.raises(SpecError, match=r"sources: a position lies outside 0\.\.8"):
+            detectors.broadcast(second, anchors + 6)
+        with pytest.raises(SpecError, match="all stand at the last position 8"):
+            detectors.broadcast(second, torch.full_like(anchors, 8), "after")
+
+
+class TestAnchorAttending:
+    def test_right_head(self, solver):
+        _, second, anchors = solver
+        assert is_near(detectors.anchor_attending(second, anchors)[:, 1], [1, 1])
+        # the broadcasting head attends to the anchor only from the anchor itself, which does not see the key yet
+        share = sum(1 / (a + 1) / (LENGTH - a) for a in anchors.tolist()) / len(anchors)
+        assert detectors.anchor_attending(second, anchors)[0, 0] == pytest.approx(share, abs=1e-3)
+
+    def test_one_anchor_is_a_broadcast_from_it(self, solver):
+        first, _, anchors = solver
+        for queries in ("from", "after", "last", "all"):
+            expected = detectors.broadcast(first, anchors, queries)
+            assert torch.allclose(detectors.anchor_attending(first, anchors, queries), expected, atol=1e-6)
+
+    def test_several_anchors_add_up_and_missing_ones_do_not_count(self):
+        pattern = causal_uniform(4).expand(2, 1, 4, 4)
+        # anchors at 1 and 2, queries 1..3: 1/2, 2/3, 2/4; anchor at 2 alone, queries 2, 3: 1/3, 1/4
+        expected = ((1 / 2 + 2 / 3 + 2 / 4) / 3 + (1 / 3 + 1 / 4) / 2) / 2
+        value = detectors.anchor_attending(pattern, torch.tensor([[1, 2], [2, -1]]))
+        assert is_near(value, [expected])
+
+    def test_a_sequence_without_anchor(self):
+        with pytest.raises(SpecError, match="a sequence has none"):
+            detectors.anchor_attending(causal_uniform(4).expand(2, 1, 4, 4), torch.tensor([[1, 2], [-1, -1]]))
+
+
+class TestUniform:
+    def test_right_head(self, solver):
+        first, _, _ = solver
+        value = detectors.uniform(first)
+        assert is_near(value[:, 2], [1, 1])
+        # a head that attends to single positions keeps 1 / (q + 1) of query q, for shift 2 query 1 is uniform still
+        harmonic = [1 / (q + 1) for q in range(1, LENGTH)]
+        assert value[0, 0] == pytest.approx(sum(harmonic) / 8, abs=1e-3)
+        assert value[1, 0] == pytest.approx((1 + sum(harmonic[1:])) / 8, abs=1e-3)
+
+    def test_without_mask(self):
+        pattern = torch.full((2, 1, 4, 4), 0.25)
+        assert is_near(detectors.uniform(pattern, causal=False), [1])
+        assert is_near(detectors.uniform(torch.eye(4).expand(2, 1, 4, 4), causal=False), [0.25])
+
+
+class TestInduction:
+    TOKENS = torch.tensor([[0, 5, 7, 9, 5, 7, 2, 5, 4], [0, 8, 8, 3, 1, 3, 1, 6, 8]])
+
+    def test_right_head(self):
+        record = look(induction_circuit(), self.TOKENS, record=[PATTERNS])
+        value = detectors.induction(record["blocks.1.attn.hook_pattern"], self.TOKENS)
+        assert value[0, 0] == pytest.approx(1, abs=1e-3)
+        assert float(value[0, 1]) < 0.5
+        assert float(detectors.induction(record["blocks.0.attn.hook_pattern"], self.TOKENS)[0, 0]) < 0.5
+
+    def test_its_prediction_is_what_followed(self):
+        record = look(induction_circuit(), self.TOKENS)
+        # the last token of the first sequence has not been seen; its second 7 was followed by 9 before
+        assert record["output"][0, 0, 5].argmax() == 9
+
+    def test_against_enumeration(self):
+        generator = torch.Generator().manual_seed(0)
+        pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
+        values = []
+        for b, row in enumerate(self.TOKENS.tolist()):
+            for q, token in enumerate(row):
+                followers = [j + 1 for j in range(q) if row[j] == token]
+                if followers:
+                    values.append(sum(pattern[b, :, q, k] for k in followers))
+        assert torch.allclose(detectors.induction(pattern, self.TOKENS), torch.stack(values).mean(0), atol=1e-6)
+
+    def test_nothing_to_match(self):
+        with pytest.raises(SpecError, match="no token occurs twice"):
+            detectors.induction(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))
+
+
+class TestMatching:
+    TOKENS = TestInduction.TOKENS
+
+    def test_head_that_matches_tokens(self):
+        module = blank(layers=1)
+        matching(module, 0, 1, reading(TOKEN), reading(TOKEN))
+        record = look(module, self.TOKENS, record=[PATTERNS])
+        value = detectors.matching(record["blocks.0.attn.hook_pattern"], self.TOKENS)
+        # it attends alike to itself and to the one or two earlier places of the token: 1/2, 1/2, 2/3, then 1/2 each
+        assert value[0, 1] == pytest.approx((1 / 2 + 1 / 2 + 2 / 3 + 1 / 2 + 1 / 2 + 1 / 2 + 2 / 3) / 7, abs=1e-3)
+        assert float(value[0, 0]) < 0.4
+
+    def test_against_enumeration(self):
+        generator = torch.Generator().manual_seed(0)
+        pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
+        values = []
+        for b, row in enumerate(self.TOKENS.tolist()):
+            for q, token in enumerate(row):
+                places = [j for j in range(q) if row[j] == token]
+                if places:
+                    values.append(sum(pattern[b, :, q, k] for k in places))
+        assert torch.allclose(detectors.matching(pattern, self.TOKENS), torch.stack(values).mean(0), atol=1e-6)
+
+    def test_nothing_to_match(self):
+        with pytest.raises(SpecError, match="no token occurs twice"):
+            detectors.matching(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))

@@ -1,0 +1,162 @@
+import subprocess
+import sys
+
+import polars
+import pytest
+import torch
+
+from anchorlab.errors import SiteError
+from anchorlab.lens import Intervention, Record, describe, detect, look
+from tests.lens.hand_built import identity_sequences, identity_solver, induction_circuit, stacked
+
+PATTERNS = "blocks.*.attn.hook_pattern"
+
+
+@pytest.fixture(scope="module")
+def frame():
+    inputs, anchors = identity_sequences()
+    record = look(stacked(identity_solver(1), identity_solver(2)), inputs, record=[PATTERNS, "*.hook_attn_scores"])
+    return detect(record, anchors=anchors, sources=anchors + 1)
+
+
+def row(frame, **where):
+    return frame.filter(**where).row(0, named=True)
+
+
+def test_says_which_head_does_what(frame):
+    for member, k in ((0, 1), (1, 2)):
+        shift = row(frame, member=member, layer=0, head=0, detector="shift")
+        assert (shift["offset"], shift["value"]) == (k, pytest.approx(1, abs=1e-3))
+        broadcast = row(frame, member=member, layer=1, head=0, detector="broadcast_profile")
+        assert (broadcast["offset"], broadcast["value"]) == (k, pytest.approx(1, abs=1e-3))
+        anchor = row(frame, member=member, layer=1, head=1, detector="anchor_attending")
+        assert anchor["value"] == pytest.approx(1, abs=1e-3)
+        uniform = row(frame, member=member, layer=0, head=2, detector="uniform")
+        assert uniform["value"] == pytest.approx(1, abs=1e-3)
+    assert row(frame, member=0, layer=1, head=0, detector="broadcast")["value"] == pytest.approx(1, abs=1e-3)
+    assert row(frame, member=1, layer=1, head=0, detector="broadcast")["value"] < 0.5
+
+
+def test_one_row_each_and_all_within_zero_and_one(frame):
+    detectors = ["shift", "previous_token", "self_attending", "uniform", "fixed_position"]
+    detectors += ["anchor_attending", "broadcast_profile", "broadcast"]
+    columns = ["member", "layer", "head", "detector", "offset", "value", "chance", "low", "high", "fires"]
+    assert frame.columns == columns
+    assert frame.height == 2 * 2 * 3 * len(detectors)  # no induction: no token occurs twice
+    assert sorted(frame["detector"].unique()) == sorted(detectors)
+    assert frame["value"].is_between(-1e-6, 1 + 1e-6).all()
+    assert not frame.select("member", "layer", "head", "detector").is_duplicated().any()
+
+
+def test_intervals_hold_the_value(frame):
+    assert (frame["low"] <= frame["value"] + 1e-6).all()
+    assert (frame["high"] >= frame["value"] - 1e-6).all()
+    # a shift is the same in every sequence; where the source stands differs, and with it how much of it a head sees
+    by_position = row(frame, member=0, layer=0, head=0, detector="shift")
+    assert by_position["high"] - by_position["low"] < 1e-5
+    by_token = row(frame, member=0, layer=1, head=2, detector="broadcast")
+    assert by_token["high"] - by_token["low"] > 0.1
+
+
+def test_one_sequence_leaves_the_interval_open():
+    inputs, _ = identity_sequences()
+    found = detect(look(identity_solver(), inputs[:1], record=[PATTERNS]))
+    assert (found["low"] == 0).all()
+    assert (found["high"] == 1).all()
+
+
+def test_labels_say_what_the_hand_built_heads_are(frame):
+    labels = describe(frame)
+    assert labels.columns == ["member", "layer", "head", "label"]
+    for member, k in ((0, 1), (1, 2)):
+        expected = [f"shift {k}", f"shift {k + 1}", "uniform", f"broadcast from anchor+{k}", "broadcast from anchor"]
+        assert labels.filter(member=member)["label"].to_list() == [*expected, "self"]
+
+
+def test_labels_without_anchors_and_of_induction():
+    inputs, anchors = identity_sequences()
+    record = look(identity_solver(), inputs, record=[PATTERNS])
+    assert row(describe(detect(record, sources=anchors + 1)), layer=1, head=0)["label"] == "broadcast from source"
+    assert row(describe(detect(record)), layer=1, head=0)["label"] == "-"
+    tokens = torch.tensor([[5, 7, 9, 4, 5, 7, 9, 4, 5], [8, 3, 1, 8, 3, 1, 8, 3, 1], [2, 6, 4, 1, 9, 2, 6, 4, 1]])
+    labels = describe(detect(look(induction_circuit(), tokens, record=[PATTERNS])))
+    assert labels["label"].to_list() == ["shift 1", "uniform", "uniform", "induction", "uniform", "uniform"]
+
+
+def pattern_record(pattern, inputs):
+    return Record({"attention": pattern}, {"attention": ("member", "batch", "head", "query", "key")}, inputs)
+
+
+def test_heads_without_a_mask():
+    forward, first, last = torch.eye(6).roll(1, dims=1), torch.zeros(6, 6), torch.zeros(6, 6)
+    first[:, 0] = last[:, 5] = 1
+    # half of a head's attention to what it does not do, the rest everywhere: nothing fires
+    middling = (torch.eye(6).roll(1, dims=1) + torch.full((6, 6), 1 / 6)) / 2
+    pattern = torch.stack([forward, first, last, middling, torch.eye(6)]).expand(1, 3, 5, 6, 6)
+    found = detect(pattern_record(pattern, torch.arange(6).expand(3, 6)))
+    assert row(found, head=0, detector="next_token")["value"] == 1
+    assert row(found, head=2, detector="fixed_position")["offset"] == 5
+    # all queries are asked about every position: that the last attends to itself is a sixth of attending to the last
+    assert row(found, head=4, detector="fixed_position")["value"] == pytest.approx(1 / 6)
+    assert describe(found)["label"].to_list() == ["next", "position 0", "position 5", "-", "self"]
+
+
+def test_broadcast_from_a_source_at_one_distance_is_named_by_the_anchor():
+    inputs, anchors = identity_sequences()
+    places = torch.arange(inputs.shape[1])
+    uniform = torch.ones(len(places), len(places)).tril() / (places + 1).unsqueeze(1)
+    # four fifths on the source where it can be seen; the rest, and the queries before it, everywhere
+    source = (places == (anchors + 1).unsqueeze(1)).float().unsqueeze(1)
+    seen = (places >= (anchors + 1).unsqueeze(1)).unsqueeze(2)
+    pattern = torch.where(seen, 0.8 * source + 0.2 * uniform, uniform)
+    found = detect(pattern_record(pattern.reshape(1, 6, 1, *uniform.shape), inputs), anchors, anchors + 1)
+    by_source, by_anchor = row(found, detector="broadcast"), row(found, detector="broadcast_profile")
+    # the same score, but it is above the chance of one source by more than above that of the best of many
+    assert by_source["value"] == pytest.approx(by_anchor["value"])
+    assert by_source["chance"] < by_anchor["chance"] - 0.05
+    assert describe(found)["label"].to_list() == ["broadcast from anchor+1"]
+
+
+def test_of_two_that_fire_the_stronger_names_the_head():
+    # a new token attends to itself, one that has stood before to where it stood, which is two back
+    tokens = torch.tensor([[1, 2, 1, 2], [3, 4, 3, 4]])
+    shift_two = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0.9, 0, 0.1, 0], [0, 0.9, 0, 0.1]])
+    found = detect(pattern_record(shift_two.expand(1, 2, 1, 4, 4), tokens))
+    fired = dict(found.filter("fires").select("detector", "value").iter_rows())
+    assert fired == {"shift": pytest.approx(0.9), "matching": pytest.approx(0.9)}
+    # chance, by hand: 25/48 for a shift by any k, (1/3 + 1/4) / 2 for matching
+    assert describe(found)["label"].to_list() == ["matching"]
+
+
+def test_induction_where_tokens_recur():
+    record = look(induction_circuit(), torch.tensor([[0, 5, 7, 9, 5, 7, 2, 5, 4]]), record=[PATTERNS])
+    found = detect(record).filter(detector="induction").sort("value", descending=True)
+    assert found.row(0, named=True)["value"] == pytest.approx(1, abs=1e-3)
+    assert found.select("layer", "head").row(0) == (1, 0)
+
+
+def test_candidates_have_their_own_column():
+    inputs, _ = identity_sequences()
+    mean = Intervention(site="blocks.0.attn.hook_pattern", where={"head": 0}, rule="replace", operand=1 / 9)
+    record = look(identity_solver(), inputs, record=[PATTERNS], candidates={"full": [], "flat": [mean]})
+    shifts = detect(record).filter(detector="previous_token", layer=0, head=0)
+    assert dict(zip(shifts["candidate"], shifts["value"], strict=True)) == {
+        "full": pytest.approx(1, abs=1e-3),
+        "flat": pytest.approx(1 / 9, abs=1e-6),
+    }
+    assert isinstance(shifts, polars.DataFrame)
+    labels = describe(detect(record)).filter(layer=0, head=0)
+    assert labels.columns == ["member", "candidate", "layer", "head", "label"]
+    assert dict(zip(labels["candidate"], labels["label"], strict=True)) == {"full": "shift 1", "flat": "uniform"}
+
+
+def test_record_without_patterns():
+    with pytest.raises(SiteError, match=r"record a site such as 'blocks\.\*\.attn\.hook_pattern'"):
+        detect(look(identity_solver(), identity_sequences()[0]))
+
+
+def test_tables_and_figures_are_imported_late():
+    code = (
+        "import sys, anchorlab.lens; sys.exit(any(name in sys.modules for name in ('polars', 'matplotlib', 'sklearn')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

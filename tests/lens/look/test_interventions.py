@@ -1,0 +1,245 @@
+import json
+
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens import Intervention, Operand, look
+from tests.lens.hand_built import (
+    LENGTH,
+    PREDICTED,
+    VOCABULARY,
+    blank,
+    carrying,
+    identity_sequences,
+    identity_solver,
+    is_near,
+    known_pattern,
+)
+
+PATTERN_0, PATTERN_1 = "blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"
+LAST_STREAM = "blocks.1.hook_resid_post"
+
+
+@pytest.fixture(scope="module")
+def solver():
+    return identity_solver()
+
+
+def predicted(model, *interventions, **options):
+    inputs, _ = identity_sequences()
+    return look(model, inputs, interventions=interventions, **options)["output"][0]
+
+
+def tokens():
+    return one_hot(identity_sequences()[0], VOCABULARY).float()
+
+
+class TestRules:
+    def test_hand_built_model_predicts_the_key(self, solver):
+        assert is_near(predicted(solver), known_pattern() @ tokens())
+        inputs, anchors = identity_sequences()
+        keys = inputs.gather(1, (anchors + 1).unsqueeze(1)).squeeze(1)
+        assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == keys.tolist()
+
+    def test_zeroing_the_shifting_head_leaves_the_mean_of_the_tokens(self, solver):
+        output = predicted(solver, Intervention(site=PATTERN_0, where={"head": 0}, rule="zero"))
+        assert is_near(output, tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1))
+
+    def test_zeroing_the_broadcasting_head_leaves_nothing(self, solver):
+        output = predicted(solver, Intervention(site=PATTERN_1, where={"head": 0}, rule="zero"))
+        assert torch.equal(output, torch.zeros_like(output))
+
+    def test_zeroing_an_idle_head_does_not_matter(self, solver):
+        output = predicted(solver, Intervention(site=PATTERN_1, where={"head": [1, 2]}, rule="zero"))
+        assert torch.equal(output, predicted(solver))
+
+    def test_selected_queries_alone(self, solver):
+        output = predicted(solver, Intervention(site=PATTERN_1, where={"head": 0, "query": [0, -1]}, rule="zero"))
+        expected = known_pattern() @ tokens()
+        expected[:, [0, LENGTH - 1]] = 0
+        assert is_near(output, expected)
+
+    @pytest.mark.parametrize("chunk", [1, 2, 4, 100])
+    def test_selected_sequences_alone(self, solver, chunk):
+        change = Intervention(site=PATTERN_1, where={"head": 0, "batch": [4, 0, -3]}, rule="scale", operand=0.5)
+        expected = known_pattern() @ tokens()
+        expected[[0, 3, 4]] *= 0.5
+        assert is_near(predicted(solver, change, chunk=chunk), expected)
+
+    def test_scale_by_values_with_axes(self, solver):
+        factors = torch.arange(1.0, LENGTH + 1)
+        change = Intervention(site=PATTERN_1, rule="scale", operand=Operand(values=factors, axes=("query",)))
+        assert is_near(predicted(solver, change), (known_pattern() * factors.unsqueeze(-1)) @ tokens())
+
+    def test_add_along_one_axis(self, solver):
+        bias = torch.arange(VOCABULARY) / 8
+        change = Intervention(site="hook_logits", rule="add", operand=Operand(values=bias, axes=("output",)))
+        assert is_near(predicted(solver, change), known_pattern() @ tokens() + bias)
+
+    @pytest.mark.parametrize("chunk", [2, 100])
+    def test_replace_by_one_pattern_per_sequence(self, chunk):
+        model = blank(layers=2)
+        carrying(model, 1, 0, range(VOCABULARY), PREDICTED)
+        pattern = known_pattern()
+        # axes in another order than the site's, for some sequences only
+        operand = Operand(values=pattern[[5, 1]].permute(2, 0, 1), axes=("key", "batch", "query"))
+        change = Intervention(site=PATTERN_1, where={"head": 0, "batch": [5, 1]}, rule="replace", operand=operand)
+        expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
+        expected[[5, 1]] = (pattern @ tokens())[[5, 1]]
+        assert is_near(predicted(model, change, chunk=chunk), expected)
+
+    def test_replace_by_a_number(self, solver):
+        output = predicted(solver, Intervention(site="hook_logits", where={"output": 3}, rule="replace", operand=7))
+        assert bool((output[..., 3] == 7).all())
+
+    @pytest.mark.parametrize("chunk", [1, 4, 100])
+    def test_mean_is_over_all_sequences(self, solver, chunk):
+        change = Intervention(site=PATTERN_1, where={"head": 0}, rule="mean")
+        expected = known_pattern().mean(0) @ tokens()
+        assert is_near(predicted(solver, change, chunk=chunk), expected)
+
+    def test_mean_is_that_of_the_model_without_interventions(self, solver):
+        changes = (
+            Intervention(site=PATTERN_0, where={"head": 0}, rule="zero"),
+            Intervention(site=PATTERN_1, where={"head": 0, "batch": [2]}, rule="mean"),
+        )
+        expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
+        expected[2] = known_pattern().mean(0) @ tokens()[2]
+        assert is_near(predicted(solver, *changes, chunk=4), expected)
+
+    def test_projections_along_one_prediction(self, solver):
+        direction = torch.zeros(PREDICTED.stop)
+        direction[PREDICTED.start + 5] = -3.0  # neither length nor sign matter
+        operand = Operand(values=direction, axes=("width",))
+        expected = known_pattern() @ tokens()
+        kept = torch.zeros_like(expected)
+        kept[..., 5] = expected[..., 5]
+        onto = predicted(solver, Intervention(site=LAST_STREAM, rule="project_onto", operand=operand))
+        out = predicted(solver, Intervention(site=LAST_STREAM, rule="project_out", operand=operand))
+        assert is_near(onto, kept)
+        assert is_near(out, expected - kept)
+
+    def test_projection_on_an_oblique_direction(self, solver):
+        direction = torch.zeros(PREDICTED.stop)
+        direction[[PREDICTED.start + 4, PREDICTED.start + 5]] = 1.0
+        operand = Operand(values=direction, axes=("width",))
+        onto = predicted(solver, Intervention(site=LAST_STREAM, rule="project_onto", operand=operand))
+        mean = (known_pattern() @ tokens())[..., [4, 5]].mean(-1, keepdim=True)
+        assert is_near(onto[..., [4, 5]], mean.expand(-1, -1, 2))
+        assert onto[..., :4].abs().sum() == 0
+
+    def test_interventions_at_one_site_act_in_order(self, solver):
+        double = Intervention(site="hook_logits", rule="scale", operand=2)
+        add = Intervention(site="hook_logits", rule="add", operand=1)
+        clean = known_pattern() @ tokens()
+        assert is_near(predicted(solver, double, add), 2 * clean + 1)
+        assert is_near(predicted(solver, add, double), 2 * (clean + 1))
+
+
+class TestData:
+    CHANGES = (
+        Intervention(site=PATTERN_0, where={"head": 1, "query": [0, 2]}, rule="zero"),
+        Intervention(site=PATTERN_0, rule="scale", operand=0.25, may_do_nothing=True),
+        Intervention(site=PATTERN_0, rule="add", operand=Operand(values=torch.rand(2, 3), axes=("query", "key"))),
+    )
+
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_survives_json(self, change):
+        assert Intervention.parse(json.loads(change.model_dump_json())) == change
+
+    def test_operands_compare_by_value(self):
+        assert Operand(values=[1, 2], axes=("key",)) == Operand(values=torch.tensor([1.0, 2.0]), axes=("key",))
+        assert Operand(values=[1, 2], axes=("key",)) != Operand(values=[1, 3], axes=("key",))
+        assert Operand(values=[1, 2], axes=("key",)) != Operand(values=[1, 2], axes=("query",))
+        assert len({Operand(values=[1, 2], axes=("key",)), Operand(values=[1, 2], axes=("key",))}) == 1
+
+    def test_operand_does_not_follow_the_tensor_it_was_made_of(self):
+        values = torch.zeros(2)
+        operand = Operand(values=values, axes=("key",))
+        values += 1
+        assert operand.values.tolist() == [0, 0]
+
+
+MISTAKES = [
+    ({"rule": "zro"}, "rule: input should be 'zero'"),
+    ({"rule": "zero", "wher": {}}, "unknown field 'wher'; did you mean 'where'?"),
+    ({"rule": "zero", "operand": 1}, "operand: rule 'zero' takes none"),
+    ({"rule": "scale"}, "operand: rule 'scale' needs one"),
+    ({"rule": "zero", "where": {"head": []}}, "where.head: tuple should have at least 1 item"),
+    ({"rule": "zero", "where": {"head": "one"}}, "where.head: input should be a valid tuple, got 'one'"),
+    ({"rule": "project_out", "operand": 1}, "needs a direction"),
+    ({"rule": "project_out", "operand": {"values": [0, 0], "axes": ["width"]}}, "a direction of length 0"),
+    (
+        {"rule": "project_out", "where": {"width": 1}, "operand": {"values": [1, 0], "axes": ["width"]}},
+        "a direction along 'width' cannot be projected on",
+    ),
+    ({"rule": "add", "operand": {"values": [[1], [2, 3]], "axes": ["key"]}}, "nested lists of numbers of one shape"),
+    ({"rule": "add", "operand": {"values": [1, 2], "axes": ["key", "query"]}}, "are not the axes of values of shape"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), MISTAKES)
+def test_mistakes_in_the_data_are_named(fields, message):
+    with pytest.raises(SpecError) as caught:
+        Intervention.parse({"site": PATTERN_0, **fields}, at="interventions.0")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def vector(size, axis):
+    return Operand(values=torch.ones(size), axes=(axis,))
+
+
+LOUD = [
+    (
+        Intervention(site="blocks.0.atn.hook_pattern", rule="zero"),
+        SiteError,
+        "interventions.0.site: unknown site 'blocks.0.atn.hook_pattern'; did you mean 'blocks.0.attn.hook_pattern'?",
+    ),
+    (Intervention(site="blocks.*.attn.hook_pattern", rule="zero"), SiteError, "is a pattern"),
+    (
+        Intervention(site=PATTERN_0, where={"query": 0, "key": [3, 4]}, rule="zero"),
+        SiteError,
+        "interventions.0 (zero blocks.0.attn.hook_pattern query=0 key=[3, 4]) changed nothing",
+    ),
+    (Intervention(site=PATTERN_0, rule="scale", operand=1), SiteError, "changed nothing"),
+    (
+        Intervention(site=PATTERN_0, where={"hed": 0}, rule="zero"),
+        SpecError,
+        "interventions.0.where.hed: unknown axis of blocks.0.attn.hook_pattern: 'hed'; did you mean 'head'?",
+    ),
+    (
+        Intervention(site=PATTERN_0, where={"head": 3}, rule="zero"),
+        SpecError,
+        "interventions.0.where.head: index 3 is out of range; blocks.0.attn.hook_pattern has 3 there",
+    ),
+    (Intervention(site=PATTERN_0, where={"batch": [0, 6]}, rule="zero"), SpecError, "where.batch: index 6 is out of"),
+    (Intervention(site=PATTERN_0, where={"head": [1, -2]}, rule="zero"), SpecError, "holds an index twice"),
+    (
+        Intervention(site=PATTERN_0, rule="add", operand=vector(9, "quary")),
+        SpecError,
+        "interventions.0.operand.axes: unknown axis 'quary'; did you mean 'query'?",
+    ),
+    (
+        Intervention(site=PATTERN_0, where={"query": [1, 2]}, rule="add", operand=vector(9, "query")),
+        SpecError,
+        "interventions.0.operand: has 9 along 'query', where 2 are selected",
+    ),
+    (Intervention(site=PATTERN_0, rule="add", operand=vector(2, "member")), SpecError, "has 2 along 'member', where 1"),
+    (Intervention(site=PATTERN_0, rule="add", operand=vector(5, "batch")), SpecError, "has 5 along 'batch', where 6"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), LOUD)
+def test_what_does_not_fit_the_model_fails_loudly(solver, change, kind, message):
+    with pytest.raises(kind) as caught:
+        predicted(solver, change, chunk=4)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_doing_nothing_can_be_allowed(solver):
+    change = Intervention(site=PATTERN_0, rule="scale", operand=1, may_do_nothing=True)
+    assert torch.equal(predicted(solver, change), predicted(solver))

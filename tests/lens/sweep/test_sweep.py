@@ -1,0 +1,288 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens import METRICS, Intervention, Operand, look, sweep
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, Site, VectorSpec, identity_tap
+from anchorlab.training.ensemble import initialise
+from tests.lens.hand_built import LENGTH, VOCABULARY, identity_sequences, identity_solver, stacked
+
+SHAPE = TaskShape("tokens", 6, 11, 11)
+GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = torch.randint(0, 11, (7, 6), generator=GENERATOR)
+OTHERS = torch.randint(0, 11, (7, 6), generator=GENERATOR)
+TARGETS = torch.randint(0, 11, (7, 2), generator=GENERATOR)
+SHARED = torch.tensor([4, 1])
+OWN = torch.tensor([[0, 5], [1, 2], [2, 5], [3, 0], [4, 5], [5, 1], [0, 2]])
+VECTORS = torch.randn(7, 6, 3, generator=GENERATOR, dtype=torch.float64)
+VECTOR_TARGETS = torch.randn(7, 2, 2, generator=GENERATOR, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    return initialise(
+        DecoderSpec(layers=3, heads=2, width=8, head_width=4, hidden=9), SHAPE, [0, 1, 2], dtype=torch.float64
+    )
+
+
+def one_by_one(model, inputs, targets, positions, named, metrics, **options):
+    """The metrics `[metric member candidate]` of a look with candidates, computed apart."""
+    candidates = {name: [each.replace(may_do_nothing=True)] for name, each in named.items()}
+    output = look(model, inputs, candidates=candidates, **options)["output"]
+    where = positions.expand(len(inputs), -1) if positions.ndim == 1 else positions
+    scored = output[:, :, torch.arange(len(inputs)).unsqueeze(1), where]
+    values = []
+    for metric in metrics:
+        if metric == "square":
+            each = (scored - targets).square().sum(-1)
+        else:
+            probability = scored.exp() / scored.exp().sum(-1, keepdim=True)
+            kind = {"accuracy": (scored == scored.amax(-1, keepdim=True)), "logit": scored, "probability": probability}
+            each = (kind[metric] * nn.functional.one_hot(targets, scored.shape[-1])).sum(-1)
+        values.append(each.double().mean(dim=(2, 3)))
+    return torch.stack(values)
+
+
+Z, PATTERN, STREAM = "blocks.{}.attn.hook_z", "blocks.{}.attn.hook_pattern", "blocks.{}.ln2.hook_normalized"
+GRIDS = [
+    (Z, {"rule": "zero"}, ("head",)),
+    (Z, {"rule": "mean"}, ("head", "position")),
+    (PATTERN, {"rule": "scale", "operand": 0.5, "where": {"query": [3, -1]}}, ("head",)),
+    (PATTERN, {"rule": "replace", "operand": 0.1}, ("query", "key")),
+    (STREAM, {"rule": "resample", "seed": 4}, ("position",)),
+    (STREAM, {"rule": "patch"}, ("position",)),
+    (STREAM, {"rule": "zero", "at": {"position": [0, 1, 2, 3, 4, 5, 0]}}, ("width",)),
+    (STREAM, {"rule": "add", "operand": Operand(values=torch.arange(8.0), axes=("width",))}, ("position",)),
+    (STREAM, {"rule": "add", "operand": Operand(values=torch.arange(6.0), axes=("position",))}, ()),
+    (STREAM, {"rule": "scale", "operand": Operand(values=[2, 3, 4], axes=("member",))}, ()),
+    ("blocks.{}.attn.hook_k", {"rule": "zero"}, ("head", "position")),
+    ("blocks.{}.mlp.hook_post", {"rule": "mean"}, ("hidden",)),
+]
+
+
+@pytest.mark.parametrize("positions", [SHARED, OWN], ids=["shared", "own"])
+@pytest.mark.parametrize(("site", "fields", "over"), GRIDS)
+def test_equals_one_look_with_candidates(ensemble, site, fields, over, positions):
+    given = {"patch_inputs": OTHERS} if fields["rule"] == "patch" else {}
+    template = Intervention(site=site.format("*"), **fields)
+    result = sweep(ensemble, INPUTS, TARGETS, template, over, positions=positions, chunk=9, **given)
+    shape = result.values.shape
+    assert shape[:3] == (3, 3, 3)
+    assert result.over == over
+    places = torch.cartesian_prod(*(torch.arange(size) for size in shape[3:])).reshape(-1, len(over)) if over else [[]]
+    named = {
+        f"{layer} {list(place)}": Intervention(
+            site=site.format(layer),
+            **{**fields, "where": {**fields.get("where", {}), **{a: int(i) for a, i in zip(over, place, strict=True)}}},
+        )
+        for layer in range(3)
+        for place in places
+    }
+    expected = one_by_one(ensemble, INPUTS, TARGETS, positions, named, METRICS, **given)
+    assert (result.values.flatten(2) - expected).abs().max() < 1e-10
+    idle = Intervention(site="hook_embed", rule="scale", operand=1)
+    baseline = one_by_one(ensemble, INPUTS, TARGETS, positions, {"plain": idle}, METRICS)
+    assert (result.baseline - baseline[..., 0]).abs().max() < 1e-10
+    assert (result.values.flatten(2) - baseline).abs().max() > 1e-5  # something has changed at all
+
+
+@pytest.mark.parametrize(
+    ("spec", "site", "over"),
+    [
+        (LSTMSpec(layers=2, width=5), "layers.*.hook_hidden", ("position",)),
+        (RecallSpec(width=8), "blocks.*.attn.hook_q", ("position",)),
+        (RecallSpec(width=8), "hook_embed", ("position",)),
+    ],
+)
+def test_other_models(spec, site, over):
+    model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+    template = Intervention(site=site, rule="zero")
+    fast = sweep(model, INPUTS, TARGETS, template, over, positions=SHARED)
+    slow = sweep(model, INPUTS, TARGETS, template, over, positions=SHARED, mapped=False)
+    named = {
+        f"{name} {index}": Intervention(site=name, where={over[0]: index}, rule="zero")
+        for name in fast.sites
+        for index in range(6)
+    }
+    expected = one_by_one(model, INPUTS, TARGETS, SHARED, named, METRICS)
+    for result in (fast, slow):
+        assert (result.values.flatten(2) - expected).abs().max() < 1e-10
+
+
+def test_vectors_and_a_metric_of_ones_own():
+    shape = TaskShape("vectors", 6, 3, 2)
+    model = initialise(VectorSpec(layers=2, heads=2, width=8, mask=False), shape, [0, 1], dtype=torch.float64)
+    template = Intervention(site="blocks.*.attn.hook_z", rule="zero")
+    square = {"square": lambda output, targets: (output - targets).square().sum(-1)}
+    result = sweep(model, VECTORS, VECTOR_TARGETS, template, ("head",), positions=SHARED, metrics=square)
+    named = {
+        f"{layer} {head}": Intervention(site=f"blocks.{layer}.attn.hook_z", where={"head": head}, rule="zero")
+        for layer in range(2)
+        for head in range(2)
+    }
+    expected = one_by_one(model, VECTORS, VECTOR_TARGETS, SHARED, named, square)
+    assert (result.values.flatten(2) - expected).abs().max() < 1e-10
+    assert result.table.columns == ["metric", "member", "site", "layer", "head", "value", "baseline", "change"]
+
+
+def test_one_prediction_for_a_whole_sequence():
+    model = initialise(FNNSpec(layers=2, width=4, hidden=6), SHAPE, [0], dtype=torch.float64)
+    template = Intervention(site="blocks.*.hook_post", rule="zero")
+    result = sweep(model, INPUTS, TARGETS[:, :1], template, ("hidden",))
+    named = {
+        f"{layer} {unit}": Intervention(site=f"blocks.{layer}.hook_post", where={"hidden": unit}, rule="zero")
+        for layer in range(2)
+        for unit in range(6)
+    }
+    expected = one_by_one(model, INPUTS, TARGETS[:, :1], torch.tensor([5]), named, METRICS)
+    assert (result.values.flatten(2) - expected).abs().max() < 1e-10
+
+
+class TestHandBuilt:
+    """Which heads solve the identity task is known: layer 0 head 0 and layer 1 head 0."""
+
+    INPUTS, ANCHORS = identity_sequences()
+    KEYS = INPUTS.gather(1, (ANCHORS + 1).unsqueeze(1))
+    EVERY_HEAD = Intervention(site="blocks.*.attn.hook_z", rule="zero")
+
+    @pytest.fixture
+    def result(self):
+        return sweep(stacked(identity_solver(), identity_solver()), self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head",))
+
+    def test_baseline(self, result):
+        solved = math.e / (math.e + VOCABULARY - 1)
+        expected = torch.tensor([1.0, 1.0, solved], dtype=torch.float64).unsqueeze(1).expand(3, 2)
+        assert torch.allclose(result.baseline, expected, atol=1e-5)
+
+    def test_only_the_two_heads_matter(self, result):
+        for metric in METRICS:
+            change = result.change(metric)
+            assert change.shape == (2, 2, 3)
+            assert change[:, :, 1:].abs().max() < 1e-6
+            assert (change[:, :, 0] < -0.1).all()
+
+    def test_without_the_broadcasting_head_there_is_no_answer(self, result):
+        first = (self.KEYS == 0).double().mean().item()  # all logits are 0, and the first is taken
+        expected = torch.tensor([first, 0.0, 1 / VOCABULARY], dtype=torch.float64)
+        assert torch.allclose(result.values[:, 0, 1, 0], expected, atol=1e-6)
+
+    def test_without_the_shifting_head_all_tokens_are_alike(self, result):
+        logits = torch.nn.functional.one_hot(self.INPUTS, VOCABULARY).double().sum(1) / LENGTH
+        expected = logits.softmax(-1).gather(1, self.KEYS).mean()
+        assert torch.allclose(result.values[1:, 0, 0, 0], torch.stack([logits.gather(1, self.KEYS).mean(), expected]))
+
+    def test_table_and_map(self, result):
+        table = result.table
+        assert table.columns == ["metric", "member", "site", "layer", "head", "value", "baseline", "change"]
+        assert table.height == 3 * 2 * 2 * 3
+        row = table.row(by_predicate=_is(metric="logit", member=1, layer=1, head=0), named=True)
+        assert row["site"] == "blocks.1.attn.hook_z"
+        assert (row["value"], row["baseline"], row["change"]) == pytest.approx((0, 1, -1), abs=1e-5)
+        assert result.map("logit").shape == (2, 3)
+        assert result.map("logit")[1, 0].item() == pytest.approx(-1, abs=1e-5)
+
+    def test_maps_of_more_and_fewer_axes(self):
+        one = sweep(identity_solver(), self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head", "position"))
+        assert one.map("logit").shape == (2 * 3, LENGTH)
+        asked = one.map("logit")[3]  # layer 1, head 0: the last query answers
+        assert asked[-1].item() == pytest.approx(-1, abs=1e-5)
+        assert asked[:-1].abs().max() < 1e-6
+        assert sweep(identity_solver(), self.INPUTS, self.KEYS, self.EVERY_HEAD).map("logit").shape == (2, 1)
+
+
+def _is(**values):
+    import polars
+
+    return polars.all_horizontal(*(polars.col(name) == value for name, value in values.items()))
+
+
+class Users(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.output = nn.Linear(8, 11)
+
+    def forward(self, inputs):
+        return self.output(self.embed(inputs).cumsum(dim=1))
+
+
+def test_a_users_own_module():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = Users().double()
+    result = sweep(module, INPUTS, TARGETS, Intervention(site="embed", rule="zero"), ("position",), positions=SHARED)
+    named = {str(at): Intervention(site="embed", where={"position": at}, rule="zero") for at in range(6)}
+    expected = one_by_one(module, INPUTS, TARGETS, SHARED, named, METRICS)
+    assert (result.values[:, :, 0] - expected).abs().max() < 1e-10
+    assert result.change("logit")[0, 0, 5].abs() == 0  # after all that is asked
+    with pytest.raises(SpecError, match="mapped: the model has no sites of its own"):
+        sweep(module, INPUTS, TARGETS, Intervention(site="embed", rule="zero"), positions=SHARED, mapped=True)
+
+
+class WithSites(Users):
+    """Visits a site of its own, and knows nothing of positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.sites = {"middle": Site("middle", ("batch", "position", "width"))}
+
+    def forward(self, inputs, tap=identity_tap):
+        return self.output(tap("middle", self.embed(inputs)).cumsum(dim=1).tanh())
+
+
+def test_a_users_own_module_with_sites():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = WithSites().double()
+    template = Intervention(site="middle", rule="zero")
+    results = [
+        sweep(module, INPUTS, TARGETS, template, ("position",), positions=OWN, mapped=mapped)
+        for mapped in (None, True, False)
+    ]
+    named = {str(at): Intervention(site="middle", where={"position": at}, rule="zero") for at in range(6)}
+    expected = one_by_one(module, INPUTS, TARGETS, OWN, named, METRICS)
+    for result in results:
+        assert (result.values[:, :, 0] - expected).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_progress_reaches_the_end(ensemble, mapped):
+    told = []
+    template = Intervention(site="blocks.*.attn.hook_z", rule="zero")
+    options = {"positions": SHARED, "mapped": mapped, "progress": lambda done, count: told.append((done, count))}
+    sweep(ensemble, INPUTS, TARGETS, template, ("head",), **options)
+    everything = 3 * 3 * 2 * len(INPUTS)  # members, layers, heads
+    assert {count for _, count in told} == {everything}
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert told[-1][0] == everything
+    assert len(told) > 1
+
+
+def test_mistakes(ensemble):
+    zero = Intervention(site="blocks.*.attn.hook_z", rule="zero")
+    options = {"positions": SHARED}
+    with pytest.raises(SpecError, match=r"over.0: unknown axis of blocks.0.attn.hook_z: 'hed'; did you mean 'head'"):
+        sweep(ensemble, INPUTS, TARGETS, zero, ("hed",), **options)
+    with pytest.raises(SpecError, match=r"over.0: unknown axis of blocks.0.attn.hook_z: 'batch'"):
+        sweep(ensemble, INPUTS, TARGETS, zero, ("batch",), **options)
+    with pytest.raises(SpecError, match=r"over.1: 'head' is selected already"):
+        sweep(ensemble, INPUTS, TARGETS, zero, ("head", "head"), **options)
+    with pytest.raises(SpecError, match=r"targets: have shape \(7, 2\), which does not lead with batch and scored"):
+        sweep(ensemble, INPUTS, TARGETS, zero, ("head",))
+    with pytest.raises(SiteError, match=r"intervention.site: unknown site"):
+        sweep(ensemble, INPUTS, TARGETS, zero.replace(site="blocks.*.atn.hook_z"), **options)
+    mixed = Intervention(site="blocks.0.*_p*", rule="zero")
+    with pytest.raises(SpecError, match=r"over.0: unknown axis|over.0: .* has sizes"):
+        sweep(ensemble, INPUTS, TARGETS, mixed, ("width",), **options)
+    operand = Operand(values=torch.ones(5), axes=("position",))
+    for mapped in (True, False):
+        with pytest.raises(SpecError, match="operand: has 5 along 'position', where 6 are selected"):
+            replaced = zero.replace(rule="replace", operand=operand)
+            sweep(ensemble, INPUTS, TARGETS, replaced, ("head",), mapped=mapped, **options)
+    result = sweep(ensemble, INPUTS, TARGETS, zero, **options)
+    with pytest.raises(SpecError, match="metric: unknown metric 'logits'; did you mean 'logit'"):
+        result.change("logits")

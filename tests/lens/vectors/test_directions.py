@@ -1,0 +1,180 @@
+import pytest
+import torch
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens import Directions, look, position_directions, recorded_directions, token_directions
+from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec, VectorSpec
+from anchorlab.training.ensemble import initialise
+from tests.lens.hand_built import (
+    ANCHOR,
+    HEAD_WIDTH,
+    HEADS,
+    LENGTH,
+    VOCABULARY,
+    identity_sequences,
+    identity_solver,
+    induction_circuit,
+    stacked,
+)
+
+SHAPE = TaskShape("tokens", 6, 11, 11)
+INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
+SPECS = {
+    "separate": DecoderSpec(layers=2, heads=3, width=8, head_width=4),
+    "without layer norm": DecoderSpec(layers=2, heads=3, width=8, head_width=4, layer_norm=False),
+    "merged": RecallSpec(width=8),
+}
+
+
+@pytest.fixture(scope="module")
+def solvers():
+    return stacked(identity_solver(1), identity_solver(2))
+
+
+class TestHandBuilt:
+    def test_shifting_heads_ask_for_the_position_before(self, solvers):
+        found = position_directions(solvers)
+        assert found.queries.shape == found.keys.shape == (2, 2, HEADS, LENGTH, HEAD_WIDTH)
+        for k in range(4):
+            # member 0 shifts by 1 and 2, member 1 by 2 and 3; the third head's queries and keys are 0
+            expected = torch.tensor([[k == 1, k == 2, False], [k == 2, k == 3, False]]).float()
+            assert torch.allclose(found.match(k)[:, 0], expected, atol=1e-6), k
+            assert torch.equal(found.nearest(k)[:, 0], expected), k
+        one_before = torch.diag(torch.ones(LENGTH - 1), -1)
+        assert torch.allclose(found.similarity[0, 0, 0], one_before, atol=1e-6)
+
+    def test_a_later_layer_sees_the_stream_of_positions_alone(self, solvers):
+        """Layer 1's third head attends to its own position; the others look for tokens, of which there are none."""
+        found = position_directions(solvers)
+        assert torch.allclose(found.match(0)[:, 1], torch.tensor([0.0, 0.0, 1.0]).expand(2, 3), atol=1e-6)
+        assert torch.equal(found.nearest(0)[:, 1, 2], torch.ones(2))
+        assert found.keys[:, 1, :2].abs().max() == 0
+        assert found.queries[:, 1, 0].abs().max() > 1
+
+    def test_the_anchor_alone_is_a_key(self, solvers):
+        found = token_directions(solvers)
+        assert found.keys.shape == (2, 2, HEADS, VOCABULARY, HEAD_WIDTH)
+        expected = torch.zeros(VOCABULARY, HEAD_WIDTH)
+        expected[ANCHOR, 0] = 1
+        assert torch.equal(found.keys[:, 1, 1], expected.expand(2, -1, -1))
+        assert found.queries.abs().max() == 0  # they are all made of positions
+
+    def test_each_token_asks_for_itself_in_an_induction_circuit(self):
+        """Its key is made of the token brought there, which is its own where it stands alone."""
+        model = stacked(induction_circuit())
+        found = token_directions(model)
+        assert torch.allclose(found.similarity[0, 1, 0], torch.eye(VOCABULARY), atol=1e-6)
+        assert found.match()[0, 1].tolist() == pytest.approx([1, 0, 0])
+        few = token_directions(model, torch.tensor([5, 2, 5]))
+        same = torch.tensor([[1.0, 0, 1], [0, 1, 0], [1, 0, 1]])
+        assert torch.allclose(few.similarity[0, 1, 0], same, atol=1e-6)
+
+    def test_sequences_as_recorded(self, solvers):
+        """Every query of the broadcasting head meets the key of one position alone, k after the anchor."""
+        inputs, anchors = identity_sequences()
+        record = look(solvers, inputs, ["blocks.*.attn.hook_q", "blocks.*.attn.hook_k"])
+        found = recorded_directions(record)
+        assert found.queries.shape == (2, 2, 6, HEADS, LENGTH, HEAD_WIDTH)
+        for member, k in ((0, 1), (1, 2)):
+            expected = torch.zeros(6, LENGTH, LENGTH)
+            for row, anchor in enumerate(anchors.tolist()):
+                expected[row, :, anchor + k : anchor + k + 1] = 1
+                expected[row, :, anchor:k] = 1  # with nothing k before it, a position hears of all so far
+            assert torch.allclose(found.similarity[member, 1, :, 0], expected, atol=1e-5)
+            assert torch.equal(found.nearest(0)[member, 1, :, 2], torch.ones(6))
+        # the first layer reads positions alone
+        same = position_directions(solvers).similarity[:, 0].unsqueeze(1).expand(2, 6, HEADS, LENGTH, LENGTH)
+        assert torch.allclose(found.similarity[:, 0], same, atol=1e-6)
+
+    def test_candidates_and_one_layer(self, solvers):
+        inputs, _ = identity_sequences()
+        sites = ["blocks.1.attn.hook_q", "blocks.1.attn.hook_k"]
+        found = recorded_directions(look(solvers, inputs, sites, candidates={"as it is": [], "again": []}))
+        assert found.match(0).shape == (2, 1, 2, 6, HEADS)
+        assert torch.allclose(found.match(0)[..., 2], torch.ones(2, 1, 2, 6), atol=1e-6)
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+class TestAgainstTheWeights:
+    def test_first_layer_is_the_product_of_weights(self, spec):
+        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+        weights = model.weights
+        for found, rows in (
+            (position_directions(model), weights["pos_embed.W_pos"]),
+            (token_directions(model), weights["embed.W_E"]),
+        ):
+            if "blocks.0.attn.W_KQ" in weights:
+                queries, keys = rows @ weights["blocks.0.attn.W_KQ"], rows
+            else:
+                queries, keys = (rows @ weights[f"blocks.0.attn.W_{kind}"] for kind in "QK")
+            heads = found.queries.shape[2]
+            for seen, expected in ((found.queries, queries), (found.keys, keys)):
+                split = expected.view(2, rows.shape[1], heads, -1).transpose(1, 2)
+                assert (seen[:, 0] - split).abs().max() < 1e-12
+
+    def test_the_two_parts_sum_to_the_queries_of_any_sequence(self, spec):
+        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+        seen = look(model, INPUTS, ["blocks.0.attn.hook_q"])["blocks.0.attn.hook_q"]
+        of_position, of_token = (each(model).queries[:, 0] for each in (position_directions, token_directions))
+        parts = of_position.unsqueeze(2) + of_token[:, :, INPUTS]  # [member head batch position head_width]
+        assert (parts.permute(0, 2, 3, 1, 4) - seen).abs().max() < 1e-12
+
+    def test_second_layer_is_what_such_a_model_records(self, spec):
+        """The same with the other embedding's weights set to zero."""
+        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+        site = "blocks.1.attn.hook_k"
+
+        def without(name, inputs):
+            zeroed = {**model.weights, name: torch.zeros_like(model.weights[name])}
+            return look(model.with_weights(zeroed), inputs, [site])[site]
+
+        positions = without("embed.W_E", INPUTS)[:, 0].transpose(1, 2)
+        assert (position_directions(model).keys[:, 1] - positions).abs().max() < 1e-12
+        tokens = without("pos_embed.W_pos", torch.arange(11).unsqueeze(1))[:, :, 0].transpose(1, 2)
+        assert (token_directions(model).keys[:, 1] - tokens).abs().max() < 1e-12
+
+
+def test_matches_by_hand():
+    # The query of p is the key of p + 1, but for the last, which is between the first two.
+    keys = torch.eye(3)
+    queries = torch.stack([keys[1], keys[2], keys[0] + keys[1]])
+    found = Directions(queries.expand(1, 1, 1, 3, 3), keys.expand(1, 1, 1, 3, 3))
+    half = 0.5**0.5
+    assert found.match(-1).item() == pytest.approx(1)
+    assert found.nearest(-1).item() == 1
+    assert found.match(1).item() == pytest.approx(half / 2)  # 0 for row 1, the root of a half for row 2
+    assert found.match(2).item() == pytest.approx(half)
+    assert found.match(0).item() == found.match(-2).item() == 0
+
+
+class TestMistakes:
+    @pytest.mark.parametrize("k", [3, -3])
+    def test_distance(self, k):
+        found = Directions(torch.ones(1, 1, 1, 3, 2), torch.ones(1, 1, 1, 3, 2))
+        for measure in (found.match, found.nearest):
+            with pytest.raises(SpecError, match=rf"k: {k} is not a distance within 3 rows; give one of -2\.\.2"):
+                measure(k)
+
+    def test_models(self):
+        lstm = initialise(LSTMSpec(layers=1, width=4), SHAPE, [0])
+        vectors = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 6, 3, 2), [0])
+        for measure in (position_directions, token_directions):
+            with pytest.raises(SpecError, match="model: is of type LSTM; give a transformer"):
+                measure(lstm)
+        with pytest.raises(SpecError, match="model: has no position embedding"):
+            position_directions(vectors)
+        with pytest.raises(SpecError, match="model: reads vectors, not tokens"):
+            token_directions(vectors)
+
+    def test_records(self):
+        inputs, _ = identity_sequences()
+        with pytest.raises(SpecError, match=r"record: has no queries; record blocks\.\*\.attn\.hook_q and"):
+            recorded_directions(look(identity_solver(), inputs))
+        with pytest.raises(SiteError, match=r"unknown site 'blocks\.0\.attn\.hook_k'"):
+            recorded_directions(look(identity_solver(), inputs, ["blocks.0.attn.hook_q"]))
+
+    @pytest.mark.parametrize("tokens", [[VOCABULARY], [-1], []])
+    def test_tokens(self, tokens):
+        with pytest.raises(SpecError, match=r"tokens: are not all known, 0\.\.11; give one known token or more"):
+            token_directions(identity_solver(), torch.tensor(tokens, dtype=torch.int64))

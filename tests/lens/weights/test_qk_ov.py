@@ -1,0 +1,108 @@
+import pytest
+import torch
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.lens import look, ov, qk
+from anchorlab.models import DecoderSpec, FNNSpec, RecallSpec
+from anchorlab.training.ensemble import initialise
+from tests.lens.hand_built import ANCHOR, HEADS, LENGTH, SHARP, VOCABULARY, identity_solver, induction_circuit, stacked
+
+SHAPE = TaskShape("tokens", 6, 11, 11)
+INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
+SPECS = {
+    "separate": DecoderSpec(layers=2, heads=3, width=8, head_width=4),
+    "without output map": DecoderSpec(layers=2, heads=2, width=8, head_width=4, output_linear=False),
+    "merged": RecallSpec(width=8),
+    "merged with factored values": RecallSpec(width=8, factored_values=True),
+    "merged without scale": RecallSpec(width=8, scale_scores=False),
+}
+
+
+@pytest.fixture(scope="module")
+def solvers():
+    return stacked(identity_solver(1), identity_solver(2))
+
+
+class TestHandBuilt:
+    def test_shifting_heads_match_positions(self, solvers):
+        positions = solvers.weights["pos_embed.W_pos"]
+        circuit = qk(solvers).between(positions, positions.mT)
+        assert circuit.matrix.shape == (2, 2, HEADS, LENGTH, LENGTH)
+        for member, head, k in ((0, 0, 1), (0, 1, 2), (1, 0, 2), (1, 1, 3)):
+            expected = torch.zeros(LENGTH, LENGTH)
+            for query in range(k, LENGTH):
+                expected[query, query - k] = SHARP
+            assert torch.allclose(circuit.matrix[member, 0, head], expected, atol=1e-4)
+
+    def test_anchor_head_asks_for_the_anchor_everywhere(self, solvers):
+        positions, tokens = solvers.weights["pos_embed.W_pos"], solvers.weights["embed.W_E"]
+        scores = qk(solvers).between(positions, tokens.mT).matrix[:, 1, 1]
+        expected = torch.zeros(LENGTH, VOCABULARY)
+        expected[:, ANCHOR] = SHARP
+        assert torch.allclose(scores, expected.expand(2, -1, -1), atol=1e-4)
+
+    def test_what_is_attended_to_is_predicted(self, solvers):
+        circuit = ov(solvers).between(solvers.weights["embed.W_E"], solvers.weights["unembed.W_U"])
+        assert torch.equal(circuit.matrix[0, 1, 0], torch.eye(VOCABULARY))
+        assert circuit.matrix[0, 1, 1:].abs().max() == 0
+        assert circuit.matrix[0, 0].abs().max() == 0  # layer 0 brings tokens, and predicts nothing
+
+    def test_singular_values(self, solvers):
+        # a shift by k of n positions is a permutation of n - k of them
+        values = qk(solvers).singular_values
+        assert values.shape == (2, 2, HEADS, VOCABULARY)
+        expected = torch.zeros(VOCABULARY)
+        expected[: LENGTH - 1] = SHARP
+        assert torch.allclose(values[0, 0, 0], expected, atol=1e-3)
+        assert torch.allclose(ov(solvers).singular_values[0, 1, 0], torch.ones(VOCABULARY))
+
+    def test_one_matrix_for_all_members(self, solvers):
+        tokens = solvers.weights["embed.W_E"]
+        shared = ov(solvers).between(rows=tokens[0])
+        assert torch.equal(shared.matrix, ov(solvers).between(rows=tokens).matrix)
+        assert shared.matrix.shape == (2, 2, HEADS, VOCABULARY, tokens.shape[-1])
+
+    def test_composition_of_two_heads_is_induction(self):
+        """Layer 1's query-key circuit reads what layer 0's output-value circuit wrote: each token asks for itself."""
+        model = stacked(induction_circuit())
+        tokens = model.weights["embed.W_E"]
+        brought = ov(model).matrix[0, 0, 0]
+        scores = qk(model).between(tokens[0], brought.mT @ tokens[0].mT).matrix[0, 1, 0]
+        assert torch.allclose(scores, SHARP * torch.eye(VOCABULARY), atol=1e-4)
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
+class TestAgainstTheForwardPass:
+    def test_scores(self, spec):
+        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+        record = look(model, INPUTS, record=["blocks.*.hook_resid_pre", "blocks.*.attn.hook_attn_scores_unmasked"])
+        matrix = qk(model).matrix
+        for layer in range(2):
+            x = record[f"blocks.{layer}.hook_resid_pre"]
+            scores = torch.einsum("m b q w, m h w v, m b k v -> m b h q k", x, matrix[:, layer], x)
+            seen = record[f"blocks.{layer}.attn.hook_attn_scores_unmasked"]
+            assert (scores - seen).abs().max() < 1e-10
+
+    def test_outputs(self, spec):
+        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+        record = look(model, INPUTS, record=["blocks.*.hook_*", "blocks.*.attn.hook_pattern"])
+        matrix = ov(model).matrix
+        for layer in range(2):
+            x, pattern = record[f"blocks.{layer}.hook_resid_pre"], record[f"blocks.{layer}.attn.hook_pattern"]
+            outputs = torch.einsum("m b h q k, m b k w, m h w v -> m b q v", pattern, x, matrix[:, layer])
+            assert (outputs - record[f"blocks.{layer}.hook_attn_out"]).abs().max() < 1e-10
+
+    def test_singular_values(self, spec):
+        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+        tokens, outputs = model.weights["embed.W_E"], model.weights["unembed.W_U"]
+        for circuit in (qk(model), ov(model), ov(model).between(tokens, outputs)):
+            values = circuit.singular_values
+            expected = torch.linalg.svdvals(circuit.matrix)
+            assert values.shape[-1] == min(circuit.left.shape[-1], *circuit.matrix.shape[-2:])
+            assert (values - expected[..., : values.shape[-1]]).abs().max() < 1e-10
+
+
+def test_mistakes():
+    with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
+        qk(initialise(FNNSpec(layers=1, width=4, hidden=4), SHAPE, [0]))

@@ -1,0 +1,116 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.findings.findings import LineFigure, MapFigure
+from anchorlab.models import DecoderSpec
+from anchorlab.runs import Store
+from anchorlab.studies import run_study, sweep_study
+from anchorlab.studies.kit import member_values
+from anchorlab.studies.training_sweep import quantity
+from anchorlab.training import Evaluation, FixedSample, Recipe, TrainedRun
+
+MODEL = DecoderSpec(layers=1, heads=1, width=4, head_width=4)
+RECIPE = Recipe(data=FixedSample(size=20), batch=10, duration=2, evaluation=Evaluation(size=20))
+
+
+def grid(**changes):
+    arguments = {"task": "anchor/identity", "model": MODEL, "recipe": RECIPE, "seeds": (0, 1), **changes}
+    return list(sweep_study(**arguments).profiles["quick"].experiments())
+
+
+def test_a_path_changes_one_thing_alone():
+    one, two = grid(vary={"model.layers": (1, 2)})
+    assert (one.model, two.model) == (MODEL, MODEL.replace(layers=2))
+    assert one.task == two.task and one.recipe == two.recipe and one.members == two.members
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "read"),
+    [
+        ("model.heads", 2, lambda one: one.model.heads),
+        ("recipe.batch", 5, lambda one: one.recipe.batch),
+        ("recipe.data.size", 30, lambda one: one.recipe.data.size),
+        ("recipe.optimiser.weight_decay", 0.5, lambda one: one.recipe.optimiser.weight_decay),
+        ("model.initialisation", "normal", lambda one: one.model.initialisation),
+        ("task.placement.length", 7, lambda one: one.task.placement.length),
+    ],
+)
+def test_paths_reach_every_part(path, value, read):
+    assert [read(one) for one in grid(vary={path: (value,)})] == [value]
+
+
+def test_what_members_have_is_given_to_each():
+    (one,) = grid(vary={"members.initialisation_scale": (0.5,)})
+    assert one.members.initialisation_scale == (0.5, 0.5)
+    (drawn,) = grid(vary={"members.gamma.all": (0.8,)}, model=MODEL.replace(initialisation="normal"))
+    assert drawn.members.gamma.all == (0.8, 0.8)
+
+
+def test_two_quantities_make_a_grid():
+    points = grid(vary={"model.layers": (1, 2), "model.heads": (1, 2, 3)})
+    assert [(one.model.layers, one.model.heads) for one in points] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("vary", "field"),
+    [
+        ({}, "vary"),
+        ({"model.layers": (1,), "model.heads": (1,), "model.width": (4,)}, "vary"),
+        ({"model.layers": ()}, r"vary\.model\.layers"),
+        ({"model.layers": (1, 1)}, r"vary\.model\.layers"),
+        ({"layers": (1,)}, r"vary\.layers"),
+        ({"model": (1,)}, r"vary\.model"),
+        ({"model.layer": (1,)}, r"model\.layer"),
+        ({"recipe.optimizer.learning_rate": (1e-3,)}, r"vary\.recipe\.optimizer"),
+        ({"model.heads": (0,)}, r"model\.heads"),
+    ],
+)
+def test_mistakes_are_named(vary, field):
+    with pytest.raises(SpecError, match=f"^{field}"):
+        grid(vary=vary)
+
+
+def test_a_sweep_runs_to_a_figure(tmp_path):
+    # The larger value first: curves go from left to right all the same.
+    study = sweep_study("anchor/identity", {"recipe.batch": (10, 5)}, MODEL, RECIPE, seeds=(0, 1), metric="loss")
+    findings = run_study(study, "quick", Store(tmp_path), workers=1)
+    (figure,) = findings.figures
+    assert isinstance(figure, LineFigure) and (figure.x_label, figure.y_label) == ("batch", "loss")
+    assert [one.label for one in figure.lines] == ["train", "test"] and figure.lines[0].x == (5, 10)
+    run = TrainedRun(Store(tmp_path).open(study.profiles["quick"].experiments()[1].cell))
+    assert figure.lines[1].mean[0] == pytest.approx(float(member_values(run, "test", "loss").mean()))
+    assert [row[0] for row in findings.tables[0].rows] == [10, 5]
+    assert findings.tables[0].rows[1][4] == pytest.approx(figure.lines[1].mean[0])
+
+
+def test_words_and_two_quantities_make_maps(tmp_path):
+    words = sweep_study("anchor/identity", {"model.initialisation": ("torch", "normal")}, MODEL, RECIPE, seeds=(0,))
+    (figure,) = run_study(words, "quick", Store(tmp_path), workers=1).figures
+    assert isinstance(figure, MapFigure) and figure.maps[0][0].column_ticks == ("torch", "normal")
+    both = sweep_study("anchor/identity", {"model.layers": (1, 2), "recipe.batch": (5, 10)}, MODEL, RECIPE, seeds=(0,))
+    findings = run_study(both, "quick", Store(tmp_path), workers=1)
+    (figure,) = findings.figures
+    assert isinstance(figure, MapFigure) and [one.title for one in figure.maps[0]] == ["train", "test"]
+    assert (figure.maps[0][1].row_ticks, figure.maps[0][1].column_ticks) == (("1", "2"), ("5", "10"))
+    flat = [value for row in figure.maps[0][1].values for value in row]
+    assert flat == pytest.approx([row[5] for row in findings.tables[0].rows])
+
+
+def test_names_for_people():
+    assert quantity("recipe.optimiser.learning_rate") == "learning rate"
+    assert quantity("members.gamma.all") == "gamma"
+
+
+def test_the_sweeps_of_the_example_hold():
+    path = Path(__file__).parents[2] / "examples" / "sweep.py"
+    spec = importlib.util.spec_from_file_location("sweep_example", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for vary in module.SWEEPS.values():
+        points = 1
+        for values in vary.values():
+            points *= len(values)
+        assert len(sweep_study("anchor/identity", vary).profiles["quick"].experiments()) == points

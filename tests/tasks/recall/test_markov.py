@@ -1,0 +1,106 @@
+"""Alias tables by enumeration, chains by counting against the shipped table."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import anchorlab.tasks.recall.tables
+from anchorlab.errors import SpecError
+from anchorlab.rng import generator
+from anchorlab.tasks.alias import AliasTable
+from anchorlab.tasks.recall.markov import MarkovChain, table_chain, table_characters, table_counts
+
+FOLDER = Path(anchorlab.tasks.recall.tables.__file__).parent
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda rows: st.integers(1, 70).flatmap(
+            lambda columns: st.lists(
+                st.lists(st.sampled_from([0.0, 1e-12, 0.1, 1.0, 3.7, 1e6]), min_size=columns, max_size=columns),
+                min_size=rows,
+                max_size=rows,
+            )
+        )
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_alias_tables_hold_the_distribution_exactly(rows: list[list[float]]) -> None:
+    weights = np.array(rows)
+    weights[weights.sum(axis=1) == 0, 0] = 1.0
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    table = AliasTable.build(weights)
+    # By hand, cell by cell: the share of a column's words below its threshold, and the rest to its alias.
+    columns = 2**table.column_bits
+    found = np.zeros((len(weights), columns))
+    for cell, (threshold, alias) in enumerate(zip(table.threshold.tolist(), table.alias.tolist(), strict=True)):
+        row, column = divmod(cell, columns)
+        kept = threshold / 2**64
+        assert 0 <= kept <= 1 / columns
+        found[row, column] += kept
+        found[row, alias] += 1 / columns - kept
+    assert np.abs(found[:, : weights.shape[1]] - expected).max() < 1e-14
+    assert (found[:, : weights.shape[1]][expected == 0] == 0).all() and (found[:, weights.shape[1] :] == 0).all()
+    assert np.abs(table.probabilities() - expected).max() < 1e-14
+
+
+def test_draws_follow_the_table() -> None:
+    weights = np.array([[1.0, 2.0, 3.0, 0.0], [0.0, 0.0, 0.0, 5.0]])
+    table = AliasTable.build(weights)
+    drawn = table.draw(generator(0, "test"), np.zeros(60_000, dtype=np.int64))
+    assert stats.chisquare(np.bincount(drawn), [10_000, 20_000, 30_000]).pvalue > 1e-3
+    assert (table.draw(generator(0, "test"), np.ones(1000, dtype=np.int64)) == 3).all()
+
+
+def test_shipped_table_is_the_text() -> None:
+    """1 115 394 characters, 65 distinct; the space is the most frequent and '!' has id 2."""
+    counts, characters = table_counts("shakespeare"), table_characters("shakespeare")
+    assert counts.sum() == 1_115_394 - 1 and len(characters) == 65
+    assert characters[1] == " " and counts.sum(axis=1).argmax() == 1 and characters[2] == "!"
+    assert counts[characters.index("t"), characters.index("h")] > counts[characters.index("h"), characters.index("t")]
+    with (FOLDER / "shakespeare_bigrams.csv").open() as file:
+        assert np.array_equal(counts, np.array(list(csv.reader(file)), dtype=np.int64))
+
+
+def test_chain_statistics_follow_the_counts() -> None:
+    counts = table_counts("shakespeare")
+    sequences = table_chain("shakespeare").sample(generator(7, "test"), 4000, 200)
+    first = np.bincount(sequences[:, 0], minlength=65)
+    unigrams = counts.sum(axis=1) / counts.sum()
+    often = unigrams * 4000 > 5
+    assert stats.chisquare(first[often], unigrams[often] / unigrams[often].sum() * first[often].sum()).pvalue > 1e-3
+    seen = np.zeros((65, 65))
+    np.add.at(seen, (sequences[:, :-1].ravel(), sequences[:, 1:].ravel()), 1)
+    assert (seen[counts == 0] == 0).all()
+    pvalues = []
+    for row in range(65):
+        expected = counts[row] / counts[row].sum() * seen[row].sum()
+        often = expected > 5
+        if often.sum() > 1:
+            # The rare successors together make the last cell.
+            observed = np.append(seen[row, often], seen[row, ~often].sum())
+            wanted = np.append(expected[often], expected[~often].sum())
+            keep = wanted > 5
+            pvalues.append(
+                stats.chisquare(observed[keep], wanted[keep] * observed[keep].sum() / wanted[keep].sum()).pvalue
+            )
+    assert len(pvalues) > 40
+    assert min(pvalues) > 1e-3 / len(pvalues) and stats.kstest(pvalues, "uniform").pvalue > 1e-3
+
+
+def test_tokens_without_a_successor_are_followed_by_unigrams() -> None:
+    chain = MarkovChain.from_counts(np.array([[3, 1], [0, 0]]))
+    assert chain.initial.tolist() == [1, 0] and chain.transition.tolist() == [[0.75, 0.25], [1, 0]]
+    wider = chain.with_state()
+    assert wider.transition.tolist() == [[0.75, 0.25, 0], [1, 0, 0], [1, 0, 0]] and wider.states == 3
+
+
+def test_unknown_table() -> None:
+    for ask in (table_counts, table_characters):
+        with pytest.raises(SpecError, match="did you mean 'shakespeare'"):
+            ask("shakespear")

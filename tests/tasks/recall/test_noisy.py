@@ -1,0 +1,185 @@
+"""Noisy in-context recall, against plain loops over the sampled sequences and against the law of the paper."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks import Batch, NoisyRecall
+from anchorlab.tasks.recall.markov import table_counts
+
+COUNTS = table_counts("shakespeare")
+UNIGRAMS = COUNTS.sum(axis=1) / COUNTS.sum()
+
+
+def outputs_of(batch: Batch, row: int) -> dict[int, int]:
+    return dict(zip(batch.latents["trigger"][row].tolist(), batch.latents["output"][row].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"noise": "existing", "triggers": (1, 43, 58)},
+        {"drawn": 4, "source": "uniform"},
+        {"drawn": 2, "noise": "existing", "alpha": 0.3},
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "clean"])
+def test_every_sequence_obeys_the_law(fields: dict[str, object], split: str) -> None:
+    one = NoisyRecall(length=80, **fields)
+    noise = 2 if one.noise == "existing" else 65
+    batch = one.sample(split, 150, 0)
+    for row, tokens in enumerate(batch.inputs.tolist()):
+        outputs = outputs_of(batch, row)
+        assert len(outputs) == (one.drawn or len(one.triggers)) and tokens[-1] in outputs
+        assert all(0 <= y < 65 for y in outputs.values())
+        for before, after in itertools.pairwise(tokens[:-1]):
+            if before in outputs:
+                assert after == outputs[before] or (after == noise and split == "train")
+            elif one.source == "shakespeare" and before < 65:
+                assert COUNTS[before, after] > 0
+        assert batch.answers[row].tolist() == [outputs[tokens[-1]]]
+        assert batch.targets[row].tolist() in ([outputs[tokens[-1]]], [noise])
+    assert torch.equal(batch.latents["noisy"], batch.targets == noise)
+    assert batch.positions.tolist() == [79] and batch.weights is None
+
+
+def test_frequencies_of_the_papers_setting() -> None:
+    one = NoisyRecall(length=20, alpha=0.3)
+    assert one.noise_token == 65 and one.shape.output_size == 66 and NoisyRecall().length == 256
+    batch = one.sample("train", 40_000, 1)
+    tokens = batch.inputs.numpy()
+    assert (tokens[:, -1] == 1).all()
+    assert stats.chisquare(np.bincount(batch.latents["output"][:, 0], minlength=65)).pvalue > 1e-3
+    often = UNIGRAMS > 1e-3
+    first = np.bincount(tokens[:, 0], minlength=65)[often]
+    assert stats.chisquare(first, UNIGRAMS[often] / UNIGRAMS[often].sum() * first.sum()).pvalue > 1e-3
+    # After the trigger: noise in 30 % of the cases, in the context and in the target.
+    rows, position = np.nonzero(tokens[:, :-2] == 1)
+    noisy = int((tokens[rows, position + 1] == 65).sum())
+    assert stats.binomtest(noisy, rows.size, 0.3).pvalue > 1e-3
+    assert stats.binomtest(int(batch.latents["noisy"].sum()), 40_000, 0.3).pvalue > 1e-3
+    # After the appended noise token: the unigrams.
+    rows, position = np.nonzero(tokens[:, :-2] == 65)
+    after = np.bincount(tokens[rows, position + 1], minlength=66)[:65][often]
+    assert stats.chisquare(after, UNIGRAMS[often] / UNIGRAMS[often].sum() * after.sum()).pvalue > 1e-3
+    assert (one.sample("clean", 4000, 0).inputs != 65).all()
+
+
+def test_bigrams_elsewhere_follow_the_table() -> None:
+    tokens = NoisyRecall(length=100).sample("train", 3000, 3).inputs.numpy()[:, :-1]
+    for before in (53, 43, 0):  # o, e, newline
+        rows, position = np.nonzero(tokens[:, :-1] == before)
+        observed = np.bincount(tokens[rows, position + 1], minlength=66)[:65]
+        expected = COUNTS[before] / COUNTS[before].sum() * observed.sum()
+        often = expected > 5
+        assert observed[COUNTS[before] == 0].sum() == 0
+        scaled = expected[often] * observed[often].sum() / expected[often].sum()
+        assert stats.chisquare(observed[often], scaled).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"triggers": (1,)}, {"triggers": (1, 43), "noise": "existing"}, {"drawn": 3}, {"triggers": (1,), "max_scored": 5}],
+)
+def test_scored_after_every_second_and_later_trigger(fields: dict[str, object]) -> None:
+    one = NoisyRecall(length=60, scored="after_trigger", **fields)
+    batch = one.sample("train", 300, 0)
+    assert batch.positions.shape == batch.targets.shape == batch.weights.shape == (300, one.width)
+    beyond = 0
+    for row, tokens in enumerate(batch.inputs.tolist()):
+        outputs = outputs_of(batch, row)
+        wanted = [t for t in range(58) if tokens[t] in outputs and tokens[t] in tokens[:t]]
+        beyond += max(0, len(wanted) - (one.width - 1))
+        wanted = wanted[max(0, len(wanted) - (one.width - 1)) :]
+        scored = batch.positions[row][batch.weights[row] > 0].tolist()
+        assert scored == wanted + ([59] if tokens[-1] in tokens[:-1] else [])
+        assert batch.positions[row, -1] == 59
+        for position, target, answer in zip(
+            batch.positions[row].tolist(), batch.targets[row].tolist(), batch.answers[row].tolist(), strict=True
+        ):
+            assert answer == outputs[tokens[position]]
+            assert target == (tokens[position + 1] if position < 59 else target)
+            assert target in (answer, one.noise_token)
+    assert (beyond > 0) == (one.max_scored == 5)
+
+
+def test_derived_width_loses_few_positions() -> None:
+    """About 37 positions a sequence are scored at T = 256; less than one in 200 is beyond the derived width."""
+    one = NoisyRecall(scored="after_trigger")
+    tokens = one.sample("train", 2000, 0).inputs.numpy()
+    counts = np.maximum((tokens[:, :-2] == 1).sum(axis=1) - 1, 0)
+    assert 33 < counts.mean() < 41
+    assert np.maximum(counts - (one.width - 1), 0).sum() / counts.sum() < 0.005
+    assert one.width < 80
+
+
+def test_oracle_reads_the_context_alone() -> None:
+    """Space is 1, noise 65; t (58) followed it, then noise; a y after z_{T-1} does not count, for z_T is set."""
+    one = NoisyRecall(length=8)
+    sequences = torch.tensor(
+        [
+            [43, 1, 58, 50, 1, 65, 50, 1],
+            [43, 1, 65, 50, 1, 65, 50, 1],  # only noise
+            [43, 50, 50, 50, 50, 50, 1, 1],  # the space at T-1 is followed by z_T, which was set
+            [43, 1, 58, 50, 1, 57, 50, 1],  # two different outputs: not this law
+            [1, 1, 1, 65, 1, 1, 65, 1],  # y is the trigger itself
+        ]
+    )
+    answer = one.oracle(sequences)
+    assert answer.known[:, 0].tolist() == [True, False, False, False, True]
+    assert answer.answers[[0, 4], 0].tolist() == [58, 1]
+    assert answer.trace[1].position[0] == 1 and answer.trace[2].position[0] == 2
+    assert one.split_of(sequences).tolist() == [0, 0, 1, -1, 0]
+    assert one.split_of(torch.tensor([[43, 50, 50, 50, 50, 50, 50, 43]])).tolist() == [-1]
+    assert one.split_of(torch.full((1, 7), 1)).tolist() == [-1]
+    assert one.split_of(torch.full((1, 8), 99)).tolist() == [-1]
+    example = one.render(sequences)[0]
+    assert [token.text for token in example.tokens] == ["e", "space", "t", "l", "space", "noise", "l", "space"]
+    assert [token.role for token in example.tokens] == [
+        "plain", "trigger", "output", "plain", "trigger", "noise", "plain", "trigger",
+    ]  # fmt: skip
+    assert example.answer == "t" and example.trace[-1] == "t after it"
+
+
+def test_oracle_looks_only_back_from_each_position() -> None:
+    one = NoisyRecall(length=8, scored="after_trigger", max_scored=4)
+    answer = one.oracle(torch.tensor([[1, 65, 1, 58, 1, 58, 50, 1]]))
+    # Scored: positions 2 (only noise so far), 4 (58 seen), 7; the first column only fills the row with position 7.
+    assert answer.known.tolist() == [[True, False, True, True]]
+    assert answer.answers[0, [0, 2, 3]].tolist() == [58, 58, 58]
+
+
+def test_metrics() -> None:
+    one = NoisyRecall(length=10)
+    batch = one.sample("train", 3, 0)
+    logits = torch.zeros(3, 1, 66)
+    logits[..., 65] = np.log(66.0)  # 66 against 65 others at 1 each
+    metrics = one.metrics(logits, batch)
+    assert metrics["noise"].flatten().tolist() == pytest.approx([66 / 131] * 3)
+    assert metrics["right"].flatten().tolist() == pytest.approx([1 / 131] * 3)
+    assert metrics["accuracy"].flatten().tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"triggers": (65,)}, "triggers: 65 is not a token"),
+        ({"triggers": (1, 1)}, "triggers: .* names one twice"),
+        ({"triggers": (2,), "noise": "existing"}, "triggers: 2 is the noise token"),
+        ({"drawn": 66}, "drawn: 66 is more than the 65"),
+        ({"drawn": 65, "noise": "existing"}, "drawn: 65 is more than the 64"),
+        ({"max_scored": 5}, "max_scored: has a meaning only when"),
+        ({"max_scored": 256, "scored": "after_trigger"}, "max_scored: 256 is not below the length 256"),
+        ({"length": 2}, "length"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"source": "milton"}, "source: unknown table 'milton'; known: shakespeare, uniform"),
+    ],
+)
+def test_impossible_specs(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        NoisyRecall(**fields)

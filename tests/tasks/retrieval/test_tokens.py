@@ -1,0 +1,206 @@
+"""Retrieval of tokens, against chains followed by hand, and solved by a model whose weights are known."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from anchorlab.errors import SpecError
+from anchorlab.models.model import predict
+from anchorlab.tasks import TokenRetrieval, task
+from tests.lens.hand_built import induction_circuit
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ([1, 2, 3], {}),
+        ([3], {"implicit_curriculum": False}),
+        ([1, 3], {"asked_steps": (1, 3)}),
+        ([2], {"asked_steps": "2"}),
+    ],
+)
+def test_layout_of_every_sequence(asked, fields):
+    N, D, V = 3, 3, 20
+    one = TokenRetrieval(chains=N, steps=D, symbols=V, **fields)
+    batch = one.sample("train", 200, 0)
+    marked = len(asked) > 1
+    assert batch.inputs.shape == (200, N * 2 * D + marked + N)
+    assert one.shape.input_size == one.shape.output_size == V + D * marked
+    assert batch.groups == tuple(f"step {step}" for step in asked)
+    symbols, steps = batch.latents["symbols"].numpy(), batch.latents["step"].tolist()
+    assert set(steps) == set(asked)
+    for row, sequence in enumerate(batch.inputs.tolist()):
+        assert len(set(symbols[row].ravel().tolist())) == N * (D + 1)
+        for step in range(D, 0, -1):
+            start = 2 * N * (D - step)
+            pairs = {tuple(sequence[start + 2 * i : start + 2 * i + 2]) for i in range(N)}
+            assert pairs == {tuple(symbols[row, step - 1 : step + 1, chain].tolist()) for chain in range(N)}
+        if marked:
+            assert sequence[2 * N * D] == V + steps[row] - 1
+        for query in range(N):
+            (chain,) = np.flatnonzero(symbols[row, 0] == sequence[-N + query])
+            assert int(batch.targets[row, query]) == symbols[row, steps[row], chain]
+        assert batch.groups[int(batch.group[row])] == f"step {steps[row]}"
+    assert batch.positions.tolist() == list(range(one.shape.length - N, one.shape.length))
+
+
+def find_places(batch, step):
+    """The chain that stands at each place of a step's pairs, or of the queries (step 0), with N = 3 and D = 2."""
+    start = {0: 13, 1: 6, 2: 0}[step]
+    seen = batch.inputs[:, start:16] if step == 0 else batch.inputs[:, start + 1 : start + 6 : 2]
+    return (seen.unsqueeze(-1) == batch.latents["symbols"][:, None, step]).int().argmax(dim=-1)
+
+
+def test_symbols_orders_and_steps_are_uniform():
+    one = TokenRetrieval(chains=3, steps=2, symbols=12)
+    batch = one.sample("train", 12_000, 0)
+    for place in range(9):
+        counts = np.bincount(batch.latents["symbols"].reshape(-1, 9)[:, place], minlength=12)
+        assert stats.chisquare(counts).pvalue > 1e-3
+    orders = torch.stack([find_places(batch, step) for step in range(3)], dim=1)
+    codes = (orders * torch.tensor([9, 3, 1])).sum(dim=-1)
+    for step in range(3):
+        counts = codes[:, step].unique(return_counts=True)[1]
+        assert len(counts) == 6 and stats.chisquare(counts.numpy()).pvalue > 1e-3
+    both = torch.stack([codes[:, 0], codes[:, 1]]).unique(dim=1, return_counts=True)[1]
+    assert len(both) == 36 and stats.chisquare(both.numpy()).pvalue > 1e-3  # parts are shuffled independently
+    assert stats.chisquare(np.bincount(batch.latents["step"])[1:]).pvalue > 1e-3
+
+
+def test_oracle_by_hand():
+    """Two chains 5 -> 7 -> 1 and 3 -> 8 -> 2, asked for step 2 and for step 1."""
+    one = TokenRetrieval(chains=2, steps=2, symbols=10)
+    pairs, queries = [7, 1, 8, 2, 3, 8, 5, 7], [3, 5]
+    inputs = torch.tensor([[*pairs, 11, *queries], [*pairs, 10, *queries], [*pairs, 4, *queries]])
+    told = one.oracle(inputs)
+    assert told.answers[:2].tolist() == [[2, 1], [8, 7]]
+    assert told.known.tolist() == [[True, True], [True, True], [False, False]]  # 4 marks no step
+    trace = {step.name: step.position.tolist() for step in told.trace}
+    assert trace == {
+        "query 0 step 1": [5, 5, -1],
+        "query 0 step 2": [3, -1, -1],
+        "query 1 step 1": [7, 7, -1],
+        "query 1 step 2": [1, -1, -1],
+    }
+    assert one.split_of(inputs).tolist() == [0, 0, -1]
+    first, *_, broken = one.render(inputs)
+    assert first.answer == "2, 1"
+    assert first.trace == ("query 3 -> 8 at 5 -> 2 at 3", "query 5 -> 7 at 7 -> 1 at 1")
+    assert [token.text for token in first.tokens][8] == "#2"
+    assert broken.answer == "unknown, unknown"
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        [7, 1, 8, 2, 3, 8, 5, 7, 3, 3],  # one chain twice
+        [7, 1, 8, 1, 3, 8, 5, 7, 3, 5],  # two ends alike
+        [3, 8, 5, 7, 7, 1, 8, 2, 3, 5],  # first steps first
+        [7, 1, 8, 2, 3, 8, 5, 9, 3, 5],  # a chain that breaks off
+        [7, 1, 8, 12, 3, 8, 5, 7, 3, 5],  # no symbol
+    ],
+)
+def test_what_no_split_holds(spoiled):
+    one = TokenRetrieval(chains=2, steps=2, symbols=10, implicit_curriculum=False)
+    assert one.split_of(torch.tensor([[7, 1, 8, 2, 3, 8, 5, 7, 3, 5], spoiled])).tolist() == [0, -1]
+    assert one.split_of(torch.tensor([[1, 2, 3]])).tolist() == [-1]
+
+
+def test_one_step_is_induction():
+    """An induction circuit of known weights answers: the previous token's head, then the matching head."""
+    one = TokenRetrieval(chains=3, steps=1, symbols=12)
+    batch = one.sample("test", 300, 0)
+    outputs = predict(induction_circuit(), batch.inputs, batch.positions)
+    # the circuit's first position has no token before it and brings its own
+    told = batch.inputs[:, :1] != batch.inputs[:, -3:]
+    assert one.metrics(outputs, batch)["accuracy"][told].mean() == 1
+    assert not one.metrics(-outputs, batch)["accuracy"][told].any()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"symbols": 15}, "symbols: 15 are fewer than the 16 of a sequence"),
+        ({"asked_steps": (4,)}, "asked_steps"),
+        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: name a curriculum"),
+        ({"steps": 0}, "steps"),
+        ({"roots": 2}, "roots: a chain begins with one symbol"),
+        ({"parents": ((0,), (1,))}, "parents: are those of 2 steps"),
+        ({"steps": 2, "parents": ((0,), (2,))}, r"parents.1: \[2\] are not some of the values 0 to 1"),
+        ({"steps": 2, "parents": "0;0,0"}, r"parents.1"),
+        ({"chains": 64, "steps": 1, "parents": ((0, 1, 2),), "roots": 3, "symbols": 32000}, "chains: 64 make"),
+    ],
+)
+def test_impossible_specs(fields, message):
+    with pytest.raises(SpecError, match=message):
+        TokenRetrieval(**fields)
+
+
+def test_a_graph_by_hand():
+    """xyz ay ax a with two chains: a = 1, 2; x = 3, 4; y = 5, 6; z of (x, y): 35 7, 36 8, 45 9, 46 0."""
+    one = task("retrieval/conditional", chains=2, symbols=12, implicit_curriculum=False)
+    table = [4, 6, 0, 3, 5, 7, 3, 6, 8, 4, 5, 9]
+    inputs = torch.tensor([[*table, 1, 5, 2, 6, 2, 4, 1, 3, 2, 1], [*table, 1, 6, 2, 5, 2, 4, 1, 3, 2, 1]])
+    told = one.oracle(inputs)
+    assert told.answers.tolist() == [[0, 7], [9, 8]]  # the same table, read at other y
+    assert told.known.all()
+    assert {step.name: step.position[0].item() for step in told.trace} == {
+        "query 0 step 1": 17, "query 0 step 2": 15, "query 0 step 3": 2,
+        "query 1 step 1": 19, "query 1 step 2": 13, "query 1 step 3": 5,
+    }  # fmt: skip
+    assert one.split_of(inputs).tolist() == [0, 0]
+    assert one.render(inputs)[0].trace[1] == "query 1 -> 3 at 19 -> 5 at 13 -> 7 at 5"
+
+
+@pytest.mark.parametrize(
+    ("parents", "roots", "needed"),
+    [(((0,), (0,), (1, 2)), 1, 18), (((0,), (1,), (2, 3)), 2, 21), (((0,), (0, 1), (0, 1, 2)), 1, 3 * 4 + 6 + 24)],
+)
+def test_graphs_are_drawn_whole(parents, roots, needed):
+    """Every combination of chains has its record, mixed ones a value of their own; one symbol less is refused."""
+    one = task("retrieval/conditional", parents=parents, roots=roots, symbols=needed)
+    batch = one.sample("train", 60, 0)
+    symbols = batch.latents["symbols"].tolist()
+    for row, sequence in enumerate(batch.inputs.tolist()):
+        assert len({token for token in sequence if token < needed}) == needed
+        place = 0
+        for step in reversed(range(len(parents))):
+            size = len(parents[step]) + 1
+            records = [tuple(sequence[place + size * i : place + size * (i + 1)]) for i in range(3 ** (size - 1))]
+            keys = list(product(*(symbols[row][parent] for parent in parents[step])))
+            assert sorted(record[:-1] for record in records) == sorted(keys)
+            values = {record[:-1]: record[-1] for record in records}
+            assert len(set(values.values())) == len(values)
+            for chain in range(3):
+                own = tuple(symbols[row][parent][chain] for parent in parents[step])
+                assert values[own] == symbols[row][roots + step][chain]
+            place += size * len(records)
+        assert sequence[place] == needed + int(batch.latents["step"][row]) - 1
+        for query, chain in enumerate(batch.latents["queries"][row].tolist()):
+            asked = sequence[place + 1 + query * roots : place + 1 + (query + 1) * roots]
+            assert asked == [symbols[row][root][chain] for root in range(roots)]
+            assert batch.positions[query] == place + (query + 1) * roots
+            step = int(batch.latents["step"][row])
+            assert int(batch.targets[row, query]) == symbols[row][roots + step - 1][chain]
+    assert torch.equal(one.oracle(batch.inputs).answers, batch.answers)
+    assert (one.split_of(batch.inputs) == 0).all()
+    with pytest.raises(SpecError, match="symbols"):
+        task("retrieval/conditional", parents=parents, roots=roots, symbols=needed - 1)
+
+
+def test_a_table_with_a_hole_is_no_sequence():
+    one = task("retrieval/conditional", chains=2, symbols=14, implicit_curriculum=False)
+    rest = [1, 5, 2, 6, 2, 4, 1, 3, 2, 1]
+    whole, spoiled = [4, 6, 0, 3, 5, 7, 3, 6, 8, 4, 5, 9], [4, 6, 0, 3, 5, 7, 3, 6, 8, 4, 12, 9]
+    assert one.split_of(torch.tensor([[*whole, *rest], [*spoiled, *rest]])).tolist() == [0, -1]
+
+
+def test_a_chain_is_the_graph_in_which_each_step_follows_the_last():
+    chain = TokenRetrieval(chains=3, steps=3, symbols=20)
+    graph = chain.replace(parents=((0,), (1,), (2,)))
+    one, two = chain.sample("train", 40, 5), graph.sample("train", 40, 5)
+    assert torch.equal(one.inputs, two.inputs) and torch.equal(one.targets, two.targets)
+    assert torch.equal(chain.oracle(one.inputs).answers, graph.oracle(one.inputs).answers)
