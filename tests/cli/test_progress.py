@@ -40,7 +40,7 @@ def test_what_an_earlier_process_did_says_nothing_of_the_time_left(monkeypatch, 
     with progress() as tell:
         tell(Status(1000, 0, "starting 2 processes"))
         clock.now += 3
-        tell(Status(1000, 300, before=300, label="resumed"))  # the first of two pieces
+        tell(Status(1000, 300, before=300, label="resumed"))  # the first of two jobs
         tell(Status(1000, 600, before=600, label="resumed"))  # the second
         tell(Status(1000, 601, before=600, label="resumed"))  # too soon to judge by
         clock.now += 10

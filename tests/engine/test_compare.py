@@ -6,7 +6,7 @@ import anchorlab as al
 from anchorlab.engine import compare, train
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
-from anchorlab.training.summary import last_metrics
+from anchorlab.runs.metrics import last_metrics
 from tests.small_experiments import DECODER, IDENTITY, SAMPLE, TRIGGERS
 
 MODELS = {

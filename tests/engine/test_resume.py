@@ -136,14 +136,14 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
 def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monkeypatch):
     """Three members in two processes are two chunks, also when one process goes on alone."""
     work, divided = sys.modules["anchorlab.engine.run"]._Work, []
-    pieces = work.pieces
+    jobs = work.jobs
 
     def heard(self):
-        for piece in pieces(self):
-            divided.append(piece.experiment.members.seeds)
-            yield piece
+        for job in jobs(self):
+            divided.append(job.experiment.members.seeds)
+            yield job
 
-    monkeypatch.setattr(work, "pieces", heard)
+    monkeypatch.setattr(work, "jobs", heard)
     one = experiment(**EVERY, precision="float32")
     whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
     with whole.open(one.cell) as directory:

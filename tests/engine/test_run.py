@@ -148,10 +148,10 @@ def test_torchs_threads_are_put_back(tmp_path):
 
 
 def test_one_thread_each_and_more_only_where_cores_would_idle():
-    assert _plan([[0], [1]], workers=2, pieces=2, device="cpu")["threads"] == 1
-    assert _plan([[0]], workers=4, pieces=1, device="cpu")["threads"] == 4
-    assert _plan([[0]], workers=4, pieces=3, device="cpu")["threads"] == 1
-    assert _plan([[0]], workers=1, pieces=8, device="cpu")["threads"] == 1
+    assert _plan([[0], [1]], workers=2, jobs=2, device="cpu")["threads"] == 1
+    assert _plan([[0]], workers=4, jobs=1, device="cpu")["threads"] == 4
+    assert _plan([[0]], workers=4, jobs=3, device="cpu")["threads"] == 1
+    assert _plan([[0]], workers=1, jobs=8, device="cpu")["threads"] == 1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from anchorlab.training import (
     fit,
     memory_per_member,
 )
-from anchorlab.training.defaults import default_recipe
+from anchorlab.training.default_recipe import default_recipe
 from tests.small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, STREAM, TRIGGERS, experiment
 
 RECIPES = {

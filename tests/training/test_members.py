@@ -6,7 +6,7 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
 from anchorlab.training import Experiment, FixedSample, Gamma, Members, fit, initialise
-from anchorlab.training.feed import STREAM_BLOCK, make_feed
+from anchorlab.training.feed import STREAM_DRAW, make_feed
 from tests.small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, initial_module, train_plainly, worst
 
 CPU = torch.device("cpu")
@@ -80,7 +80,7 @@ def test_a_fixed_sample_is_seen_once_an_epoch_in_a_new_order():
 
 def test_a_step_has_the_same_batch_whichever_came_before():
     members = Members(seeds=(3, 4))
-    block = STREAM_BLOCK // STREAM.batch
+    block = STREAM_DRAW // STREAM.batch
     for recipe, steps in ((SAMPLE, (0, 7, 2)), (STREAM, (block, 0, block - 1))):
         together = batches_of(recipe, members, steps)
         for step, batches in zip(steps, together, strict=True):
@@ -88,7 +88,7 @@ def test_a_step_has_the_same_batch_whichever_came_before():
 
 
 def test_a_stream_goes_on_with_fresh_sequences():
-    block = STREAM_BLOCK // STREAM.batch
+    block = STREAM_DRAW // STREAM.batch
     seen = [b.inputs for b in batches_of(STREAM, Members(), (0, 1, block - 1, block, 2 * block))]
     assert not any(torch.equal(seen[i], seen[j]) for i in range(5) for j in range(i))
 
@@ -145,7 +145,7 @@ WIDE = {
 
 
 @pytest.mark.parametrize("kind", WIDE)
-def test_gamma_sets_the_standard_deviation_by_member_and_block_type(kind):
+def test_gamma_sets_the_standard_deviation_by_member_and_weight_group(kind):
     """inputs^-γ, where the inputs of a matrix are its rows: tokens for W_E, positions for W_pos."""
     rates = {"all": (0.3, 0.5, 0.8), "embedding": (0.9, 0.2, 0.5), "projection": (0.0, 1.0, 0.4)}
     ensemble = initialise(WIDE[kind], IDENTITY.shape, (0, 1, 2), gamma=Gamma(**rates))

@@ -80,7 +80,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
 def _recipe(task: "Task", changes: dict[str, Any]) -> Any:
     """The task's default recipe with changes; a learning rate or weight decay is the optimiser's."""
     from anchorlab.training import Recipe
-    from anchorlab.training.defaults import default_recipe
+    from anchorlab.training.default_recipe import default_recipe
 
     for name in ("learning_rate", "weight_decay"):
         if name in changes and isinstance(changes.setdefault("optimiser", {}), dict):

@@ -49,7 +49,7 @@ def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None
     """
     from anchorlab.cli.summary import print_metrics
     from anchorlab.runs import Store
-    from anchorlab.training.summary import last_metrics
+    from anchorlab.runs.metrics import last_metrics
 
     found = Store(store).find(run)
     last = last_metrics(found.metrics()) if found.finished else None

@@ -53,7 +53,7 @@ def train(
     """
     from anchorlab.engine import run
     from anchorlab.runs import Store
-    from anchorlab.training.summary import last_metrics
+    from anchorlab.runs.metrics import last_metrics
 
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     with progress(quiet=json) as report:

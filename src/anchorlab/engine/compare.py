@@ -7,13 +7,13 @@ from anchorlab.engine.run import Status, run
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, parse_model
 from anchorlab.runs import Store
+from anchorlab.runs.metrics import last_metrics
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
-from anchorlab.training.defaults import default_recipe
+from anchorlab.training.default_recipe import default_recipe
 from anchorlab.training.ensemble import build
-from anchorlab.training.evaluation import PLAIN
-from anchorlab.training.summary import last_metrics
+from anchorlab.training.evaluation import UNEDITED
 
 if TYPE_CHECKING:
     import polars
@@ -76,6 +76,6 @@ def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
     for name, one in runs.items():
         module = build(one.experiment.model, one.experiment.task.shape)
         count = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
-        last = last_metrics(one.metrics).filter(pl.col("edit") == PLAIN).drop("edit")
+        last = last_metrics(one.metrics).filter(pl.col("edit") == UNEDITED).drop("edit")
         parts.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
     return pl.concat(parts)

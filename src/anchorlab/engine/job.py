@@ -1,4 +1,4 @@
-"""Pieces: what one process trains at a time, some members of one experiment."""
+"""Jobs: what one process trains at a time, some members of one experiment."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from anchorlab.training.trainer import ExecutionName
 
 
 @dataclass(frozen=True)
-class Piece:
+class Job:
     """Some members of one experiment, the chunk that keeps them, and how they are trained; it can be sent elsewhere.
 
     `start` is the run, and its members, with whose weights they start.

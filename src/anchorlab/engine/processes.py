@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from anchorlab.engine.job import Piece
+from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError
 from anchorlab.training import Progress
 
@@ -19,43 +19,43 @@ _LEAVES_WITHIN = 10.0  # seconds that a worker has to end before it is killed
 
 
 def train_in_processes(
-    pieces: Iterator[Piece], workers: int, hear: Callable[[Piece, Progress], None], done: Callable[[Piece], None]
+    jobs: Iterator[Job], workers: int, hear: Callable[[Job, Progress], None], done: Callable[[Job], None]
 ) -> None:
-    """Trains all pieces in up to `workers` processes at once, and tells of progress and of each piece that is done.
+    """Trains all jobs in up to `workers` processes at once, and tells of progress and of each job that is done.
 
-    Pieces are taken as they are needed. When anything goes wrong, and when this process is interrupted, the workers
+    Jobs are taken as they are needed. When anything goes wrong, and when this process is interrupted, the workers
     end, and what they trained since their last kept state is lost.
 
-    Errors: whatever a piece raises; `AnchorlabError` where a worker died.
+    Errors: whatever a job raises; `AnchorlabError` where a worker died.
     """
     # Not concurrent.futures: it overlooks the death of a process that was started while it looked, and then waits on.
     team: list[_Worker] = []
     left = True
     try:
         while True:
-            while left and (any(worker.piece is None for worker in team) or len(team) < workers):
-                piece = next(pieces, None)
-                if piece is None:
+            while left and (any(worker.job is None for worker in team) or len(team) < workers):
+                job = next(jobs, None)
+                if job is None:
                     left = False
                     break
-                idle = next((worker for worker in team if worker.piece is None), None)
+                idle = next((worker for worker in team if worker.job is None), None)
                 if idle is None:
                     idle = _Worker()
                     team.append(idle)
-                idle.start(piece)
-            busy = {worker.connection: worker for worker in team if worker.piece is not None}
+                idle.start(job)
+            busy = {worker.connection: worker for worker in team if worker.job is not None}
             if not busy:
                 return
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
-                assert worker.piece is not None
+                assert worker.job is not None
                 said = worker.receive()
                 if isinstance(said, Progress):
-                    hear(worker.piece, said)
+                    hear(worker.job, said)
                     continue
                 if said is not None:
                     raise said
-                finished, worker.piece = worker.piece, None
+                finished, worker.job = worker.job, None
                 done(finished)
     finally:
         for worker in team:
@@ -65,7 +65,7 @@ def train_in_processes(
 
 
 class _Worker:
-    """One process, the pipe to it, and the piece it trains."""
+    """One process, the pipe to it, and the job it trains."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -74,13 +74,13 @@ class _Worker:
         with _without_interrupts():  # the process inherits it
             self.process.start()
         theirs.close()
-        self.piece: Piece | None = None
+        self.job: Job | None = None
 
-    def start(self, piece: Piece) -> None:
-        """Hands it a piece to train."""
-        self.piece = piece
+    def start(self, job: Job) -> None:
+        """Hands it a job to train."""
+        self.job = job
         try:
-            self.connection.send(piece)
+            self.connection.send(job)
         except (BrokenPipeError, ConnectionResetError):
             raise _death() from None
 
@@ -95,7 +95,7 @@ class _Worker:
     def end(self) -> None:
         """Lets it go when it is idle, else stops it."""
         self.connection.close()
-        if self.piece is not None:
+        if self.job is not None:
             self.process.terminate()
 
     def join(self) -> None:
@@ -127,18 +127,18 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _work(connection: "Connection[Any, Any]", parent: int) -> None:
-    """What a worker does: trains the pieces it is handed until there are no more."""
+    """What a worker does: trains the jobs it is handed until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent needs no more, or is gone
         while True:
-            piece: Piece = connection.recv()
-            connection.send(_outcome(piece, connection.send))
+            job: Job = connection.recv()
+            connection.send(_outcome(job, connection.send))
 
 
-def _outcome(piece: Piece, report: Callable[[Progress], None]) -> Exception | None:
+def _outcome(job: Job, report: Callable[[Progress], None]) -> Exception | None:
     try:
-        piece.train(report)
+        job.train(report)
     except Exception as error:  # noqa: BLE001 - the parent raises it
         return _sendable(error)
     return None

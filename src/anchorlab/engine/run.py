@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from anchorlab.engine.job import Piece
+from anchorlab.engine.job import Job
 from anchorlab.engine.processes import train_in_processes
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.runs import RunDirectory, Store
@@ -24,7 +24,7 @@ _ORPHANS_LEAVE = 10.0  # seconds within which the workers of a killed process ha
 class Status:
     """How far a set of experiments has come, for progress bars: operations done of all, and the newest metrics.
 
-    Of those done, `before` were there when the pieces of work were first heard of: a run that was killed and goes on.
+    Of those done, `before` were there when the jobs of work were first heard of: a run that was killed and goes on.
     """
 
     total: int
@@ -48,7 +48,7 @@ def run(
     """Trains what the store does not hold yet, and returns the finished run of every experiment.
 
     On a CPU the members of an experiment are divided over `workers` processes (None: one for every core) of one thread
-    each, of more only where there are fewer pieces than workers; on CUDA they stay together in this process. A run that
+    each, of more only where there are fewer jobs than workers; on CUDA they stay together in this process. A run that
     was killed goes on from its last state, kept about every `keep_every` seconds, on the plan it began with, and ends
     with the same bytes as one that never was. A result does not depend on the division: equal in float64, within
     rounding in float32.
@@ -77,11 +77,11 @@ def run(
         queue = _Work(store, todo, plans, work, device, execution, keep_every, stack, progress)
         if min(workers, count) > 1 and all(_importable(one) for one in todo.values()):
             progress.say(f"starting {min(workers, count)} processes")
-            train_in_processes(queue.pieces(), min(workers, count), progress.hear, queue.done)
+            train_in_processes(queue.jobs(), min(workers, count), progress.hear, queue.done)
         else:
-            for piece in queue.pieces():
-                piece.train(lambda heard, piece=piece: progress.hear(piece, heard))  # type: ignore[misc]
-                queue.done(piece)
+            for job in queue.jobs():
+                job.train(lambda heard, job=job: progress.hear(job, heard))  # type: ignore[misc]
+                queue.done(job)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
 
 
@@ -103,9 +103,9 @@ def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]
     return [list(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _plan(division: list[list[int]], workers: int, pieces: int, device: str) -> dict[str, Any]:
+def _plan(division: list[list[int]], workers: int, jobs: int, device: str) -> dict[str, Any]:
     """What is recorded of how a run is divided: all that could change the last bits of its numbers."""
-    threads = max(1, workers // pieces) if device == "cpu" else torch.get_num_threads()
+    threads = max(1, workers // jobs) if device == "cpu" else torch.get_num_threads()
     return {"chunks": division, "threads": threads}
 
 
@@ -116,7 +116,7 @@ def _importable(experiment: Experiment) -> bool:
 
 
 class _Progress:
-    """Adds up the progress of all pieces."""
+    """Adds up the progress of all jobs."""
 
     def __init__(self, total: int, cells: int, report: Callable[[Status], None] | None) -> None:
         self.status = Status(total, cells=cells)
@@ -129,26 +129,26 @@ class _Progress:
         if self._report is not None:
             self._report(self.status)
 
-    def hear(self, piece: Piece, progress: Progress) -> None:
-        """Takes one piece's progress."""
+    def hear(self, job: Job, progress: Progress) -> None:
+        """Takes one job's progress."""
         if progress.metrics:
             self.status.metrics = dict(progress.metrics)
-        self.count(piece, progress.step)
+        self.count(job, progress.step)
 
-    def count(self, piece: Piece, step: int) -> None:
-        """Takes how much of a piece is done."""
-        key = piece.chunk.address, piece.chunk.path.name
-        work = step * len(piece.experiment.members) * piece.work_per_step
+    def count(self, job: Job, step: int) -> None:
+        """Takes how much of a job is done."""
+        key = job.chunk.address, job.chunk.path.name
+        work = step * len(job.experiment.members) * job.work_per_step
         if key not in self._done:
             self.status.before += work
         self._done[key] = max(work, self._done.get(key, 0))
         self.status.done = sum(self._done.values())
-        self.say(piece.experiment.cell.label)
+        self.say(job.experiment.cell.label)
 
 
 @dataclass
 class _OpenRun:
-    """A run that is open for writing, and the pieces that are not done."""
+    """A run that is open for writing, and the jobs that are not done."""
 
     experiment: Experiment
     directory: RunDirectory
@@ -158,7 +158,7 @@ class _OpenRun:
 
 @dataclass
 class _Work:
-    """All that is left to train, run by run: opened for its first piece, finished and closed after its last.
+    """All that is left to train, run by run: opened for its first job, finished and closed after its last.
 
     So a study of thousands of runs never holds more than a few files, and a killed one keeps what is finished.
     """
@@ -174,15 +174,15 @@ class _Work:
     progress: _Progress
     opened: dict[str, _OpenRun] = field(default_factory=dict)
 
-    def pieces(self) -> Iterator[Piece]:
-        """The pieces to train, the longest runs first, so that no worker is left with much to do at the end."""
+    def jobs(self) -> Iterator[Job]:
+        """The jobs to train, the longest runs first, so that no worker is left with much to do at the end."""
         for address, experiment in sorted(self.todo.items(), key=lambda one: -self.work[one[0]] * one[1].member_steps):
             directory = self.stack.enter_context(self.store.open(experiment.cell))
             if directory.finished:  # by another process, just now
                 continue
             plan = directory.plan(self.plans[address])
-            pieces = [
-                Piece(
+            jobs = [
+                Job(
                     experiment.take(range(members[0], members[-1] + 1)),
                     directory.chunk(index),
                     self.device,
@@ -196,22 +196,22 @@ class _Work:
                 )
                 for index, members in enumerate(plan["chunks"])
             ]
-            for piece in pieces:
-                piece.chunk.wait = _ORPHANS_LEAVE
-            self.opened[address] = _OpenRun(experiment, directory, plan["chunks"], len(pieces))
-            for piece in pieces:
-                if piece.chunk.finished:
-                    self.done(piece)
+            for job in jobs:
+                job.chunk.wait = _ORPHANS_LEAVE
+            self.opened[address] = _OpenRun(experiment, directory, plan["chunks"], len(jobs))
+            for job in jobs:
+                if job.chunk.finished:
+                    self.done(job)
                 else:
-                    yield piece
+                    yield job
 
-    def done(self, piece: Piece) -> None:
-        """Takes note of a finished piece; after the last of a run, the run is put together."""
-        self.progress.count(piece, piece.experiment.steps)
-        run = self.opened[piece.chunk.address]
+    def done(self, job: Job) -> None:
+        """Takes note of a finished job; after the last of a run, the run is put together."""
+        self.progress.count(job, job.experiment.steps)
+        run = self.opened[job.chunk.address]
         run.left -= 1
         if run.left == 0:
             merge(run.directory, run.experiment, run.chunks)
             run.directory.__exit__()
-            del self.opened[piece.chunk.address]
+            del self.opened[job.chunk.address]
             self.progress.status.cells_done += 1

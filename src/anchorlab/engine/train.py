@@ -9,7 +9,7 @@ from anchorlab.runs import Store
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
-from anchorlab.training.defaults import default_recipe
+from anchorlab.training.default_recipe import default_recipe
 from anchorlab.training.trainer import ExecutionName
 
 

@@ -16,13 +16,13 @@ Initialisation = Literal["torch", "normal"]
 Embeddings = Literal["sphere", "orthonormal"]
 """Unit vectors drawn independently, or the first vectors of a random orthonormal basis."""
 
-BlockType = Literal["embedding", "attention", "feed_forward", "recurrent", "projection"]
+WeightGroup = Literal["embedding", "attention", "feed_forward", "recurrent", "projection"]
 """The kinds of weight matrices whose γ can be set apart."""
 
 GAMMA = 0.5
 """The γ of `draw_normal`, at which a map keeps the size of what passes it."""
 
-_BLOCK_TYPES: dict[str, BlockType] = {
+_WEIGHT_GROUPS: dict[str, WeightGroup] = {
     **dict.fromkeys(("W_E", "W_pos"), "embedding"),
     **dict.fromkeys(("W_Q", "W_K", "W_KQ", "W_V", "W_O"), "attention"),
     **dict.fromkeys(("W_in", "W_out", "W_F"), "feed_forward"),
@@ -31,9 +31,9 @@ _BLOCK_TYPES: dict[str, BlockType] = {
 }
 
 
-def block_type(weight: str) -> BlockType | None:
+def weight_group(weight: str) -> WeightGroup | None:
     """The block type of a weight matrix by its name, such as `attention` for `blocks.0.attn.W_Q`; None for others."""
-    return _BLOCK_TYPES.get(weight.rpartition(".")[2])
+    return _WEIGHT_GROUPS.get(weight.rpartition(".")[2])
 
 
 def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:

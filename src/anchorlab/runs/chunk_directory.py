@@ -20,7 +20,7 @@ _STEP = re.compile(r"step-(\d{8,})\.[0-9a-f]+\.safetensors")
 
 
 @dataclass(frozen=True)
-class State:
+class ChunkState:
     """Where a chunk stood: the step, the tensors and the metadata that were handed to `write_state`."""
 
     step: int
@@ -62,7 +62,7 @@ class ChunkDirectory:
         kept = self._write(f"step-{step:08d}", tensors, metadata)
         self._remove_states(but=kept)
 
-    def latest_state(self) -> State | None:
+    def latest_state(self) -> ChunkState | None:
         """Where to go on; `None` at the beginning. Checkpoints written after that state are removed: they come again.
 
         Errors: `StoreError` that names the state, or a checkpoint written before it, when damaged or missing.
@@ -77,7 +77,7 @@ class ChunkDirectory:
         step, path = states[-1]
         tensors, checkpoints, metadata = self._read(path)
         self._remove_checkpoints(but=checkpoints)
-        return State(step, tensors, metadata)
+        return ChunkState(step, tensors, metadata)
 
     def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
         """Keeps this chunk's part of the weights at `step`."""

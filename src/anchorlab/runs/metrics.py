@@ -55,3 +55,15 @@ def metrics_bytes(frame: "polars.DataFrame") -> bytes:
         buffer, compression="zstd", compression_level=3, statistics=True, row_group_size=2**18, data_page_size=2**20
     )
     return buffer.getvalue()
+
+
+def last_metrics(metrics: "polars.DataFrame") -> "polars.DataFrame":
+    """Return every metric at each member's own last step: mean, lowest and highest over members."""
+    import polars as pl
+
+    measured = ("split", "group", "edit", "metric")
+    ends = metrics.sort("step").group_by("member", *measured, maintain_order=True).last()
+    value = pl.col("value")
+    return ends.group_by(*measured, maintain_order=True).agg(
+        value.mean().alias("mean"), value.min().alias("lowest"), value.max().alias("highest")
+    )

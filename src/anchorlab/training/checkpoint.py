@@ -10,11 +10,11 @@ from torch import Tensor
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import ChunkDirectory, Run, RunDirectory, metrics_frame
+from anchorlab.runs.metrics import last_metrics
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import Row
 from anchorlab.training.experiment import Experiment
-from anchorlab.training.summary import last_metrics
-from anchorlab.training.trainer import State
+from anchorlab.training.trainer import TrainingState
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,15 +26,17 @@ class ChunkKeeper:
     def __init__(self, chunk: ChunkDirectory) -> None:
         self.chunk = chunk
 
-    def load(self) -> State | None:
+    def load(self) -> TrainingState | None:
         """The chunk's newest state."""
         kept = self.chunk.latest_state()
         if kept is None:
             return None
         rows = tuple(Row(*row) for row in kept.metadata["rows"])
-        return State(kept.step, kept.tensors, rows, frozenset(kept.metadata["resting"]), kept.metadata["execution"])
+        return TrainingState(
+            kept.step, kept.tensors, rows, frozenset(kept.metadata["resting"]), kept.metadata["execution"]
+        )
 
-    def keep(self, state: State) -> None:
+    def keep(self, state: TrainingState) -> None:
         """Writes a state in place of the last."""
         metadata = {
             "rows": [list(row) for row in state.rows],

@@ -10,7 +10,7 @@ from anchorlab.models.model import predict
 from anchorlab.tasks import Task
 from anchorlab.training.ensemble import build
 from anchorlab.training.experiment import Experiment
-from anchorlab.training.feed import STREAM_BLOCK
+from anchorlab.training.feed import STREAM_DRAW
 
 
 def work_per_step(experiment: Experiment) -> int:
@@ -44,7 +44,7 @@ def memory_per_member(experiment: Experiment) -> int:
     if recipe.data.kind == "sample":
         sequences += max(experiment.members.data_size or (recipe.data.size,))
     else:
-        sequences += max(STREAM_BLOCK, recipe.batch)
+        sequences += max(STREAM_DRAW, recipe.batch)
     numbers = sum(value.numel() for value in weights) + (1 + slots) * trainable + activations
     return number * numbers + sequences * _bytes_per_sequence(task, number)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
-from anchorlab.models.initialisation import block_type, gamma_factor
+from anchorlab.models.initialisation import gamma_factor, weight_group
 from anchorlab.models.model import Model
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.training.recipe import Gamma
@@ -85,7 +85,7 @@ def initialise(
             weights[name][index] = value.detach()
             if scales is not None and name in trainable and value.ndim >= 2:
                 weights[name][index] *= scales[index]
-            block = block_type(name)
+            block = weight_group(name)
             if gamma is not None and gamma.given and block is not None:
                 weights[name][index] *= gamma_factor(value.shape[0], gamma.of(block, index))
     return Ensemble(template, weights, trainable)
@@ -99,7 +99,7 @@ def check_gamma(gamma: Gamma, spec: ModelSpec, template: nn.Module) -> None:
         if "initialisation" in type(spec).model_fields:
             raise SpecError("members.gamma", "the model is not drawn normally", "set model.initialisation to normal")
         raise SpecError("members.gamma", f"a {spec.kind!r} model has no normal initialisation", "leave it out")
-    known = {block_type(name) for name, _ in template.named_parameters()} - {None}
+    known = {weight_group(name) for name, _ in template.named_parameters()} - {None}
     for block in gamma.given:
         if block != "all" and block not in known:
             remedy = f"known: {', '.join(sorted(map(str, known)))}"

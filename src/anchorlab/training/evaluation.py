@@ -19,7 +19,7 @@ from anchorlab.training.executions.step import autocast
 from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch
 from anchorlab.training.recipe import Evaluation, Members
 
-PLAIN = "none"
+UNEDITED = "none"
 """The name under which metrics of unedited weights are recorded."""
 
 _ROWS = 128  # sequences evaluated at once, to bound memory
@@ -55,7 +55,7 @@ class Evaluator:
         fixed: FixedSampleFeed | None = None,
     ) -> None:
         self.task, self.members, self.mixed = task, members, mixed
-        self.edits: Mapping[str, Sequence[Edit]] = {PLAIN: (), **evaluation.edits}
+        self.edits: Mapping[str, Sequence[Edit]] = {UNEDITED: (), **evaluation.edits}
 
         def move(value: Tensor) -> Tensor:
             return value.to(device, dtype if value.is_floating_point() else value.dtype)

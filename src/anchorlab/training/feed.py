@@ -10,7 +10,7 @@ from anchorlab.rng import child_seed, torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training.recipe import FixedSample, Members, Recipe
 
-STREAM_BLOCK = 8192
+STREAM_DRAW = 8192
 """Sequences drawn at once for a stream; part of the meaning of a seed, so it never changes."""
 
 
@@ -95,7 +95,7 @@ class StreamFeed:
         seeds = [members.stream("data", index) for index in range(len(members))]
         self._seeds = {seed: index for index, seed in enumerate(dict.fromkeys(seeds))}
         self._rows = torch.tensor([self._seeds[seed] for seed in seeds], device=device)
-        self._steps = max(1, STREAM_BLOCK // recipe.batch)
+        self._steps = max(1, STREAM_DRAW // recipe.batch)
         self._block = -1
         self._data: MemberBatches | None = None
         self._device, self._dtype = device, dtype

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.models.edits import Edit
-from anchorlab.models.initialisation import GAMMA, BlockType
+from anchorlab.models.initialisation import GAMMA, WeightGroup
 from anchorlab.spec import Spec
 from anchorlab.training.schedule import Constant, Schedule
 
@@ -158,7 +158,7 @@ class Gamma(Spec):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: values for name, values in fields.items() if values is not None}
 
-    def of(self, block: BlockType, member: int) -> float:
+    def of(self, block: WeightGroup, member: int) -> float:
         """A member's γ for a type of block."""
         values = self.given.get(block, self.all)
         return GAMMA if values is None else values[member]

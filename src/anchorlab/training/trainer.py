@@ -13,7 +13,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32
 from anchorlab.models.model import Model
 from anchorlab.training.ensemble import Ensemble, initialise
-from anchorlab.training.evaluation import PLAIN, Evaluator, Row
+from anchorlab.training.evaluation import UNEDITED, Evaluator, Row
 from anchorlab.training.executions import Execution, MappedExecution, MemberExecution
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
@@ -40,10 +40,10 @@ class Progress:
 class Keeper(Protocol):
     """Where a training keeps what it must not lose: a chunk of a run directory, or nothing."""
 
-    def load(self) -> "State | None":
+    def load(self) -> "TrainingState | None":
         """The newest state kept, if any."""
 
-    def keep(self, state: "State") -> None:
+    def keep(self, state: "TrainingState") -> None:
         """Keeps a state in place of the last."""
 
     def checkpoint(self, step: int, weights: Mapping[str, Tensor]) -> None:
@@ -51,7 +51,7 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True)
-class State:
+class TrainingState:
     """All that is needed to go on as if nothing had happened.
 
     `tensors` holds `weights.<name>` and `optimiser.<slot>.<name>`, each `[member ...]`; `rows` what was measured;
@@ -190,7 +190,7 @@ class _Session:
         stop = self.recipe.stop
         if stop is None:
             return
-        asked = [row for row in rows if row.metric == stop.metric and row.split == stop.split and row.edit == PLAIN]
+        asked = [row for row in rows if row.metric == stop.metric and row.split == stop.split and row.edit == UNEDITED]
         missed = {row.member for row in asked if not stop.reached(row.value)}
         self.resting |= {row.member for row in asked} - missed
 
@@ -200,19 +200,19 @@ class _Session:
         for row in reversed(self.rows):
             if row.step != self.rows[-1].step:
                 break
-            if row.edit == PLAIN:
+            if row.edit == UNEDITED:
                 newest.setdefault(f"{row.split} {row.metric}", []).append(row.value)
         means = {name: sum(values) / len(values) for name, values in newest.items()}
         return Progress(self.step, self.experiment.steps, means)
 
-    def _state(self) -> State:
+    def _state(self) -> TrainingState:
         tensors = {
             **{f"weights.{name}": value for name, value in self.ensemble.weights.items()},
             **{f"optimiser.{name}": value for name, value in self.optimiser.state.items()},
         }
-        return State(self.step, tensors, tuple(self.rows), self.resting, self.execution.name)
+        return TrainingState(self.step, tensors, tuple(self.rows), self.resting, self.execution.name)
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: TrainingState) -> None:
         for kind, values in (("weights", self.ensemble.weights), ("optimiser", self.optimiser.state)):
             for name, value in values.items():
                 value.copy_(state.tensors[f"{kind}.{name}"])

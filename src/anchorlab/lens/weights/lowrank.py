@@ -12,7 +12,7 @@ from anchorlab.models import Truncate
 from anchorlab.runs.files import read_json, write_json
 from anchorlab.spec import unknown_name
 from anchorlab.training import Ensemble, Evaluation, TrainedRun
-from anchorlab.training.evaluation import PLAIN, Evaluator
+from anchorlab.training.evaluation import UNEDITED, Evaluator
 
 if TYPE_CHECKING:
     import polars
@@ -135,7 +135,7 @@ def _cuts(
     ranks = {cut: Truncate(weight=name, fraction=cut).rank_left(one) for cut in (*fractions, 1.0)}
     measured: list[tuple[float, list[str | int | float]]] = []
     for row in evaluator.measure(ensemble, step):
-        fraction = 1.0 if row.edit == PLAIN else float(row.edit)
+        fraction = 1.0 if row.edit == UNEDITED else float(row.edit)
         measured.append(
             (fraction, [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value])
         )
