@@ -18,7 +18,7 @@ test: .venv/installed-dev
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[dev,docs,interop]'
 	touch $@
 
 lint: .venv/installed-dev

@@ -62,7 +62,7 @@ def normalised(x, w, b):
     return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * w + b
 
 
-def conventional(inputs, W, causal):
+def conventional(inputs, W, causal, scaled=True):
     """The logits of a HookedTransformer: what its documentation says about each weight, for all heads at once."""
     W = {name: value.double().numpy() for name, value in W.items()}
     x = W["embed.W_E"][inputs.numpy()] + W["pos_embed.W_pos"][: inputs.shape[1]]
@@ -72,7 +72,7 @@ def conventional(inputs, W, causal):
         q, k, v = (
             np.einsum("bpd,hde->bhpe", x, w[f"attn.W_{role}"]) + w[f"attn.b_{role}"][None, :, None] for role in "QKV"
         )
-        scores = np.einsum("bhqe,bhke->bhqk", q, k) / np.sqrt(q.shape[-1]) + hidden
+        scores = np.einsum("bhqe,bhke->bhqk", q, k) / (np.sqrt(q.shape[-1]) if scaled else 1.0) + hidden
         pattern = np.exp(scores - scores.max(axis=-1, keepdims=True))
         pattern /= pattern.sum(axis=-1, keepdims=True)
         x = x + np.einsum("bhqk,bhke,hed->bqd", pattern, v, w["attn.W_O"], optimize=True) + w["attn.b_O"]
@@ -112,12 +112,13 @@ def by_hand(*, norm_first=False, activation="relu", ln_final=False):
 class TestWeights:
     @pytest.mark.parametrize("name", SPECS)
     def test_say_the_same_in_the_library_s_conventions(self, name):
-        ensemble = drawn(SPECS[name], dtype=torch.float64)
+        spec = SPECS[name]
+        ensemble = drawn(spec, dtype=torch.float64)
         ours = look(ensemble, INPUTS)["output"]
         for member in range(2):
-            theirs = conventional(
-                INPUTS, transformer_lens_weights(ensemble, member), getattr(SPECS[name], "mask", True)
-            )
+            weights = transformer_lens_weights(ensemble, member)
+            causal, scaled = getattr(spec, "mask", True), getattr(spec, "scale_scores", True)
+            theirs = conventional(INPUTS, weights, causal, scaled)
             assert np.abs(theirs - ours[member].numpy()).max() < 1e-10
 
     def test_have_the_library_s_shapes(self):
@@ -182,6 +183,12 @@ class TestRefusals:
         with pytest.raises(SpecError, match=rf"^model\.{part}: blocks\.0: "):
             transformer_lens_weights(by_hand(**switches))
 
+    def test_of_scores_scaled_in_some_blocks_only(self):
+        module = RECALL.build(SHAPE)
+        module.blocks[1].attn.scaled = False
+        with pytest.raises(SpecError, match=r"^model\.scale_scores: blocks\.1: "):
+            transformer_lens_weights(module)
+
     def test_of_vectors_and_of_other_kinds(self):
         vectors = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 7, 6, 3), seeds=[0])
         with pytest.raises(SpecError, match=r"^model: reads vectors"):
@@ -192,7 +199,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("member", [-1, 2])
     def test_of_a_member_that_is_not_there(self, member):
-        with pytest.raises(SpecError, match=f"^member: there is no member {member}; give one from 0 to 1"):
+        with pytest.raises(SpecError, match=f"^member: there is no member {member}; choose one from 0 to 1"):
             transformer_lens_weights(drawn(PLAIN), member)
 
     @pytest.mark.parametrize("library", [None, ModuleType("transformer_lens")], ids=["missing", "version 4"])

@@ -1,4 +1,4 @@
-"""A trained member in TransformerLens: its weights in that library's layout, inside a `HookedTransformer`."""
+"""Convert a trained member to TransformerLens: its weights in that library's layout, or a `HookedTransformer`."""
 
 import warnings
 from collections.abc import Mapping
@@ -26,18 +26,21 @@ __all__ = ["to_transformer_lens", "transformer_lens_weights"]
 
 
 def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transformer_lens.HookedTransformer":
-    """One member as TransformerLens's `HookedTransformer`: the same logits, and the same values at the same names.
+    """Copy one member into TransformerLens's `HookedTransformer`, which computes the same values at the same hooks.
 
-    The weights are copied, on their device and in their precision. A hook has the name of our site, such as
-    `blocks.0.attn.hook_pattern`. Exceptions: `hook_logits` is `unembed.hook_out` there; the scores before the mask have
-    no hook; a layer norm's `hook_normalized` stands before its weight and bias; a model without feed-forward layers
-    has no `hook_resid_mid`, which equals its `hook_resid_post`; where our scores have no scale, `hook_q` is sqrt(width)
-    times ours. A block whose layer norms stand after the sums is the library's `BertBlock`.
+    The copy keeps the weights' device and precision. A hook has the name of our site, such as
+    `blocks.0.attn.hook_pattern`, with these exceptions:
 
-    Needs TransformerLens 3: `pip install 'anchorlab[interop]'`.
+    - `hook_logits` is called `unembed.hook_out`;
+    - the scores before the mask have no hook;
+    - a layer norm's `hook_normalized` is its value before weight and bias;
+    - a model without feed-forward layers has no `hook_resid_mid`, which equals its `hook_resid_post`.
 
-    Errors: `SpecError` that names the part which has no counterpart there (see `transformer_lens_weights`), for a
-    member that is not there, and where the library is missing or of another version.
+    A block with layer norms after its sums becomes the library's `BertBlock`; a model with unscaled scores gets
+    `use_attn_scale=False`. Needs TransformerLens 3: `pip install 'anchorlab[interop]'`.
+
+    Errors: `SpecError` for a part without a counterpart there (see `transformer_lens_weights`), for a member that does
+    not exist, and where the library is missing or has another version.
     """
     weights = transformer_lens_weights(model, member)
     layers = blocks(transformer(as_ensemble(model)))
@@ -62,6 +65,7 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
                 attn_only=hidden is None,
                 attention_dir="causal" if layers[0].causal else "bidirectional",
                 normalization_type=None,
+                use_attn_scale=_scaled(layers[0]),
                 init_weights=False,
                 device=str(embedding.device),
                 dtype=embedding.dtype,
@@ -77,27 +81,29 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
 
 
 def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Tensor]:
-    """One member's weights by the names and in the shapes of a `HookedTransformer`; the library is not needed.
+    """Return one member's weights under the names and in the shapes of a `HookedTransformer`, without the library.
 
-    What a model does without is written out: biases as zeros; an output map of heads, or of the model, as the identity;
-    a merged key-query matrix as queries against the identity as keys, times sqrt(width) where its scores have no scale,
-    which undoes the library's. One matrix W as a feed-forward layer becomes `relu(x W) - relu(-x W)`; where only some
-    blocks have a feed-forward layer, or a smaller one, the missing neurons are zero.
+    Parts that the model lacks are filled in: biases with zeros, output maps with the identity, missing feed-forward
+    neurons with zeros. A merged key-query matrix becomes the query map, with the identity as the key map. A linear
+    feed-forward layer W becomes `relu(x W) - relu(-x W)`. The weights of a model with unscaled scores
+    (`RecallSpec(scale_scores=False)`) belong in a `HookedTransformer` with `use_attn_scale=False`.
 
     Shapes
         W_Q, W_K, W_V: `[head width head_width]`, with biases `[head head_width]`
         W_O: `[head head_width width]`
-        W_in, W_out, W_E, W_pos, W_U: as ours
+        W_in: `[width hidden]`, W_out: `[hidden width]`
+        W_E: `[token width]`, W_pos: `[position width]`, W_U: `[width output]`
 
-    Errors: `SpecError` for a model that is not one of this package's transformers on tokens, for one with a part that
-    no `HookedTransformer` has (no residual path, shifted values, a mask in some blocks alone, layer norm without
-    feed-forward) or that is not converted (no positions, layers side by side), and for a member that is not there.
+    Errors: `SpecError` for a model that is not one of this package's transformers on tokens; for a part that no
+    `HookedTransformer` has (no residual path, shifted values, a mask or scaled scores in some blocks only, layer norm
+    without feed-forward); for a part that is not converted (no positions, parallel layers); and for a member that does
+    not exist.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
     _check(template)
     if not 0 <= member < ensemble.size:
-        raise SpecError("member", f"there is no member {member}", f"give one from 0 to {ensemble.size - 1}")
+        raise SpecError("member", f"there is no member {member}", f"choose one from 0 to {ensemble.size - 1}")
     weights = ensemble.member_weights(member)
     held = {name: weights[name] for name in ("embed.W_E", "pos_embed.W_pos")}
     layers = blocks(template)
@@ -130,35 +136,42 @@ def _library() -> tuple[Any, Any, Any]:
 
 
 def _check(template: Transformer) -> None:
-    """Refuses what no `HookedTransformer` computes."""
+    """Raise `SpecError` for parts that no `HookedTransformer` computes."""
     if not isinstance(template.embed, TokenEmbedding):
-        problem = "reads vectors, and a HookedTransformer reads tokens at numbered positions"
-        raise SpecError("model", problem, "look into it here, with anchorlab.look")
+        problem = "reads vectors, but a HookedTransformer reads tokens at numbered positions"
+        raise SpecError("model", problem, "use anchorlab.look instead")
     if template.pos_embed is None:
-        problem = "is missing, and a HookedTransformer reads tokens at numbered positions"
-        raise SpecError("model.pos_embed", problem, "look into it here, with anchorlab.look")
+        problem = "is missing, but a HookedTransformer reads tokens at numbered positions"
+        raise SpecError("model.pos_embed", problem, "use anchorlab.look instead")
+    first = blocks(template)[0]
     for block in blocks(template):
         perceptron = block.mlp if isinstance(block.mlp, FeedForward) else None
         for part, refused, problem in (
-            ("residual", not block.residual, "the stream of a HookedTransformer always has its residual path"),
-            ("parallel", block.parallel, "layers side by side are not converted"),
+            ("residual", not block.residual, "a HookedTransformer always has a residual path"),
+            ("parallel", block.parallel, "parallel layers are not converted"),
             ("shift_values", getattr(block.attn, "shift_values", 0), "a HookedTransformer does not shift values"),
-            ("mask", block.causal != template.blocks[0].causal, "a HookedTransformer masks all blocks or none"),
+            ("mask", block.causal != first.causal, "a HookedTransformer masks all blocks or none"),
+            ("scale_scores", _scaled(block) != _scaled(first), "a HookedTransformer scales all scores or none"),
             ("layer_norm", block.norm_first or template.ln_final, "norms before their layers are not converted"),
-            ("layer_norm", block.ln1 and not block.mlp, "its counterpart has norms with a feed-forward layer alone"),
+            ("layer_norm", block.ln1 and not block.mlp, "a BertBlock with norms needs a feed-forward layer"),
             ("feed_forward", perceptron and perceptron.activation != "relu", "only ReLU is converted"),
         ):
             if refused:
-                raise SpecError(f"model.{part}", f"{block.name}: {problem}", "look into it here, with anchorlab.look")
+                raise SpecError(f"model.{part}", f"{block.name}: {problem}", "use anchorlab.look instead")
+
+
+def _scaled(block: Block) -> bool:
+    """Return whether scores are divided by sqrt(head_width)."""
+    return block.attn.scaled if isinstance(block.attn, MergedAttention) else True
 
 
 def _heads(attention: Attention | MergedAttention, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the attention weights of a block, `[head width head_width]` and so on, under the library's names."""
     name = attention.name
     W_V = weights[f"{name}.W_V"]
     identity = torch.eye(W_V.shape[1]).to(W_V)
     if isinstance(attention, MergedAttention):
-        W_KQ = weights[f"{name}.W_KQ"]
-        heads, inputs = 1, {"Q": W_KQ if attention.scaled else W_KQ * len(W_KQ) ** 0.5, "K": identity, "V": W_V}
+        heads, inputs = 1, {"Q": weights[f"{name}.W_KQ"], "K": identity, "V": W_V}
     else:
         heads, inputs = attention.heads, {role: weights[f"{name}.W_{role}"] for role in "QKV"}
     held = {
@@ -177,7 +190,7 @@ def _perceptron(
 ) -> tuple[
     Float[Tensor, "width hidden"], Float[Tensor, "hidden"], Float[Tensor, "hidden width"], Float[Tensor, "width"]
 ]:
-    """The feed-forward layer of a block as a two-layer ReLU perceptron, without neurons where it has none."""
+    """Return a block's feed-forward layer as a two-layer ReLU perceptron; a block without one gets no neurons."""
     name = f"{block.name}.mlp"
     W_V = weights[f"{block.attn.name}.W_V"]
     identity = torch.eye(len(W_V)).to(W_V)
@@ -192,7 +205,9 @@ def _perceptron(
 
 
 def _stream_alone(block: nn.Module, streams: tuple[Tensor, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Takes away what a `HookedTransformer` offers its blocks and a `BertBlock` has no argument for."""
+    """Drop the arguments that a `HookedTransformer` passes to its blocks and a `BertBlock` does not accept."""
     if given := [name for name, value in options.items() if value is not None]:
-        raise SpecError(given[0], "blocks with layer norms after the sums do not take it", "give whole sequences alone")
+        raise SpecError(
+            given[0], "blocks with layer norms after the sums do not accept it", "pass whole sequences only"
+        )
     return streams, {}
