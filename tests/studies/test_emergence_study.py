@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.lens import Circuit, CircuitPath, Explanation, Rule
-from anchorlab.lens.circuits import Measured
+from anchorlab.lens import Circuit, CircuitPath, Explanation, AttentionRule
+from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
 from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.studies.retrieval.circuits import CLAIMS, later_rules
@@ -21,9 +21,9 @@ from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
 
 STEPS = (0, 10, 20, 30, 40)
-JOIN = Rule("x1 of pair 1", "x0 of pair 1")
-FIRST = Rule("query x0", "x1 of pair 1")
-SECOND = Rule("query x0", "x2 of pair 2")
+JOIN = AttentionRule("x1 of pair 1", "x0 of pair 1")
+FIRST = AttentionRule("query x0", "x1 of pair 1")
+SECOND = AttentionRule("query x0", "x2 of pair 2")
 
 
 def path(layer, rule, cut=0.6, head=0):
@@ -176,7 +176,7 @@ def test_circuits_differ_by_what_their_later_heads_do_and_not_by_layers():
         [0],
         [2, 2],
     ]
-    assert joining(2) == {JOIN, Rule("x2 of pair 2", "x1 of pair 2")}
+    assert joining(2) == {JOIN, AttentionRule("x2 of pair 2", "x1 of pair 2")}
 
 
 def test_needs_are_rises_of_partial_losses():
@@ -185,11 +185,11 @@ def test_needs_are_rises_of_partial_losses():
     ensemble = initialise(VectorSpec(layers=4, heads=1, width=8, feed_forward=False), retrieval.shape, [0])
     weights = {name: torch.zeros_like(value) for name, value in ensemble.weights.items()}
     batch = retrieval.sample("test", 400, seed=0)
-    measured = Measured(ensemble.with_weights(weights), retrieval, batch)
+    measured = AttentionLosses(ensemble.with_weights(weights), retrieval, batch)
     one = circuit(path(0, SECOND))
     assert needs(one, measured) == {path(0, SECOND): frozenset()}  # all answers are 0 whatever it looks at
 
-    class Reading(Measured):
+    class Reading(AttentionLosses):
         """Answers x_2 as long as the path is there, and never x_1."""
 
         def outputs(self, assignment, live=False):

@@ -5,7 +5,7 @@ import pytest
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.findings.findings import Claim, Findings
+from anchorlab.findings import Claim, Findings
 from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store

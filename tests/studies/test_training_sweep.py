@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.findings import LineFigure, MapFigure
+from anchorlab.findings import LineFigure, MapFigure
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, sweep_study

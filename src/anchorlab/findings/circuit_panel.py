@@ -1,6 +1,6 @@
 """A circuit as a panel of a figure."""
 
-from anchorlab.findings.findings import CircuitArrow, CircuitPanel
+from anchorlab.findings.figures import CircuitArrow, CircuitPanel
 from anchorlab.lens import Circuit
 
 

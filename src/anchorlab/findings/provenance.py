@@ -5,12 +5,40 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from pydantic.dataclasses import dataclass
 
 from anchorlab.engine import cores
-from anchorlab.findings.findings import Provenance
 from anchorlab.runs import Run
 from anchorlab.runs.environment import environment
+from anchorlab.spec import JSON_CONFIG
 from anchorlab.training import TrainedRun
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
+class Provenance:
+    """Where numbers come from: everything that a reader needs to get them again.
+
+    `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` its version; `seconds` is the wall-clock
+    time of training and analysis, but for `reused` runs that had been trained before (None: not counted).
+    """
+
+    profile: str
+    seeds: str
+    hardware: str
+    commit: str
+    torch: str
+    seconds: float
+    reused: int | None = None
+
+    @property
+    def line(self) -> str:
+        """The one line that every figure carries."""
+        return f"profile {self.profile} · seeds {self.seeds} · {self.hardware} · commit {self.short_commit}"
+
+    @property
+    def short_commit(self) -> str:
+        """The first twelve digits of every commit, and whether its working tree had changes of its own."""
+        return ", ".join(one[:12] + "-dirty" * one.endswith("-dirty") for one in self.commit.split(", "))
 
 
 def provenance(

@@ -1,18 +1,26 @@
-"""Studies: one module per figure or question - its grid of experiments, its analysis, its claims."""
+"""Studies: one module per figure or question: its setting, what is measured, what is drawn."""
 
-from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names
-from anchorlab.studies.study import Profile, Study, findings_directory, kept_findings, run_study
+from anchorlab.studies.claim import Measure, Measured, Measurement, claim, over
+from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
+from anchorlab.studies.study import Analysis, Profile, Study, findings_directory, kept_findings, run_study
 from anchorlab.studies.training_sweep import sweep_study
 
 __all__ = [
     "STUDIES",
+    "Analysis",
+    "Measure",
+    "Measured",
+    "Measurement",
     "Profile",
     "Study",
+    "claim",
     "findings_directory",
     "is_pattern",
     "kept_findings",
+    "over",
     "run_study",
     "study",
     "study_names",
+    "study_title",
     "sweep_study",
 ]

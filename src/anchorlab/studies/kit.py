@@ -1,19 +1,35 @@
-"""Reading what studies need from tables of metrics."""
+"""What recurs in studies: numbers read from runs, curves along training, tables by seed."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from math import isfinite
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, ClaimResult
+from anchorlab.findings import LineFigure, Map, MapFigure, Reference, Table, grid, line
+from anchorlab.findings.figures import Range
 from anchorlab.training import TrainedRun
 
+MEAN_AND_RANGE = "Mean over seeds; the band reaches from the lowest to the highest."
+"""The caption of curves over seeds."""
 
-def member_values(run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all") -> Tensor:
-    """Each member's last value, `[member]`, in the members' order; the group `all` is all sequences.
+ACCURACY = (0.0, 1.02)
+"""The y axis of accuracies, with room above a curve at 1."""
 
-    Errors: `ValueError` where the run never measured this.
+
+def at_end(run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all") -> Float[Tensor, "member"]:
+    """Return each member's last value of a metric.
+
+    Args
+        run: a finished run
+        split: `train`, `test`, ...
+        metric: `loss`, `accuracy`, ...
+        edit: the name of an edit of the weights that was evaluated beside training
+        group: the sequences of one group; `all` for all of them
+
+    Errors: `ValueError` where the run did not measure this for every member.
     """
     import polars as pl
 
@@ -26,8 +42,10 @@ def member_values(run: TrainedRun, split: str, metric: str, edit: str = "none", 
     return torch.tensor(kept["value"].to_list())
 
 
-def along(run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all") -> tuple[list[int], Tensor]:
-    """A metric along training: the optimiser steps at which it was measured, and its values `[member step]`."""
+def along(
+    run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all"
+) -> tuple[list[int], Float[Tensor, "member step"]]:
+    """Return the optimiser steps at which a metric was evaluated, and its values. Arguments as in `at_end`."""
     import polars as pl
 
     kept = run.metrics.filter(
@@ -37,28 +55,92 @@ def along(run: TrainedRun, split: str, metric: str, edit: str = "none", group: s
     return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
 
 
-def spread(values: Tensor, of: str = "seeds") -> str:
-    """How values vary over members, or whatever else they are `of`, in words."""
-    if values.numel() < 2:
-        return "one value"
-    return f"{float(values.min()):.3g} to {float(values.max()):.3g} over {values.numel()} {of}"
+def along_units(
+    run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all"
+) -> tuple[list[float], Float[Tensor, "member step"]]:
+    """Return a metric as `along` does, with times in the recipe's own unit: epochs or steps."""
+    steps, values = along(run, split, metric, edit, group)
+    return [step / run.experiment.steps_per_unit for step in steps], values
 
 
-def judge_means(
-    claims: Sequence[Claim],
-    measured: Mapping[str, Tensor | None],
-    profile: str,
-    of: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[ClaimResult, ...]:
-    """Every claim judged by the mean of what was measured under the last part of its id; None: not measured.
+def training_curves(
+    title: str,
+    runs: Mapping[str, TrainedRun],
+    split: str,
+    metric: str = "accuracy",
+    *,
+    caption: str = MEAN_AND_RANGE,
+    y_label: str = "test accuracy",
+    log_y: bool = False,
+    references: Sequence[Reference] = (),
+) -> LineFigure:
+    """Return the figure of a metric along training, a curve with its range over seeds for each run by its label.
 
-    `of` says in words what the values of a claim are of, where there is not one for every seed.
+    Accuracies are drawn from 0 to 1, anything else as the data decide.
     """
+    return LineFigure(
+        title=title,
+        caption=caption,
+        x_label=next(iter(runs.values())).experiment.recipe.unit,
+        y_label=y_label,
+        lines=tuple(line(label, *along_units(run, split, metric)) for label, run in runs.items()),
+        y_range=ACCURACY if metric == "accuracy" else (None, None),
+        log_y=log_y,
+        references=tuple(references),
+    )
 
-    def judged(claim: Claim, name: str) -> ClaimResult:
-        value = measured[name]
-        if value is None:
-            return claim.judge(None, profile)
-        return claim.judge(float(value.mean()), profile, spread(value, of.get(name, "seeds")))
 
-    return tuple(judged(claim, claim.id.rpartition("/")[2]) for claim in claims)
+def curves_against(
+    title: str,
+    x: Sequence[float],
+    curves: Mapping[str, Float[Tensor, "member x"]],
+    *,
+    x_label: str,
+    y_label: str,
+    caption: str = MEAN_AND_RANGE,
+    log_x: bool = False,
+    log_y: bool = False,
+    y_range: Range = (None, None),
+    references: Sequence[Reference] = (),
+) -> LineFigure:
+    """Return the figure of values against a quantity, a curve with its range over seeds for each label."""
+    return LineFigure(
+        title=title,
+        caption=caption,
+        x_label=x_label,
+        y_label=y_label,
+        lines=tuple(line(label, x, values) for label, values in curves.items()),
+        log_x=log_x,
+        log_y=log_y,
+        y_range=y_range,
+        references=tuple(references),
+    )
+
+
+def attention_maps(
+    title: str, maps: Mapping[str, Float[Tensor, "query key"]], ticks: Sequence[str] = (), *, caption: str
+) -> MapFigure:
+    """Return the figure of attention patterns in a row, each under its name, on a scale from 0 to 1.
+
+    `ticks` are the tokens of the sequence.
+    """
+    row = tuple(Map(name, grid(values), tuple(ticks), tuple(ticks)) for name, values in maps.items())
+    return MapFigure(title=title, caption=caption, maps=(row,), value_range=(0.0, 1.0))
+
+
+def seed_table(title: str, caption: str, seeds: Sequence[int], columns: Mapping[str, Any]) -> Table:
+    """Return a table with a row for each seed and a column for each heading and its values `[member]`.
+
+    Whole-number tensors keep their numbers whole; a float that is not finite is shown as a dash.
+    """
+    values = [one.tolist() if isinstance(one, Tensor) else list(one) for one in columns.values()]
+    return Table(
+        title=title,
+        caption=caption,
+        columns=("seed", *columns),
+        rows=tuple((seed, *map(_cell, row)) for seed, *row in zip(seeds, *values, strict=True)),
+    )
+
+
+def _cell(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,94 +1,205 @@
-"""The study contract: a grid of experiments, an analysis of their runs, and the claims it checks."""
+"""The study contract: settings, the experiments they ask for, an analysis of the runs, and claims on what it saw."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import cleandoc
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.findings.findings import Claim, Findings, Provenance
-from anchorlab.findings.provenance import provenance
+from anchorlab.findings import Claim, Figure, Findings, Table, provenance
 from anchorlab.runs import Store
 from anchorlab.runs.files import write_file
 from anchorlab.spec import unknown_name
+from anchorlab.studies.claim import Measure, judge
 from anchorlab.training import Experiment, TrainedRun
+from anchorlab.viewer.view import AttentionView
+
+Setting = TypeVar("Setting")
+
+PAPERS = {"anchor": "anchor functions", "truncation": "truncated weights", "retrieval": "stacked attention heads"}
+"""The short name of each family's paper, the beginning of its claims' sources."""
+
+SMOKE_NOTE = "Smoke profile: far too short to show anything; it exercises the code."
 
 
 @dataclass(frozen=True)
-class Profile:
-    """One setting of a study: `paper` is the paper's own to the digit, `quick` shows the same on two cores in minutes.
+class Profile(Generic[Setting]):
+    """One setting of a study: `paper` is the paper's own, `quick` shows the phenomenon on two cores in minutes.
 
-    `note` says in words how far the setting is from the paper's; it stands in every report.
+    Args
+        setting: the sizes that differ between profiles, a frozen value
+        note: how far the setting is from the paper's, in words; every report shows it
+        paper: whether this is the paper's own setting, for all claims or for those of these names
     """
 
-    experiments: Callable[[], Sequence[Experiment]]
+    setting: Setting
     note: str
+    paper: bool | tuple[str, ...] = False
+
+    def is_papers_setting(self, claim: str) -> bool:
+        """Return whether the paper makes this claim, given by its measure's name, about this setting."""
+        return self.paper if isinstance(self.paper, bool) else claim in self.paper
 
 
 @dataclass(frozen=True)
-class Study:
-    """A figure or question: experiments under each profile, and what is made of their finished runs.
+class Analysis:
+    """What a study makes of its runs.
 
-    `analyse` gets the runs in the order of the profile's experiments, and the provenance that the findings carry.
+    Args
+        seen: what the measures of the claims read
+        seeds: the seeds of an analysis that draws its own data and reads no runs, in words
+    """
+
+    seen: Any
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    views: Sequence[AttentionView] = ()
+    seeds: str | None = None
+
+
+def no_experiments(setting: object) -> Sequence[Experiment]:
+    """Return the experiments of a study that trains nothing: none."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Study(Generic[Setting]):
+    """A figure or question: its settings, their experiments, and what is made of the finished runs.
+
+    Args
+        name: `family/name`
+        doc: the module's docstring: the title, a paragraph on what is studied, and the source
+        claims: the measures, functions under `@claim`
+        analyse: gets the runs in the order of the experiments, and the setting
+        profiles: settings by the name of their profile
+        smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
+        experiments: what a setting trains
+
+    Errors: `SpecError` for a docstring without a title, and for two claims of one name.
     """
 
     name: str
-    title: str
-    claims: tuple[Claim, ...]
-    profiles: Mapping[str, Profile]
-    analyse: Callable[[Sequence[TrainedRun], Provenance, str], Findings]
+    doc: str | None
+    claims: Sequence[Measure[Any]]
+    analyse: Callable[[Sequence[TrainedRun], Setting], Analysis]
+    profiles: Mapping[str, Profile[Setting]]
+    smoke: Setting | None = None
+    experiments: Callable[[Setting], Sequence[Experiment]] = no_experiments
 
+    def __post_init__(self) -> None:
+        if not (self.doc or "").strip():
+            raise SpecError("study.doc", "has no title", "begin the module with a docstring and pass __doc__")
+        names = [measure.name for measure in self.claims]
+        for name in names:
+            if names.count(name) > 1:
+                raise SpecError("study.claims", f"has {name!r} twice", "name each measure once")
+        if self.smoke is not None:
+            smoke = Profile(self.smoke, SMOKE_NOTE)
+            object.__setattr__(self, "profiles", {**self.profiles, "smoke": smoke})
 
-def find_profile(study: Study, name: str) -> Profile:
-    """A study's profile by name. Errors: `SpecError` for an unknown one."""
-    if name not in study.profiles:
-        raise unknown_name("profile", name, study.profiles, "profile")
-    return study.profiles[name]
+    @cached_property
+    def title(self) -> str:
+        """The first line of the docstring, without its full stop."""
+        return cleandoc(self.doc or "").splitlines()[0].removesuffix(".")
+
+    @cached_property
+    def summary(self) -> str:
+        """What the docstring says between its title and its source, as one paragraph."""
+        parts = cleandoc(self.doc or "").split("\n\n")[1:]
+        return " ".join(" ".join(part.split()) for part in parts if not part.startswith("Source:"))
+
+    def claim(self, measure: Measure[Any]) -> Claim:
+        """Return the claim of one of the study's measures as a plain value."""
+        return measure.claim(self.name, PAPERS.get(self.name.partition("/")[0], ""))
+
+    def profile(self, name: str) -> Profile[Setting]:
+        """Return a profile by name. Errors: `SpecError` for an unknown one."""
+        if name not in self.profiles:
+            raise unknown_name("profile", name, self.profiles, "profile")
+        return self.profiles[name]
+
+    def experiments_of(self, profile: str) -> Sequence[Experiment]:
+        """Return the experiments of a profile. Errors: `SpecError` for an unknown one."""
+        return self.experiments(self.profile(profile).setting)
+
+    def findings(
+        self, profile: str, runs: Sequence[TrainedRun], seconds: float = 0.0, device: str = "cpu", reused: int = 0
+    ) -> Findings:
+        """Analyse finished runs of a profile's experiments and judge the claims.
+
+        `seconds` and `reused` go into the provenance, with the time that the analysis takes.
+        """
+        chosen, began = self.profile(profile), time.monotonic()
+        analysis = self.analyse(runs, chosen.setting)
+        claims = tuple(
+            judge(self.claim(measure), measure(analysis.seen), profile, chosen.is_papers_setting(measure.name))
+            for measure in self.claims
+        )
+        source = provenance(profile, runs, seconds + time.monotonic() - began, device, reused)
+        return Findings(
+            study=self.name,
+            title=self.title,
+            summary=f"{self.summary} {chosen.note}".strip(),
+            profile=profile,
+            provenance=source if analysis.seeds is None else replace(source, seeds=analysis.seeds),
+            claims=claims,
+            figures=tuple(analysis.figures),
+            tables=tuple(analysis.tables),
+            views=tuple(analysis.views),
+        )
 
 
 def run_study(
-    study: Study,
+    study: Study[Any],
     profile: str = "quick",
     store: Store | None = None,
     workers: int | None = None,
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
 ) -> Findings:
-    """Trains what the store lacks, analyses the runs, and keeps the findings in the store.
+    """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
-    Errors: `SpecError` for an unknown profile; whatever `engine.run` raises.
+    Args
+        study: from `anchorlab.study(name)`, or your own
+        profile: the name of one of its profiles
+        store: where runs are kept; by default the folder `runs`
+        workers: processes that share the members; by default as `anchorlab.train` chooses
+        device: `cpu` or `cuda`
+        report: called with the progress
+
+    Errors: `SpecError` for an unknown profile; those of `anchorlab.engine.run`.
     """
     store = store or Store()
-    experiments = list(find_profile(study, profile).experiments())
-    directory = findings_directory(store, study.name, profile)
+    experiments = list(study.experiments_of(profile))
     cells = {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = sum(cell in store for cell in cells.values())
     trained_before = reused == len(cells)
     began = time.monotonic()
     runs = run(experiments, store, workers, device, report=report)
-    source = provenance(profile, runs, time.monotonic() - began, device, reused)
     if report is not None and not trained_before:
         report(Status(1, label="reading the runs"))
-    findings = study.analyse(runs, source, find_profile(study, profile).note)
-    if trained_before and (directory / "findings.json").exists():  # reading runs again is not what they cost
-        before = Findings.from_json((directory / "findings.json").read_bytes()).provenance
+    findings = study.findings(profile, runs, time.monotonic() - began, device, reused)
+    path = findings_directory(store, study.name, profile) / "findings.json"
+    if trained_before and path.exists():  # reading runs again is not what they cost
+        before = Findings.from_json(path.read_bytes()).provenance
         made = replace(findings.provenance, seconds=before.seconds, reused=before.reused)
-    else:
-        made = replace(findings.provenance, seconds=round(time.monotonic() - began, 1))
-    findings = replace(findings, provenance=made)
-    directory.mkdir(parents=True, exist_ok=True)
-    write_file(directory, "findings.json", [findings.to_json().encode()])
+        findings = replace(findings, provenance=made)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path.parent, path.name, [findings.to_json().encode()])
     return findings
 
 
 def findings_directory(store: Store, study: str, profile: str) -> Path:
-    """Where a study's findings and report lie: `<store>/studies/<study>/<profile>`."""
+    """Return where a study's findings and report are kept: `<store>/studies/<study>/<profile>`."""
     return store.root / "studies" / study.replace("/", "-") / profile
 
 
 def kept_findings(store: Store) -> list[Findings]:
-    """The findings of every study that the store holds, by study and profile.
+    """Return the findings of every study in the store, by study and profile.
 
     Errors: `StoreError` that names a damaged file.
     """

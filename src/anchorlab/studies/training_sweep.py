@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.findings import Figure, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
+from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, line
 from anchorlab.models import ModelSpec
 from anchorlab.studies.anchor.settings import quick_model, quick_recipe
-from anchorlab.studies.kit import member_values
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.kit import at_end
+from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
@@ -35,7 +35,7 @@ def sweep_study(
     seeds: Iterable[int] = range(3),
     metric: str = "accuracy",
     name: str = "sweep",
-) -> Study:
+) -> Study[None]:
     """A study of how `metric` depends on one or two quantities, each named by its path in an experiment.
 
     >>> sweep_study("anchor/identity", {"model.layers": (1, 2, 4)})
@@ -59,20 +59,13 @@ def sweep_study(
     experiments = [_changed(base, dict(zip(vary, point, strict=True))) for point in product(*vary.values())]
     title = f"{chosen.name or chosen.family}: {metric} against {' and '.join(map(quantity, vary))}"
 
-    def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-        scores = {split: torch.stack([member_values(run, split, metric) for run in runs]) for split in _splits(runs[0])}
-        return Findings(
-            study=name,
-            title=title,
-            summary=note,
-            profile=provenance.profile,
-            provenance=provenance,
-            figures=(_figure(title, vary, scores, metric),),
-            tables=(_table(vary, scores, metric),),
-        )
+    def analyse(runs: Sequence[TrainedRun], setting: object) -> Analysis:
+        scores = {split: torch.stack([at_end(run, split, metric) for run in runs]) for split in _splits(runs[0])}
+        return Analysis(None, figures=[_figure(title, vary, scores, metric)], tables=[_table(vary, scores, metric)])
 
     note = f"{len(experiments)} settings, {len(base.members)} seeds each; nothing else differs between them."
-    return Study(name, title, claims=(), profiles={"quick": Profile(lambda: experiments, note)}, analyse=analyse)
+    profiles = {"quick": Profile(None, note)}
+    return Study(name, title, claims=(), analyse=analyse, profiles=profiles, experiments=lambda setting: experiments)
 
 
 def quantity(path: str) -> str:

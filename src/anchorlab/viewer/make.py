@@ -178,14 +178,12 @@ def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewP
 
 
 def _labels_on(ensemble: Ensemble, batch: Batch) -> list[list[str]]:
-    anchors, keys = (batch.latents.get(name) for name in ("anchor_positions", "key_positions"))
-    record = look(ensemble, batch.inputs, record=[_PATTERNS])
-    return _labels(record, None if anchors is None else anchors[:, 0], None if keys is None else keys[:, 0])
+    return _labels(look(ensemble, batch.inputs, record=[_PATTERNS]), batch)
 
 
-def _labels(record: Record, anchors: Tensor | None = None, keys: Tensor | None = None) -> list[list[str]]:
+def _labels(record: Record, batch: Batch | None = None) -> list[list[str]]:
     """What detectors call every head, `[member][layer*heads + head]`."""
-    heads = describe(detect(record, anchors, keys)).sort("member", "layer", "head")
+    heads = describe(detect(record, batch)).sort("member", "layer", "head")
     return [part["label"].to_list() for part in heads.partition_by("member", maintain_order=True)]
 
 

@@ -5,19 +5,15 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
+from anchorlab.spec import JSON_CONFIG
 
 if TYPE_CHECKING:
     from anchorlab.tasks.task import Example
 
-PLAIN = ConfigDict(extra="forbid", ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
-"""How the values of findings are checked and go to JSON: unknown fields are refused, bytes stand in base64."""
-
-
-@dataclass(frozen=True, config=PLAIN)
+@dataclass(frozen=True, config=JSON_CONFIG)
 class Architecture:
     """A token transformer as the page runs it: sizes, and the switches of `DecoderSpec`, one for each block.
 
@@ -42,7 +38,7 @@ class Architecture:
     outputs: int
 
 
-@dataclass(frozen=True, config=PLAIN)
+@dataclass(frozen=True, config=JSON_CONFIG)
 class Weight:
     """One weight of a member: its name in the module, and its shape."""
 
@@ -50,7 +46,7 @@ class Weight:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, config=PLAIN)
+@dataclass(frozen=True, config=JSON_CONFIG)
 class LiveModel:
     """What a page needs to run the models of a view itself; made by `anchorlab.viewer.live`.
 
@@ -73,7 +69,7 @@ class LiveModel:
                     raise SpecError("live.data", f"holds {len(one)} bytes for {size}", "make it by live_model")
 
 
-@dataclass(frozen=True, config=PLAIN)
+@dataclass(frozen=True, config=JSON_CONFIG)
 class ViewExample:
     """One sequence of a view: the text and the role of each token, the right answer, the oracle's trace in words."""
 
@@ -84,7 +80,7 @@ class ViewExample:
     trace: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, config=PLAIN)
+@dataclass(frozen=True, config=JSON_CONFIG)
 class ViewPath:
     """An attention path of a circuit: its head, in words (`query x0 → x1 of pair 1`), and where it runs.
 
@@ -97,7 +93,7 @@ class ViewPath:
     places: tuple[tuple[tuple[int, int], ...], ...]
 
 
-@dataclass(frozen=True, config=PLAIN)
+@dataclass(frozen=True, config=JSON_CONFIG)
 class AttentionView:
     """Attention of every head on a few sequences along training: what the viewer of a page shows.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.composite_outputs import REACHED, SPLITS, Depth, offsets_of, share_of
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anchorlab.lens import distinct_counts, look, mapping_sequences
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.kit import along, member_values
+from anchorlab.studies.kit import along, at_end
 from anchorlab.tasks import AnchorFunction, Batch, Task
 from anchorlab.training import TrainedRun
 
@@ -141,7 +141,7 @@ class Depth:
         """The numbers of one run."""
         return cls(
             run,
-            {split: member_values(run, split, "accuracy") for split in SPLITS},
+            {split: at_end(run, split, "accuracy") for split in SPLITS},
             {split: first_reached(*along(run, split, "accuracy")) for split in SPLITS},
             _look(run),
         )

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
+from anchorlab.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import judge_means, member_values
+from anchorlab.studies.kit import judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
@@ -140,7 +140,7 @@ def read_layer(run: TrainedRun) -> Layer:
     return Layer(
         int(after.shape[2]),
         gammas,
-        arranged(member_values(run, "test", "accuracy")),
+        arranged(at_end(run, "test", "accuracy")),
         arranged(head_similarity(after)),
         arranged(head_similarity(before)),
         arranged(share_broadcasting(after, anchors)),
@@ -203,7 +203,7 @@ def _measured(layers: Mapping[int, Layer]) -> Iterator[tuple[str, Tensor | None]
 
 def _map_figure(run: TrainedRun) -> MapFigure:
     """Figure 19: the maps of all heads of the second layer on one sequence, of the member whose heads are typical."""
-    accuracy = member_values(run, "test", "accuracy")
+    accuracy = at_end(run, "test", "accuracy")
     batch = run.experiment.task.sample("test", _LOOKED_AT, seed=0)
     patterns = look(run.ensemble(), batch.inputs, record=[_PATTERNS])[_PATTERNS]
     member = typical(head_similarity(patterns), accuracy >= LEARNED)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     Claim,
     Findings,
     Line,
@@ -26,7 +26,7 @@ from anchorlab.findings.findings import (
 from anchorlab.lens import broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, Members, Times, TrainedRun
@@ -187,8 +187,8 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     two_layers = next(run for run in reversed(runs) if len(run.checkpoints) > 1)
     curve = [run for run in runs if run is not two_layers or run.experiment.model == runs[0].experiment.model]
     sizes = [run.experiment.recipe.data.size for run in curve]  # type: ignore[union-attr]
-    accuracy = [member_values(run, "test", "accuracy") for run in curve]
-    trained = [member_values(run, "train", "accuracy") for run in curve]
+    accuracy = [at_end(run, "test", "accuracy") for run in curve]
+    trained = [at_end(run, "train", "accuracy") for run in curve]
     at, fitted = dict(zip(sizes, accuracy, strict=True)), dict(zip(sizes, trained, strict=True))
 
     identity = two_layers.experiment.task

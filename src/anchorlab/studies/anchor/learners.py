@@ -10,11 +10,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, ModelSpec
 from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.settings import paper_recipe, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -178,7 +178,7 @@ def curves(runs: Sequence[TrainedRun]) -> dict[str, Curve]:
     for kind in NAMES:
         own = sorted((run for run in runs if run.experiment.model.kind == kind), key=_size)
         if own:
-            test, train = (torch.stack([member_values(run, s, "accuracy") for run in own]) for s in ("test", "train"))
+            test, train = (torch.stack([at_end(run, s, "accuracy") for run in own]) for s in ("test", "train"))
             found[kind] = Curve(tuple(map(_size, own)), test, train)
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     Claim,
     Findings,
     Provenance,
@@ -31,7 +31,7 @@ from anchorlab.studies.anchor.mechanism_measures import (
     spread_and_distance,
 )
 from anchorlab.studies.anchor.settings import paper_recipe
-from anchorlab.studies.kit import judge_means, member_values
+from anchorlab.studies.kit import judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -215,7 +215,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     first, second = first_attention(ensemble, batch), second_attention(ensemble, batch)
     stages = follow_stages(ensemble, batch, MIDDLE)
     projection = project_others(ensemble, batch, _ITEMS)
-    measured = _measured(member_values(run, "test", "accuracy"), first, second, stages, projection, batch)
+    measured = _measured(at_end(run, "test", "accuracy"), first, second, stages, projection, batch)
     return Findings(
         study=STUDY.name,
         title=STUDY.title,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Figure, LineFigure, Map, MapFigure, Scatter, ScatterFigure, grid, line, numbers
+from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Scatter, ScatterFigure, grid, line, numbers
 from anchorlab.lens import Intervention, cosine_similarity, look, principal_components
 from anchorlab.studies.anchor.mechanism_measures import (
     INPUTS,

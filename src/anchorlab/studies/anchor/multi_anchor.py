@@ -9,10 +9,10 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -149,8 +149,8 @@ def measure(accuracy: Tensor, trained: Tensor, frequency: Tensor) -> dict[str, T
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
     """Accuracy on unseen keys anchor by anchor, beside how often their answers are trained."""
     (run,) = runs
-    accuracy = torch.stack([member_values(run, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
-    trained, frequency = member_values(run, "train", "accuracy"), answer_frequency()
+    accuracy = torch.stack([at_end(run, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
+    trained, frequency = at_end(run, "train", "accuracy"), answer_frequency()
     return Findings(
         study=STUDY.name,
         title=STUDY.title,

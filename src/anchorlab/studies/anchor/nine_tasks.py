@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Table, numbers
+from anchorlab.findings import Claim, Findings, Line, LineFigure, Provenance, Table, numbers
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor import (
     composite,
@@ -21,7 +21,7 @@ from anchorlab.studies.anchor import (
     working_memory,
 )
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
@@ -151,10 +151,10 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
 
 
 def _measured(by_task: Mapping[str, TrainedRun]) -> dict[str, Tensor | None]:
-    unseen = [member_values(by_task[name], "test on task", "accuracy") for name in UNSEEN_PAIRS]
-    fitted = [member_values(run, "train", "accuracy").mean() for run in by_task.values()]
+    unseen = [at_end(by_task[name], "test on task", "accuracy") for name in UNSEEN_PAIRS]
+    fitted = [at_end(run, "train", "accuracy").mean() for run in by_task.values()]
     return {
-        **{_id(name): member_values(run, held_out(name), "accuracy") for name, run in by_task.items()},
+        **{_id(name): at_end(run, held_out(name), "accuracy") for name, run in by_task.items()},
         "unseen-pairs": torch.cat(unseen),
         "fits": torch.stack(fitted).min().reshape(1),
     }
@@ -186,7 +186,7 @@ def _figure(by_task: Mapping[str, TrainedRun], metric: str, title: str) -> LineF
 def _table(by_task: Mapping[str, TrainedRun]) -> Table:
     rows = []
     for name, run in by_task.items():
-        accuracy = member_values(run, held_out(name), "accuracy")
+        accuracy = at_end(run, held_out(name), "accuracy")
         pairs = name in UNSEEN_PAIRS
         rows.append(
             (
@@ -194,10 +194,10 @@ def _table(by_task: Mapping[str, TrainedRun]) -> Table:
                 run.experiment.recipe.data.size,  # type: ignore[union-attr]
                 run.experiment.steps,
                 len(accuracy),
-                float(member_values(run, "train", "accuracy").mean()),
+                float(at_end(run, "train", "accuracy").mean()),
                 float(accuracy.mean()),
                 float(accuracy.min()),
-                float(member_values(run, "test on task", "accuracy").mean()) if pairs else None,
+                float(at_end(run, "test on task", "accuracy").mean()) if pairs else None,
             )
         )
     return Table(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     Claim,
     Findings,
     LineFigure,
@@ -24,7 +24,7 @@ from anchorlab.findings.findings import (
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Times, TrainedRun
@@ -191,7 +191,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
         for step in (run.checkpoints[0], run.checkpoints[-1])
     )
     before, after, plane = Order.of(at_start), Order.of(at_end), picture(at_end)
-    accuracy = member_values(run, "test", "accuracy")
+    accuracy = at_end(run, "test", "accuracy")
     learned = float(accuracy.mean()) >= _LEARNED
     shown = near_neighbours(plane)
     measured: dict[str, Tensor | None] = {

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
+from anchorlab.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import judge_means, member_values
+from anchorlab.studies.kit import judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
@@ -162,7 +162,7 @@ def read_cells(runs: Sequence[TrainedRun]) -> Cells:
     gammas = tuple(dict.fromkeys(rates))
 
     def values(split: str, metric: str) -> Tensor:
-        rows = [member_values(run, split, metric).reshape(len(gammas), -1) for run in runs]
+        rows = [at_end(run, split, metric).reshape(len(gammas), -1) for run in runs]
         return torch.stack(rows)
 
     return Cells(

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Table, line
+from anchorlab.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Table, line
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -155,7 +155,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     """The two panels of Figure 10, and who wins at which size."""
     sizes = [run.experiment.recipe.data.size for run in runs]  # type: ignore[union-attr]
     lengths = [_length(runs, early=True), _length(runs, early=False)]
-    measured: dict[str, Tensor | None] = {"learns": member_values(runs[-1], "test", "accuracy")}
+    measured: dict[str, Tensor | None] = {"learns": at_end(runs[-1], "test", "accuracy")}
     for name, length in zip(("early", "late"), lengths, strict=True):
         found = compare(length.forward, length.backward)
         any_judged = bool(found.judged.any())
@@ -261,7 +261,7 @@ def _answer_table(sizes: Sequence[int], runs: Sequence[TrainedRun]) -> Table:
     rows = []
     for size, run in zip(sizes, runs, strict=True):
         shares = [
-            float(member_values(run, "test", f"agrees: always {rule}", group=direction).mean())
+            float(at_end(run, "test", f"agrees: always {rule}", group=direction).mean())
             for direction in DIRECTIONS
             for rule in DIRECTIONS
         ]

@@ -1,13 +1,33 @@
 """What the anchor-function studies have in common: the paper's own recipe, and one that small models learn from."""
 
-from anchorlab.models import DecoderSpec
-from anchorlab.training import AdamW, Evaluation, FixedSample, Recipe, Times, WarmupCosine
+from dataclasses import dataclass, replace
+
+from anchorlab.models import DecoderSpec, ModelSpec
+from anchorlab.tasks import Task
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, WarmupCosine
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a profile trains: a model under a recipe, with so many seeds."""
+
+    model: ModelSpec
+    recipe: Recipe
+    seeds: int
+
+    def experiment(self, task: Task, label: str) -> Experiment:
+        """Return the experiment that trains this setting on a task."""
+        return Experiment(task, self.model, self.recipe, Members(seeds=tuple(range(self.seeds))), label)
+
+    def shortened(self, steps: int, seeds: int = 2, size: int | None = None) -> "Setting":
+        """Return the setting with few steps and seeds, and on `size` sequences where given; for smoke profiles."""
+        return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
 
 
 def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 100) -> Recipe:
-    """The paper's recipe: 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, AdamW, clip 1, evaluated `every`.
+    """Return the paper's recipe: 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, AdamW, clip 1.
 
-    The schedule is the same however early a run stops. PyTorch's weight decay of 0.01; the paper gives none.
+    The schedule is the same however early a run stops. The weight decay is PyTorch's 0.01; the paper gives none.
     Source: anchor function paper, appendix A; batch 50 and the clip from its code.
     """
     return Recipe(
@@ -23,7 +43,7 @@ def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 10
 
 
 def quick_model(layers: int = 2, heads: int = 1, width: int = 64) -> DecoderSpec:
-    """A narrow transformer: two layers of one head, 0.1 M parameters unless told otherwise."""
+    """Return a narrow transformer, by default two layers of one head with 0.1 M parameters."""
     return DecoderSpec(layers=layers, heads=heads, width=width, head_width=width // heads)
 
 
@@ -36,10 +56,9 @@ def quick_recipe(
     evaluations: int = 8,
     checkpoints: int | None = None,
 ) -> Recipe:
-    """A recipe for narrow models: a number of steps, a large learning rate and much weight decay.
+    """Return a recipe for narrow models: few steps, a large learning rate and much weight decay.
 
-    `evaluations` says how often it is measured on the way, `checkpoints` how often the weights are kept (None: at the
-    end alone).
+    `evaluations` counts the measurements on the way, `checkpoints` the weights kept (None: at the end alone).
     """
     return Recipe(
         data=FixedSample(size=size),
@@ -50,4 +69,24 @@ def quick_recipe(
         clip=1.0,
         evaluation=Evaluation(every=max(1, steps // evaluations)),
         checkpoints=Times() if checkpoints is None else Times(every=max(1, steps // checkpoints)),
+    )
+
+
+def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
+    """Return a quick recipe cut to so many steps, with as many evaluations and checkpoints where that is possible.
+
+    `size` is the number of sequences, by default as many.
+    """
+    whole = recipe.duration
+
+    def part(every: int) -> int:
+        return max(1, steps * every // whole)
+
+    every = recipe.checkpoints.every
+    return recipe.replace(
+        data=recipe.data if size is None else FixedSample(size=size),
+        schedule=recipe.schedule.replace(warmup=max(1, steps // 10), horizon=max(2, steps)),
+        duration=steps,
+        evaluation=recipe.evaluation.replace(every=part(recipe.evaluation.every)),
+        checkpoints=recipe.checkpoints if every is None else recipe.checkpoints.replace(every=part(every)),
     )

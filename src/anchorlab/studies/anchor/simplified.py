@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
+from anchorlab.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
 from anchorlab.lens import cosine_similarity, look
 from anchorlab.studies.anchor import structures
-from anchorlab.studies.kit import judge_means, member_values
+from anchorlab.studies.kit import judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch
 from anchorlab.training import TrainedRun
@@ -129,7 +129,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     batch = run.experiment.task.sample("test", _LOOKED_AT, seed=0)
     record = look(run.ensemble(), batch.inputs, record=[_FIRST, _ROWS, _SECOND])
     found = measure(record[_FIRST][:, :, 0], record[_ROWS], record[_SECOND][:, :, 0], batch)
-    accuracy = member_values(run, "test", "accuracy")
+    accuracy = at_end(run, "test", "accuracy")
     return Findings(
         study=STUDY.name,
         title=STUDY.title,

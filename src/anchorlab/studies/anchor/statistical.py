@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe

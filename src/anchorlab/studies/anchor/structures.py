@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
+from anchorlab.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_recipe
-from anchorlab.studies.kit import judge_means, member_values
+from anchorlab.studies.kit import judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
@@ -179,7 +179,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     """Accuracy of every structure and seed."""
     by_name = {run.experiment.cell.label: run for run in runs}
     train, test = (
-        {name: member_values(run, split, "accuracy") for name, run in by_name.items()} for split in ("train", "test")
+        {name: at_end(run, split, "accuracy") for name, run in by_name.items()} for split in ("train", "test")
     )
     return Findings(
         study=STUDY.name,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Table, line, numbers
+from anchorlab.findings import Claim, Findings, Line, LineFigure, Provenance, Table, line, numbers
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import AnchorFunction, task
 from anchorlab.training import Evaluation, Experiment, Members, TrainedRun
@@ -159,7 +159,7 @@ class Arm:
             tuple(runs),
             tuple(run.experiment.recipe.data.size for run in runs),  # type: ignore[union-attr]
             {
-                split: torch.stack([member_values(run, split, "accuracy") for run in runs])
+                split: torch.stack([at_end(run, split, "accuracy") for run in runs])
                 for split in runs[0].experiment.task.splits
             },
         )

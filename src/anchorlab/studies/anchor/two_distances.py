@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
+from anchorlab.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import judge_means, member_values
+from anchorlab.studies.kit import judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -150,7 +150,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     batch = run.experiment.task.sample("test", _LOOKED_AT, seed=0)
     record = look(run.ensemble(), batch.inputs, record=[_FIRST, _SECOND])
     heads = measure_heads(record[_FIRST], record[_SECOND], batch)
-    accuracy = member_values(run, "test", "accuracy")
+    accuracy = at_end(run, "test", "accuracy")
     return Findings(
         study=STUDY.name,
         title=STUDY.title,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Table, line
+from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Table, line
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import AnchorFunction, Batch, task
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -199,7 +199,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
     outputs = look(run.ensemble(), batch.inputs)["output"].argmax(dim=-1)
     first_anchors = of.placement.choices["A"]
     held = read_held(outputs, batch, first_anchors, possible_answers(of, batch))
-    accuracy = member_values(run, "test", "accuracy")
+    accuracy = at_end(run, "test", "accuracy")
     learned = accuracy >= LEARNED
     own = torch.tensor([_offset(of, anchor) for anchor in first_anchors])
     measured: dict[str, Tensor | None] = {

@@ -10,9 +10,9 @@ from statistics import mean
 import torch
 
 from anchorlab.findings.circuit_panel import circuit_panel
-from anchorlab.findings.findings import CircuitFigure, Claim, ClaimResult, Findings, Provenance, Table
+from anchorlab.findings import CircuitFigure, Claim, ClaimResult, Findings, Provenance, Table
 from anchorlab.lens import Circuit, Explanation
-from anchorlab.lens.circuits import Measured
+from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
 from anchorlab.studies.kit import spread
 from anchorlab.studies.retrieval.one_head import (
@@ -151,7 +151,7 @@ def _first_uniform(run: TrainedRun, found: Sequence[Solution]) -> list[float]:
     for one in found:
         first = one.circuit.heads[:1]
         changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
-        losses.append(Measured(ensemble.select([one.member]), task, fresh).loss(changed))
+        losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
     return losses
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.models import VectorSpec
-from anchorlab.studies.kit import along, member_values, spread
+from anchorlab.studies.kit import along, at_end, spread
 from anchorlab.studies.retrieval.chain_order import in_order, retrieved_at, retrieving_two
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
@@ -149,12 +149,12 @@ def _judge(
 
 
 def _loss(run: TrainedRun) -> Tensor:
-    return member_values(run, "test", "loss")
+    return at_end(run, "test", "loss")
 
 
 def _partials(run: TrainedRun) -> Tensor:
     """Final partial losses, `[member step]`."""
-    return torch.stack([member_values(run, "test", f"partial_{step}") for step in retrieval_of(run).asked], dim=1)
+    return torch.stack([at_end(run, "test", f"partial_{step}") for step in retrieval_of(run).asked], dim=1)
 
 
 def _loss_figure(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun]) -> LineFigure:

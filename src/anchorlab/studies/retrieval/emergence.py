@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.findings.circuit_panel import circuit_panel
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     CircuitFigure,
     Claim,
     ClaimResult,

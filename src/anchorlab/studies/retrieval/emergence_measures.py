@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import Circuit, CircuitPath, Emergence, PathAttention, emergence, first_crossing, path_attention
-from anchorlab.lens.circuits import Assignment, Measured, rule_places
+from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
 from anchorlab.studies.retrieval.chain_order import retrieved_at
 from anchorlab.studies.retrieval.one_head import Solution, solutions
 from anchorlab.studies.retrieval.settings import retrieval_of
@@ -57,7 +57,7 @@ def or_never(crossing: float) -> float:
     return crossing if isfinite(crossing) else inf
 
 
-def needs(circuit: Circuit, measured: Measured) -> dict[CircuitPath, frozenset[int]]:
+def needs(circuit: Circuit, measured: AttentionLosses) -> dict[CircuitPath, frozenset[int]]:
     """For which symbols each path of a circuit is needed, the other paths attending as the model makes them."""
 
     def partials(assignment: Assignment) -> dict[int, float]:
@@ -76,7 +76,7 @@ def growths(run: TrainedRun) -> list[Growth]:
     """Every model's circuit along training."""
     task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run)
     fresh = task.sample("test", 256, seed=1)
-    needed = [needs(one.circuit, Measured(ensemble.select([one.member]), task, fresh)) for one in found]
+    needed = [needs(one.circuit, AttentionLosses(ensemble.select([one.member]), task, fresh)) for one in found]
     attention = _along_paths(run, [one.circuit for one in found])
     retrieved = retrieved_at(run)
     return [

@@ -11,7 +11,7 @@ from math import log
 import numpy as np
 from jaxtyping import Int
 
-from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Table, numbers
+from anchorlab.findings import Claim, Findings, Line, LineFigure, Provenance, Table, numbers
 from anchorlab.studies.study import Profile, Study
 from anchorlab.theory.information_flow import Flow, depth_by_runs, least_depth, lower_bound
 from anchorlab.training import TrainedRun

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Circuit, CircuitPath, Rule, find_circuit
-from anchorlab.studies.kit import member_values
+from anchorlab.lens import Circuit, CircuitPath, AttentionRule, find_circuit
+from anchorlab.studies.kit import at_end
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
     SMOKE_MODEL,
@@ -64,7 +64,7 @@ def solutions(run: TrainedRun) -> list[Solution]:
 
     Errors: `SpecError` where all of them did.
     """
-    ensemble, losses = run.ensemble(), member_values(run, "test", "loss")
+    ensemble, losses = run.ensemble(), at_end(run, "test", "loss")
     found = [
         Solution(member, seed, find_circuit(ensemble, retrieval_of(run), member=member))
         for member, seed in enumerate(run.experiment.members.seeds)
@@ -75,9 +75,9 @@ def solutions(run: TrainedRun) -> list[Solution]:
     return found
 
 
-def joining(steps: int) -> frozenset[Rule]:
+def joining(steps: int) -> frozenset[AttentionRule]:
     """The rules by which the second member of a pair looks at the first."""
-    return frozenset(Rule(f"x{step} of pair {step}", f"x{step - 1} of pair {step}") for step in range(1, steps + 1))
+    return frozenset(AttentionRule(f"x{step} of pair {step}", f"x{step - 1} of pair {step}") for step in range(1, steps + 1))
 
 
 def by_head(paths: Sequence[CircuitPath]) -> list[list[CircuitPath]]:

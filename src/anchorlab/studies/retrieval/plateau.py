@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from anchorlab.findings.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.models import VectorSpec
-from anchorlab.studies.kit import along, member_values, spread
+from anchorlab.studies.kit import along, at_end, spread
 from anchorlab.studies.retrieval.chain_order import in_order, retrieved_at, retrieving_two
 from anchorlab.studies.retrieval.settings import (
     QUICK_MODEL,
@@ -176,7 +176,7 @@ def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Fi
 
 def _judge(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun], profile: str) -> list[ClaimResult]:
     learned, failed = (
-        torch.cat([member_values(run, "test", "loss") for run in several]) for several in (having, lacking)
+        torch.cat([at_end(run, "test", "loss") for run in several]) for several in (having, lacking)
     )
     return [
         CLAIMS[0].judge(learned.max(), profile, spread(learned, "models")),
@@ -215,8 +215,8 @@ def _table(runs: Sequence[TrainedRun]) -> Table:
 
 def _row(run: TrainedRun, label: str) -> tuple[str | int | float | None, ...]:
     asked = retrieval_of(run).asked
-    final = torch.stack([member_values(run, "test", f"partial_{symbol}") for symbol in asked])
-    loss = member_values(run, "test", "loss")
+    final = torch.stack([at_end(run, "test", f"partial_{symbol}") for symbol in asked])
+    loss = at_end(run, "test", "loss")
     retrieved = retrieved_at(run)
     there = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
     times = [float(one.mean()) if len(one) else None for one in there]

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, ClaimResult, Findings, Line, LineFigure, Provenance, Reference, Table
-from anchorlab.findings.findings import numbers as as_numbers
+from anchorlab.findings import Claim, ClaimResult, Findings, Line, LineFigure, Provenance, Reference, Table
+from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.rng import torch_generator
-from anchorlab.studies.kit import along, member_values, spread
+from anchorlab.studies.kit import along, at_end, spread
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
@@ -102,7 +102,7 @@ def _profile(note: str, *, learning_rate: float, steps: int, runs: int) -> Profi
 
 def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
     """Both panels of Figure 6, and a table of the end."""
-    losses = [{edit: member_values(run, "clean", "loss", edit) for edit in _CURVES} for run in runs]
+    losses = [{edit: at_end(run, "clean", "loss", edit) for edit in _CURVES} for run in runs]
     return Findings(
         study=STUDY.name,
         title=STUDY.title,
@@ -195,8 +195,8 @@ def _table(runs: Sequence[TrainedRun]) -> Table:
     rows: list[tuple[str | float, ...]] = []
     for run, width in zip(runs, WIDTHS, strict=True):
         for edit in _CURVES:
-            low, middle, high = _quartiles(member_values(run, "clean", "loss", edit)).tolist()
-            right, noise = (float(member_values(run, "clean", one, edit).median()) for one in ("right", "noise"))
+            low, middle, high = _quartiles(at_end(run, "clean", "loss", edit)).tolist()
+            right, noise = (float(at_end(run, "clean", one, edit).median()) for one in ("right", "noise"))
             rows.append((width, "full" if edit == _FULL else edit, low, middle, high, right, noise))
     return Table(
         title="The end of training, by width and rank",

@@ -11,7 +11,7 @@ from math import sqrt
 
 import numpy as np
 
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     Claim,
     ClaimResult,
     Findings,

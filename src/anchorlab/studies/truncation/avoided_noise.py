@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
+from anchorlab.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
 from anchorlab.lens import look
 from anchorlab.studies.kit import judge_means
 from anchorlab.studies.study import Study

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Study
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
@@ -126,7 +126,7 @@ def _experiments(profile: str) -> list[Experiment]:
 
 
 def _gain(run: TrainedRun, edit: str, metric: str = "right") -> Tensor:
-    return member_values(run, "clean", metric, edit) - member_values(run, "clean", metric)
+    return at_end(run, "clean", metric, edit) - at_end(run, "clean", metric)
 
 
 def _least_gain(runs: Sequence[TrainedRun]) -> Tensor:
@@ -139,17 +139,17 @@ def measure(runs: Sequence[TrainedRun]) -> dict[str, Tensor]:
     """What each claim asks for, by the last part of its name, from the runs in the order of `CHOICES`."""
     both, then_linear, then_mlp, neither = runs
     return {
-        "mlp-mlp-without-f2": member_values(both, "clean", "right", WITHOUT_F2),
-        "mlp-mlp-without-f1": member_values(both, "clean", "noise", WITHOUT_F1),
+        "mlp-mlp-without-f2": at_end(both, "clean", "right", WITHOUT_F2),
+        "mlp-mlp-without-f1": at_end(both, "clean", "noise", WITHOUT_F1),
         "mlp-linear-without-f2": _gain(then_linear, WITHOUT_F2),
         "mlp-linear-without-f1": _gain(then_linear, WITHOUT_F1),
-        "mlp-linear-f1-is-better": member_values(then_linear, "clean", "loss", WITHOUT_F2)
-        - member_values(then_linear, "clean", "loss", WITHOUT_F1),
+        "mlp-linear-f1-is-better": at_end(then_linear, "clean", "loss", WITHOUT_F2)
+        - at_end(then_linear, "clean", "loss", WITHOUT_F1),
         "linear-mlp-without-f2": _gain(then_mlp, WITHOUT_F2),
         "linear-mlp-without-f1": _gain(then_mlp, WITHOUT_F1, "noise"),
         "none-best": _gain(neither, _BEST),
         "none-less": (_least_gain(runs[:3]) - _gain(neither, _BEST).mean()).reshape(1),
-        "none-destroyed": member_values(neither, "clean", "right", _LOWEST) / member_values(neither, "clean", "right"),
+        "none-destroyed": at_end(neither, "clean", "right", _LOWEST) / at_end(neither, "clean", "right"),
     }
 
 
@@ -203,7 +203,7 @@ def _against_rho(run: TrainedRun) -> LineFigure:
     edits = [*(f"rho={rho:g}" for rho in reversed(OUTPUT_FRACTIONS)), FULL]
 
     def values(metric: str) -> Tensor:
-        return torch.stack([member_values(run, "clean", metric, edit) for edit in edits], dim=1)
+        return torch.stack([at_end(run, "clean", metric, edit) for edit in edits], dim=1)
 
     return LineFigure(
         title="No feed-forward layers: predictions against the rank of W_O¹ that is kept",
@@ -220,7 +220,7 @@ def _table(runs: Sequence[TrainedRun]) -> Table:
     rows: list[tuple[str | float, ...]] = []
     for run, (first, second) in zip(runs, CHOICES, strict=True):
         for edit in (FULL, *run.experiment.recipe.evaluation.edits):
-            means = (float(member_values(run, "clean", name, edit).mean()) for name in ("right", "noise", "loss"))
+            means = (float(at_end(run, "clean", name, edit).mean()) for name in ("right", "noise", "loss"))
             rows.append((first, second, _label(edit), *means))
     return Table(
         title="The end of training, by what is dropped or cut",

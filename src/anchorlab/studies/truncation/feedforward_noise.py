@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, Findings, Line, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.kit import along, judge_means, member_values
+from anchorlab.studies.kit import along, judge_means, at_end
 from anchorlab.studies.study import Study
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
@@ -96,7 +96,7 @@ def _experiments(profile: str) -> list[Experiment]:
 
 
 def _end(run: TrainedRun, metric: str, edit: str) -> Tensor:
-    return member_values(run, "clean", metric, edit)
+    return at_end(run, "clean", metric, edit)
 
 
 def _label(edit: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from anchorlab.findings.findings import Claim, ClaimResult
+from anchorlab.findings import Claim, ClaimResult
 from anchorlab.theory import PowerLaw
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from anchorlab.findings.findings import Line, LineFigure, Reference, Table, line, numbers
+from anchorlab.findings import Line, LineFigure, Reference, Table, line, numbers
 from anchorlab.studies.truncation.margin_scans import LOGITS, Scanned
 from anchorlab.theory.uniform_recall import UniformRecall
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     Claim,
     Findings,
     LineFigure,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
+from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Reference, Table, line
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, judge_means
 from anchorlab.studies.study import Study

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anchorlab.findings.findings import Band, Claim, Findings, Provenance
+from anchorlab.findings import Band, Claim, Findings, Provenance
 from anchorlab.studies.study import Profile, Study
 from anchorlab.studies.truncation import margin_figures, printed_moments
 from anchorlab.studies.truncation.judging import judge_numbers

@@ -6,7 +6,7 @@ from math import log, sqrt
 
 import numpy as np
 
-from anchorlab.findings.findings import LineFigure, Reference, Table, line
+from anchorlab.findings import LineFigure, Reference, Table, line
 from anchorlab.rng import generator
 from anchorlab.theory import one_step
 from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry, Moments

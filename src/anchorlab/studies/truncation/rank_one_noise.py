@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from anchorlab.findings.findings import Claim, ClaimResult, Findings, Line, LineFigure, Provenance, Reference, Table
-from anchorlab.findings.findings import numbers as as_numbers
+from anchorlab.findings import Claim, ClaimResult, Findings, Line, LineFigure, Provenance, Reference, Table
+from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.studies.study import Profile, Study

@@ -1,0 +1,118 @@
+"""Claims of papers, the bands that accept them, and verdicts that say what they rest on."""
+
+from math import isfinite
+from typing import Literal, SupportsFloat
+
+from pydantic.dataclasses import dataclass
+
+from anchorlab.spec import JSON_CONFIG
+
+Band = tuple[float | None, float | None]
+"""The lowest and the highest value that accept a claim, both included; None leaves a side open."""
+
+Scope = Literal["paper", "exact", "other"]
+"""What a value rests on: the paper's own setting, an exact computation, or another setting."""
+
+Verdict = Literal["reproduced", "not at this scale", "contradicted", "not measured"]
+
+SYMBOLS: dict[Verdict, str] = {
+    "reproduced": "✓",
+    "not at this scale": "○",
+    "contradicted": "✗",
+    "not measured": "—",
+}
+"""The sign of each verdict on pages and in terminals."""
+
+
+def at_least(low: float) -> Band:
+    """Return the band of values from `low` up."""
+    return low, None
+
+
+def at_most(high: float) -> Band:
+    """Return the band of values up to `high`."""
+    return None, high
+
+
+def within(low: float, high: float) -> Band:
+    """Return the band of values from `low` to `high`."""
+    return low, high
+
+
+def band_text(band: Band) -> str:
+    """Return a band in words, such as `at least 0.95`."""
+    low, high = band
+    if low is None:
+        return "any value" if high is None else f"at most {high:g}"
+    if high is None:
+        return f"at least {low:g}"
+    return f"exactly {low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
+class Claim:
+    """A statement of a paper that a number can check.
+
+    Args
+        id: the study's name and the measure's, `anchor/identity/enough-data`
+        statement: what the paper says, in one sentence
+        source: where it says so, `anchor functions, Fig 4`
+        paper: the paper's value in words
+        measured_as: how our value is measured
+        band: the values that accept the claim
+        exact: True where derivation, enumeration or exact computation decides, and no training is needed
+    """
+
+    id: str
+    statement: str
+    source: str
+    paper: str
+    measured_as: str
+    band: Band
+    exact: bool = False
+
+    @property
+    def band_text(self) -> str:
+        """The band in words, such as `at least 0.95`."""
+        return band_text(self.band)
+
+    def judge(
+        self,
+        value: SupportsFloat | None,
+        profile: str,
+        spread: str | None = None,
+        detail: str = "",
+        paper_setting: bool = False,
+    ) -> "ClaimResult":
+        """Return the result for a value measured under a profile; None, NaN and infinity count as not measured.
+
+        `paper_setting` says whether the profile is the paper's own setting for this claim.
+        """
+        scope: Scope = "exact" if self.exact else "paper" if paper_setting else "other"
+        return ClaimResult(self, None if value is None else float(value), profile, spread, detail, scope)
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
+class ClaimResult:
+    """A claim with our value: `spread` says how it varies over seeds, `scope` what it rests on."""
+
+    claim: Claim
+    value: float | None
+    profile: str
+    spread: str | None = None
+    detail: str = ""
+    scope: Scope = "other"
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the value says of the claim.
+
+        A value outside the band contradicts the claim only if it was measured in the paper's own setting or computed
+        exactly. In any other setting the phenomenon was not shown at this scale, and nothing more follows.
+        """
+        if self.value is None or not isfinite(self.value):
+            return "not measured"
+        low, high = self.claim.band
+        if (low is None or self.value >= low) and (high is None or self.value <= high):
+            return "reproduced"
+        return "not at this scale" if self.scope == "other" else "contradicted"

@@ -1,0 +1,129 @@
+"""Claims on the functions that measure them.
+
+`@claim("The product carries the key to the end", at="Fig 16", paper="in every row", band=at_least(0.8))` makes a
+function the measure of a claim; its docstring says how the claim is measured, in reports too. A measure is a pure
+function of what a study saw, so that it can be tested on runs made by hand.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+from anchorlab.findings import Band, Claim, ClaimResult
+from anchorlab.theory import PowerLaw
+
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured value, with how it varies and anything else worth knowing, in words; None: not measured."""
+
+    value: float | None
+    spread: str | None = None
+    detail: str = ""
+
+
+Measured = Tensor | PowerLaw | Measurement | float | None
+"""What a measure returns.
+
+A tensor of one value per seed is judged by its mean, a power law by its exponent, a number by itself; None and an empty
+tensor count as not measured.
+"""
+
+
+@dataclass(frozen=True)
+class Measure(Generic[Seen]):
+    """A claim and the function that measures it; call it as the function.
+
+    `name` is the function's, with dashes; `at` is the place in the study's paper.
+    """
+
+    name: str
+    statement: str
+    at: str
+    paper: str
+    measured_as: str
+    band: Band
+    exact: bool
+    function: Callable[[Seen], Measured]
+
+    def __call__(self, seen: Seen) -> Measured:
+        """Return what the function measures."""
+        return self.function(seen)
+
+    def claim(self, study: str, paper: str) -> Claim:
+        """Return the claim as a plain value, for a study of a paper (`""` for a study of no paper)."""
+        source = f"{paper}, {self.at}" if paper else self.at
+        name = f"{study}/{self.name}"
+        return Claim(name, self.statement, source, self.paper, self.measured_as, self.band, self.exact)
+
+
+def claim(
+    statement: str, *, at: str, paper: str, band: Band, exact: bool = False
+) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
+    """Return a decorator that makes a function the measure of a claim.
+
+    The function's name becomes the claim's, its docstring says how the claim is measured; a name in braces in the
+    docstring, such as `{LEARNED:g}`, is replaced by the constant of the function's module.
+
+    Args
+        statement: what the paper says, in one sentence
+        at: where it says so, in the study's paper
+        paper: the paper's value in words
+        band: the values that accept the claim: `at_least`, `at_most` or `within`
+        exact: True where derivation, enumeration or exact computation decides, and no training is needed
+    """
+
+    def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
+        name = function.__name__.strip("_").replace("_", "-")
+        constants = vars(sys.modules[function.__module__])
+        text = " ".join(cleandoc(function.__doc__ or "").split()).removesuffix(".").format_map(constants)
+        measured_as = text if text[1:2].isupper() else text[:1].lower() + text[1:]
+        return Measure(name, statement, at, paper, measured_as, band, exact, function)
+
+    return decorate
+
+
+def over(
+    values: Tensor, of: str = "seeds", taken: Callable[[Tensor], Any] | None = None, detail: str = ""
+) -> Measurement:
+    """Return a measurement of several values: their mean, or what `taken` makes of them, and their spread.
+
+    Args
+        values: any shape; empty for not measured
+        of: what there is one value of, in the plural
+        taken: what makes one number of all, such as `torch.min`; by default their mean
+        detail: anything else worth knowing, in words
+    """
+    if not values.numel():
+        return Measurement(None, detail=detail)
+    value = values.mean() if taken is None else taken(values)
+    return Measurement(float(value), spread(values, of), detail)
+
+
+def spread(values: Tensor, of: str = "seeds") -> str:
+    """Return how values vary over seeds, or over what they are `of`, in words."""
+    if values.numel() < 2:
+        return "one value"
+    return f"{float(values.min()):.3g} to {float(values.max()):.3g} over {values.numel()} {of}"
+
+
+def judge(claim: Claim, measured: Measured, profile: str, paper_setting: bool = False) -> ClaimResult:
+    """Return the verdict on a claim from what its measure returned."""
+    found = _measurement(measured)
+    return claim.judge(found.value, profile, found.spread, found.detail, paper_setting)
+
+
+def _measurement(measured: Measured) -> Measurement:
+    if isinstance(measured, Measurement):
+        return measured
+    if isinstance(measured, Tensor):
+        return over(measured)
+    if isinstance(measured, PowerLaw):
+        return Measurement(measured.slope, f"95 % interval {measured.low:.3f} to {measured.high:.3f}")
+    return Measurement(measured)

@@ -1,0 +1,72 @@
+"""Runs made by hand: the metrics of an experiment are given, nothing is trained."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from anchorlab.runs import metrics_frame
+from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training.ensemble import Ensemble
+
+Key = tuple[str, ...]
+"""(split, metric), (split, metric, edit) or (split, metric, edit, group)."""
+
+
+class HandMadeRun(TrainedRun):
+    """A run whose metrics are given as values `[member][step]`, and its checkpoints as ensembles by step."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        steps: Sequence[int],
+        values: Mapping[Key, Sequence[Sequence[float]]],
+        ensembles: Mapping[int, Ensemble] | None = None,
+    ) -> None:
+        self._experiment, self._steps, self._values, self._ensembles = experiment, steps, values, ensembles or {}
+
+    def __repr__(self) -> str:
+        return f"HandMadeRun({self._experiment.label!r})"
+
+    @property
+    def experiment(self):
+        return self._experiment
+
+    @cached_property
+    def metrics(self):
+        seeds = self._experiment.members.seeds
+        rows = []
+        for (split, metric, *rest), members in self._values.items():
+            edit, group = [*rest, "none", "all"][:2] if len(rest) < 2 else rest
+            assert len(members) == len(seeds), f"{split} {metric}: give values for {len(seeds)} members"
+            for member, along in enumerate(members):
+                assert len(along) == len(self._steps), f"{split} {metric}: give a value for each of {len(self._steps)}"
+                rows += [
+                    (member, seeds[member], step, split, group, edit, metric, value)
+                    for step, value in zip(self._steps, along, strict=True)
+                ]
+        return metrics_frame(rows)
+
+    @property
+    def checkpoints(self):
+        return sorted(self._ensembles) or [self._steps[-1]]
+
+    def ensemble(self, step=None):
+        return self._ensembles[self.checkpoints[-1] if step is None else step]
+
+
+def ends(*members: float) -> list[list[float]]:
+    """The final values of members, after a first evaluation at 0."""
+    return [[0.0, value] for value in members]
+
+
+def values_of(study, seen, profile="quick") -> dict[str, float | None]:
+    """The value that every claim of a study gets from what was seen, by the measure's name."""
+    from anchorlab.studies.claim import judge
+
+    return {one.name: judge(study.claim(one), one(seen), profile).value for one in study.claims}
+
+
+def verdicts_of(study, seen, profile="quick") -> dict[str, str]:
+    """The verdict of every claim of a study, by the measure's name."""
+    from anchorlab.studies.claim import judge
+
+    return {one.name: judge(study.claim(one), one(seen), profile).verdict for one in study.claims}
