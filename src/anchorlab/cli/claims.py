@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ from rich.text import Text
 from anchorlab.cli.output import Flag, Json, number, print_json, print_text
 
 if TYPE_CHECKING:
-    from anchorlab.findings.findings import ClaimResult, Findings
+    from anchorlab.findings import ClaimResult, Entry, Evidence, Findings
     from anchorlab.studies import Study
 
-_MARKS = {"reproduced": ("✓", "green"), "not reproduced": ("✗", "red"), "not measured": ("—", "yellow")}
+_COLOURS = {"reproduced": "green", "not at this scale": "yellow", "contradicted": "red", "not measured": "dim"}
 
 
 def claims(
@@ -24,21 +25,24 @@ def claims(
     store: Path | None = None,
     json: Json = False,
 ) -> None:
-    """List every claim: the paper's value, ours, the profile, the verdict.
+    """List every claim: the paper's value, ours, and the verdict.
 
-    A study that has not been run in this store has its claims listed as not measured.
+    A claim measured under several profiles shows its strongest evidence first: the paper's own setting, then `scaled`,
+    then `quick`. A value outside the band counts against the paper only in the paper's own setting, or where it was
+    computed exactly; elsewhere the verdict is `not at this scale`.
 
     Parameters
     ----------
     names
-        Only the claims of these studies: names, or patterns such as `'anchor/*'`.
+        List the claims of these studies alone: names, or patterns such as `'anchor/*'`.
     measured
-        Only the claims of studies that have been run.
+        Leave out studies that this store has no findings of.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        The folder of runs; by default `runs`, or $ANCHORLAB_STORE.
     json
-        As JSON, for scripts.
+        Print JSON, for scripts: a row for each claim and profile.
     """
+    from anchorlab.findings import ledger
     from anchorlab.runs import Store
     from anchorlab.spec import unknown_name
     from anchorlab.studies import STUDIES, kept_findings
@@ -51,74 +55,108 @@ def claims(
         if not any(fnmatchcase(one, name) for one in known):
             raise unknown_name("study", name, known, "study")
 
-    def asked(study: str) -> bool:
+    def chosen(study: str) -> bool:
         return not names or any(fnmatchcase(study, name) for name in names)
 
-    kept = [findings for findings in kept if asked(findings.study)]
-    missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and asked(name)]
+    entries = ledger(findings for findings in kept if chosen(findings.study))
+    missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
     if json:
-        rows = [claim_data(result) for findings in kept for result in findings.claims]
-        unmeasured = [claim_data(claim.judge(None, "")) for study in missing for claim in study.claims]
-        print_json(rows + [{**row, "profile": None} for row in unmeasured])
-    elif not kept and not missing:
+        rows = [evidence_data(one) for entry in entries for one in entry.evidence]
+        print_json(rows + [_unmeasured(study, claim) for study in missing for claim in study.claims])
+    elif not entries and not missing:
         print_text("none of these studies has been run in this store yet")
     else:
-        print_claims(kept)
-        _print_missing(missing)
+        for name, own in groupby(entries, key=lambda entry: entry.study):
+            _print_entries(name, list(own))
+        for study in missing:
+            head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
+            _print_ledger(head, [(study.claim(one).judge(None, ""), ()) for one in study.claims])
+
+
+def evidence_data(evidence: "Evidence") -> dict[str, Any]:
+    """Return one result of a claim, with the provenance of its value, as plain data."""
+    source = evidence.provenance
+    return {**claim_data(evidence.result), "seeds": source.seeds, "commit": source.commit, "hardware": source.hardware}
 
 
 def claim_data(result: "ClaimResult") -> dict[str, Any]:
-    """A claim with its verdict as plain data."""
+    """Return a claim with its verdict as plain data."""
     return {
         "id": result.claim.id,
         "statement": result.claim.statement,
         "source": result.claim.source,
         "paper": result.claim.paper,
+        "measured_as": result.claim.measured_as,
         "value": result.value,
         "spread": result.spread,
         "detail": result.detail,
         "band": result.claim.band,
         "profile": result.profile,
+        "scope": result.scope,
         "verdict": result.verdict,
     }
 
 
+def _unmeasured(study: "Study[Any]", measure: Any) -> dict[str, Any]:
+    result = study.claim(measure).judge(None, "")
+    nothing = {"profile": None, "scope": None, "seeds": None, "commit": None, "hardware": None}
+    return {**claim_data(result), **nothing}
+
+
 def print_claims(kept: "Sequence[Findings]") -> None:
-    """The ledger of claims, study by study: each with its verdict, and the paper's value beside ours."""
+    """Print the claims of findings, study by study: each with its verdict, and the paper's value beside ours."""
     for findings in kept:
         head = Text.assemble((findings.study, "bold"), f"  profile {findings.profile}")
-        _print_ledger(head.append(f", {reproduced_text(findings)}"), findings.claims)
+        _print_ledger(head.append(f", {reproduced_text(findings.claims)}"), [(one, ()) for one in findings.claims])
 
 
-def reproduced_text(findings: "Findings") -> str:
-    """How many claims were reproduced, in words."""
-    reproduced = sum(result.verdict == "reproduced" for result in findings.claims)
-    return f"{reproduced} of {len(findings.claims)} claims reproduced"
+def reproduced_text(results: "Sequence[ClaimResult]") -> str:
+    """Return how many claims were reproduced, and what became of the others, in words.
+
+    >>> reproduced_text(findings.claims)
+    '3 of 7 claims reproduced, 4 not at this scale'
+    """
+    verdicts = [result.verdict for result in results]
+    counts = {one: verdicts.count(one) for one in ("not at this scale", "contradicted", "not measured")}
+    others = "".join(f", {count} {verdict}" for verdict, count in counts.items() if count)
+    return f"{verdicts.count('reproduced')} of {len(verdicts)} claims reproduced{others}"
 
 
-def _print_missing(studies: "Sequence[Study]") -> None:
-    """The claims of studies that have not been run."""
-    for study in studies:
-        head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
-        _print_ledger(head, [claim.judge(None, "") for claim in study.claims])
+def _print_entries(study: str, entries: "Sequence[Entry]") -> None:
+    profiles = dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence)
+    named = f"profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}"
+    text = reproduced_text([entry.strongest for entry in entries])
+    head = Text.assemble((study, "bold"), f"  {named}, {text}")
+    one_profile = len(profiles) == 1
+    rows = [(entry.strongest, () if one_profile else [one.result for one in entry.evidence[1:]]) for entry in entries]
+    _print_ledger(head, rows, with_profile=not one_profile)
 
 
-def _print_ledger(head: Text, results: "Sequence[ClaimResult]") -> None:
+def _print_ledger(
+    head: Text, rows: "Sequence[tuple[ClaimResult, Sequence[ClaimResult]]]", with_profile: bool = False
+) -> None:
+    """Print each claim's strongest result, and the others beneath it."""
+    from anchorlab.findings import SYMBOLS
+
     print_text(head)
     lines = Table.grid(padding=(0, 1))
-    for result in results:
-        symbol, colour = _MARKS[result.verdict]
-        lines.add_row(Text(symbol, f"bold {colour}"), Text(result.claim.statement))
-        lines.add_row("", _values(result, colour))
+    for result, others in rows:
+        colour = _COLOURS[result.verdict]
+        lines.add_row(Text(SYMBOLS[result.verdict], f"bold {colour}"), Text(result.claim.statement))
+        values = _values(result, with_profile)
+        lines.add_row("", values.append(f" · paper {result.claim.paper} · accepted {result.claim.band_text}", "dim"))
+        for other in others:
+            if other.verdict != "not measured":
+                lines.add_row("", Text("beside it: ", "dim").append(_values(other, with_profile)))
     print_text(Padding(lines, (0, 0, 1, 2)))
 
 
-def _values(result: "ClaimResult", colour: str) -> Text:
-    told = Text(result.verdict, colour)
+def _values(result: "ClaimResult", with_profile: bool) -> Text:
+    text = Text(result.verdict, _COLOURS[result.verdict])
+    if with_profile:
+        text.append(f" · {result.profile}", "default")
     if result.value is not None:
-        told.append(" · ours ", "default").append(number(result.value), "bold default")
-    if result.spread:
-        told.append(f" ({result.spread})", "default")
-    if result.detail:
-        told.append(f" ({result.detail})", "default")
-    return told.append(f" · paper {result.claim.paper} · accepted {result.claim.band_text}", "dim default")
+        text.append(" · ours ", "default").append(number(result.value), "bold default")
+    for more in filter(None, (result.spread, result.detail)):
+        text.append(f" ({more})", "default")
+    return text

@@ -4,16 +4,16 @@ from anchorlab.cli.output import Json, print_json, print_table
 
 
 def studies(*, json: Json = False) -> None:
-    """List the studies there are.
+    """List the studies.
 
     Parameters
     ----------
     json
-        As JSON, for scripts.
+        Print JSON, for scripts.
     """
-    from anchorlab.studies import STUDIES
+    from anchorlab.studies import STUDIES, study_title
 
     if json:
-        print_json([{"name": name, "description": text} for name, text in STUDIES.items()])
+        print_json([{"name": name, "title": study_title(name)} for name in STUDIES])
     else:
-        print_table(("study", "what it shows"), list(STUDIES.items()))
+        print_table(("study", "what it shows"), [(name, study_title(name)) for name in STUDIES])

@@ -13,13 +13,13 @@ from anchorlab.cli.output import Json, check_page, print_json, print_table, prin
 from anchorlab.errors import AnchorlabError
 
 if TYPE_CHECKING:
-    from anchorlab.findings.findings import Findings
+    from anchorlab.findings import Findings
     from anchorlab.runs import Store
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of one study: its findings and their page, or the error that stopped it."""
+    """The outcome of one study: its findings and their page, or the error that stopped it."""
 
     study: str
     findings: "Findings | None" = None
@@ -41,9 +41,10 @@ def study(
     device: str = "cpu",
     json: Json = False,
 ) -> int:
-    """Run studies: train what is missing, analyse, check the claims, write the report.
+    """Run studies: train what the store lacks, analyse the runs, judge the claims, write the report.
 
-    Of several studies each has its own page. One that fails is told at the end, with exit code 2; the others run.
+    Several studies get a page each. If one fails the others still run; the failure is reported at the end, with exit
+    code 2.
 
     Parameters
     ----------
@@ -54,15 +55,15 @@ def study(
     profile
         `quick` shows the phenomenon on two cores in minutes; `paper` is the paper's own setting.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        The folder of runs; by default `runs`, or $ANCHORLAB_STORE.
     report
-        Where to write the page, one for all studies named; by default beside the findings in the store.
+        Where to write the page, one for all these studies; by default beside the findings in the store.
     workers
-        Processes that share the members on a CPU; by default one for every core.
+        Processes that share the members on a CPU; by default one per core, or this process for a run of seconds.
     device
         `cpu` or `cuda`.
     json
-        The claims as JSON, for scripts: an object for one name, else a list.
+        Print the claims as JSON, for scripts: an object for one name, else a list.
     """
     from anchorlab.runs import Store
     from anchorlab.studies import is_pattern, study_names
@@ -94,7 +95,7 @@ def study(
 
 
 def _runner(kept: "Store", profile: str, workers: int | None, device: str, quiet: bool) -> _Run:
-    """What runs a study by name and writes its page where it is told, or beside its findings."""
+    """Return a function that runs a study by name and writes its page, by default beside its findings."""
     from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study
     from anchorlab.studies import study as find_study
@@ -111,7 +112,7 @@ def _runner(kept: "Store", profile: str, workers: int | None, device: str, quiet
 
 
 def _or_error(run: _Run, name: str, quiet: bool) -> _Outcome:
-    """The outcome of a study, told at once; whatever stops it must not stop those after it."""
+    """Run a study and print its outcome; an error must not stop the studies after it."""
     try:
         outcome = run(name, None)
     except AnchorlabError as error:
@@ -126,12 +127,11 @@ def _or_error(run: _Run, name: str, quiet: bool) -> _Outcome:
 
 
 def _check_profile(names: Sequence[str], profile: str) -> None:
-    """Errors: `SpecError` for a profile that none of the studies has."""
+    """Raise `SpecError` for a profile that none of the studies has."""
     from anchorlab.studies import study as find_study
-    from anchorlab.studies.study import find_profile
 
     if not any(profile in find_study(name).profiles for name in names):
-        find_profile(find_study(names[0]), profile)
+        find_study(names[0]).profile(profile)
 
 
 def _data(outcome: _Outcome, profile: str) -> dict[str, Any]:
@@ -158,11 +158,11 @@ def _print(outcome: _Outcome) -> None:
 
 
 def _print_summary(outcomes: Sequence[_Outcome]) -> None:
-    """One line per study; then those that failed, each with its error."""
+    """Print a line for each study, then the errors of those that failed."""
     rows = [
         (one.study, "failed", "")
         if one.findings is None
-        else (one.study, reproduced_text(one.findings), f"{one.findings.provenance.seconds:.0f} s")
+        else (one.study, reproduced_text(one.findings.claims), f"{one.findings.provenance.seconds:.0f} s")
         for one in outcomes
     ]
     print_table(("study", "claims", "time"), rows, title="summary")

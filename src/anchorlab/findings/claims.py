@@ -104,6 +104,11 @@ class ClaimResult:
     scope: Scope = "other"
 
     @property
+    def scope_text(self) -> str:
+        """What the value rests on, in words; empty for a setting that is not the paper's."""
+        return {"paper": "in the paper's own setting", "exact": "exact", "other": ""}[self.scope]
+
+    @property
     def verdict(self) -> Verdict:
         """What the value says of the claim.
 

@@ -1,4 +1,4 @@
-"""Provenance: which profile, seeds, hardware, commit and time stand behind numbers."""
+"""Provenance: the profile, seeds, hardware, commit and time behind numbers."""
 
 import platform
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from anchorlab.training import TrainedRun
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Provenance:
-    """Where numbers come from: everything that a reader needs to get them again.
+    """Where numbers come from: what a reader needs to get them again.
 
-    `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` its version; `seconds` is the wall-clock
-    time of training and analysis, but for `reused` runs that had been trained before (None: not counted).
+    `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` is its version. `seconds` is the wall-clock
+    time of training and analysis, without that of `reused` runs, which had been trained before (None: not counted).
     """
 
     profile: str
@@ -33,7 +33,12 @@ class Provenance:
     @property
     def line(self) -> str:
         """The one line that every figure carries."""
-        return f"profile {self.profile} · seeds {self.seeds} · {self.hardware} · commit {self.short_commit}"
+        return f"profile {self.profile} · {self.seeds_text} · {self.hardware} · commit {self.short_commit}"
+
+    @property
+    def seeds_text(self) -> str:
+        """The seeds in words, `seeds 0..9`, or `no seeds` where nothing is drawn."""
+        return "no seeds" if self.seeds in ("", "none") else f"seeds {self.seeds}"
 
     @property
     def short_commit(self) -> str:
@@ -44,7 +49,15 @@ class Provenance:
 def provenance(
     profile: str, runs: Sequence[TrainedRun], seconds: float, device: str = "cpu", reused: int = 0
 ) -> Provenance:
-    """Where the numbers of these runs come from: `seconds` is the time this took, but for `reused` runs of before."""
+    """Return where the numbers of these runs come from.
+
+    Args
+        profile: the name of the profile
+        runs: the runs that were read; empty for numbers that were computed in this process
+        seconds: the wall-clock time of training and analysis
+        device: what they were trained on
+        reused: how many of the runs had been trained before
+    """
     seeds = sorted({seed for run in runs for seed in run.experiment.members.seeds})
     return Provenance(
         profile=profile,
@@ -58,14 +71,14 @@ def provenance(
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Seeds in words: `0..9`, or a list where they have gaps."""
+    """Return seeds in words: `0..9`, or a list if they have gaps."""
     if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}..{seeds[-1]}"
     return ", ".join(map(str, seeds))
 
 
 def hardware(device: str = "cpu") -> str:
-    """The processor, its usable cores, and the accelerator if that was used."""
+    """Return the processor, its usable cores, and the accelerator if one is used."""
     name = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.exists():
@@ -77,9 +90,9 @@ def hardware(device: str = "cpu") -> str:
 
 
 def versions(runs: Sequence[Run], what: str) -> str:
-    """What the runs were made with, `unknown` where that is not known: a commit outside a working tree, say.
+    """Return one entry of the environments that runs were made in, such as their commits; `unknown` for a missing one.
 
-    Without runs, what this process computes with.
+    Without runs, the entry of this process.
     """
     made_with = [one for run in runs for one in run.environments] or [environment()]
     return ", ".join(sorted({one.get(what) or "unknown" for one in made_with}))
