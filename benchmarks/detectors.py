@@ -17,7 +17,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from anchorlab.findings.findings import Line, LineFigure, Provenance
+from anchorlab.findings import Line, LineFigure, Provenance
 from anchorlab.findings.provenance import hardware
 from anchorlab.lens import Record, detect
 from anchorlab.report.figures import save
@@ -96,7 +96,7 @@ def random_heads(
 def table(pattern: Tensor, inputs: Inputs) -> pl.DataFrame:
     """What `detect` says of the heads of a pattern `[batch head query key]`."""
     axes = {SITE: ("member", "batch", "head", "query", "key")}
-    return detect(Record({SITE: pattern.unsqueeze(0)}, axes, inputs.tokens), inputs.anchors, inputs.sources)
+    return detect(Record({SITE: pattern.unsqueeze(0)}, axes, inputs.tokens), anchors=inputs.anchors, keys=inputs.sources)
 
 
 @dataclass(frozen=True)

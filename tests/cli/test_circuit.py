@@ -9,14 +9,18 @@ import torch
 
 import anchorlab.lens
 from anchorlab.cli.circuit import _phases
-from anchorlab.lens import Circuit, CircuitPath, Explanation, Rule, find_circuit
+from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation, find_circuit
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store, metrics_frame
 from anchorlab.tasks import TokenRetrieval, task
 from anchorlab.theory import retrieval_circuit
 from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe, TrainedRun
 
-JOIN, ASK, BACK = Rule("key 1", "anchor 1"), Rule("asked", "key 1"), Rule("every position", 2)
+JOIN, ASK, BACK = (
+    AttentionRule("key 1", "anchor 1"),
+    AttentionRule("asked", "key 1"),
+    AttentionRule("every position", 2),
+)
 MADE = Circuit(
     explanations={(0, 0): Explanation("nothing", (JOIN, BACK)), (0, 1): None, (1, 0): Explanation("uniform", (ASK,)),
                   (1, 1): Explanation("itself")},

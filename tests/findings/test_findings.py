@@ -6,7 +6,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.findings.circuit_panel import circuit_panel
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     CircuitArrow,
     CircuitFigure,
     CircuitPanel,
@@ -25,7 +25,7 @@ from anchorlab.findings.findings import (
     line,
     numbers,
 )
-from anchorlab.lens import Circuit, CircuitPath, Rule
+from anchorlab.lens import Circuit, CircuitPath, AttentionRule
 from anchorlab.tasks.task import Example, Token
 from anchorlab.viewer.view import AttentionView, ViewPath
 
@@ -117,11 +117,11 @@ def test_line_of_members_has_mean_and_band():
 
 def test_a_circuits_panel_has_its_paths_and_what_is_no_role_on_the_left():
     rules = {
-        (0, 1): (Rule("every position", 1), 0.98),
-        (2, 0): (Rule("asked", "key"), 0.0042),
-        (3, 0): (Rule("asked", 0), 12.346),
-        (4, 0): (Rule("key", 2), 0.5),
-        (5, 2): (Rule("asked", "same token"), 0.01),
+        (0, 1): (AttentionRule("every position", 1), 0.98),
+        (2, 0): (AttentionRule("asked", "key"), 0.0042),
+        (3, 0): (AttentionRule("asked", 0), 12.346),
+        (4, 0): (AttentionRule("key", 2), 0.5),
+        (5, 2): (AttentionRule("asked", "same token"), 0.01),
     }
     paths = tuple(CircuitPath(*head, rule, 0.9, cost, 1.0) for head, (rule, cost) in rules.items())
     losses = {"model_loss": 0.1, "loss": 0.1, "live_loss": 0.1, "empty_loss": 1.0, "rest_loss": 1.0}

@@ -7,9 +7,8 @@ import torch
 
 import anchorlab as al
 from anchorlab.errors import SpecError
-from anchorlab.lens import Circuit, CircuitPath, Explanation, Rule
-from anchorlab.report import view_run
-from anchorlab.viewer.view import ViewPath
+from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation
+from anchorlab.viewer import ViewPath, view_run
 from tests.lens.hand_built import ANCHOR, VOCABULARY, identity_solver, stacked
 from tests.report.hand_made_findings import one_hot_view
 from tests.viewer.test_viewer import LARGE, said, state
@@ -45,7 +44,10 @@ def page(read, findings):
 def test_a_runs_paths_lie_where_its_rules_send_each_example(tmp_path):
     recipe = al.Recipe(data=al.FixedSample(size=20), batch=10, duration=1, evaluation=al.Evaluation(size=10))
     run = al.train(TASK, SPEC, recipe, seeds=(0, 1), workers=1, store=al.Store(tmp_path))
-    one, other = circuit(Rule("key 1", "anchor 1"), Rule("asked", "key 1")), circuit(Rule("every position", 2))
+    one, other = (
+        circuit(AttentionRule("key 1", "anchor 1"), AttentionRule("asked", "key 1")),
+        circuit(AttentionRule("every position", 2)),
+    )
     view = view_run(run, steps=[1], examples=3, circuits=[one, other])
     assert [[(one.layer, one.head, one.text) for one in paths] for paths in view.circuits] == [
         [(0, 1, "key 1 → anchor 1 (loss 1 when cut)"), (1, 1, "asked → key 1 (loss 1 when cut)")],
@@ -59,16 +61,16 @@ def test_a_runs_paths_lie_where_its_rules_send_each_example(tmp_path):
         assert answering.places[index] == ((8, anchor + 1),)
         assert shifting.places[index] == tuple((query, query - 2) for query in range(2, 9))
     assert view_run(run, steps=[1], examples=1).circuits == ()
-    with pytest.raises(ValueError, match=r"view\.circuits: are 1 for 2 members"):
+    with pytest.raises(ValueError, match=r"view\.circuits: has 1 circuits for 2 members"):
         view_run(run, steps=[1], circuits=[one])
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (path(2, 0), r"view\.circuits\.0\.0: is of head 2\.0, outside 2 layers of 3 heads"),
-        (ViewPath(0, 0, "", ((),)), r"view\.circuits\.0\.0\.places: are of 1 examples; give 2"),
-        (path(0, 0, (9, 0)), r"view\.circuits\.0\.0\.places: hold \(9, 0\), outside 9 tokens"),
+        (path(2, 0), r"view\.circuits\.0\.0: names head 2\.0 of 2 layers of 3 heads"),
+        (ViewPath(0, 0, "", ((),)), r"view\.circuits\.0\.0\.places: has 1 examples; give 2"),
+        (path(0, 0, (9, 0)), r"view\.circuits\.0\.0\.places: has \(9, 0\), outside 9 tokens"),
     ],
 )
 def test_refuses_paths_that_do_not_fit(wrong, message):

@@ -56,8 +56,7 @@ def inspect(
     task = trained.experiment.task
     batch = task.sample(task.splits[-1], n, seed=0)
     record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
-    anchors, keys = (batch.latents.get(name) for name in ("anchor_positions", "key_positions"))
-    found = detect(record, None if anchors is None else anchors[:, 0], None if keys is None else keys[:, 0])
+    found = detect(record, batch)
     written = None if page is None else show(trained).save(page)
     if json:
         print_json(found.to_dicts())

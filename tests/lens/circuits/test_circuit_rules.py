@@ -12,8 +12,8 @@ from anchorlab.lens.circuits import (
     EVERYWHERE,
     RESTS,
     SAME,
+    AttentionRule,
     Explanation,
-    Rule,
     attention_map,
     hypotheses,
     rule_cells,
@@ -34,7 +34,7 @@ TOKENS = torch.tensor([[7, 8, 7, 9, 7, 8], [1, 1, 2, 1, 2, 2]])
 KEYS = ("first", "second", "query", "marker", "ahead", 0, 1, 3, SAME, AFTER_SAME)
 
 
-def keys_of(rule: Rule, row: int, query: int) -> set[int]:
+def keys_of(rule: AttentionRule, row: int, query: int) -> set[int]:
     """Where a rule sends one query of one sequence, place by place."""
     asked = (
         [None]
@@ -71,11 +71,11 @@ def map_of(explanation: Explanation, causal: bool) -> Tensor:
     return found
 
 
-def fitting_rules() -> list[Rule]:
+def fitting_rules() -> list[AttentionRule]:
     """Every rule of the roles; those for every position have keys that belong to all."""
-    rules = [Rule(query, key) for query, key in product(("first", "second", "query"), KEYS)]
-    rules += [Rule("marker", key) for key in ("ahead", 0, 1, SAME)]
-    return rules + [Rule(EVERYWHERE, key) for key in ("marker", "ahead", 0, 1, 5, SAME, AFTER_SAME)]
+    rules = [AttentionRule(query, key) for query, key in product(("first", "second", "query"), KEYS)]
+    rules += [AttentionRule("marker", key) for key in ("ahead", 0, 1, SAME)]
+    return rules + [AttentionRule(EVERYWHERE, key) for key in ("marker", "ahead", 0, 1, 5, SAME, AFTER_SAME)]
 
 
 @pytest.mark.parametrize("rule", fitting_rules(), ids=str)
@@ -91,7 +91,7 @@ def test_places_by_hand():
     """Both are -1 where one is missing; a single instance is the key of all; a place before the first is none."""
 
     def places(query: str, key: str | int) -> tuple[list[list[int]], list[list[int]]]:
-        queries, keys = rule_places(Rule(query, key), ROLES, LENGTH)
+        queries, keys = rule_places(AttentionRule(query, key), ROLES, LENGTH)
         return queries.tolist(), keys.tolist()
 
     assert places("query", "first") == ([[4, 5], [4, -1]], [[0, 2], [1, -1]])
@@ -100,21 +100,21 @@ def test_places_by_hand():
     assert places("first", 1) == ([[-1, 2], [1, -1]], [[-1, 1], [0, -1]])
     assert places(EVERYWHERE, 4) == ([[-1, -1, -1, -1, 4, 5]] * 2, [[-1, -1, -1, -1, 0, 1]] * 2)
     assert places(EVERYWHERE, "marker") == ([[0, 1, 2, 3, 4, 5]] * 2, [[3] * 6] * 2)
-    queries, keys = rule_places(Rule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
+    queries, keys = rule_places(AttentionRule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
     assert (queries.tolist(), keys.tolist()) == ([[-1, -1, -1, 3, 4, 5]] * 2, [[-1, -1, -1, 3, 3, 3]] * 2)
 
 
 def test_maps_by_hand():
     """Two rules of a query share it; behind the mask a key ahead is none, and the rest stands there."""
     roles = {"a": torch.tensor([[2]]), "b": torch.tensor([[0]]), "c": torch.tensor([[1]])}
-    one = Explanation("uniform", (Rule("a", "b"), Rule("a", "c"), Rule("b", "c")))
+    one = Explanation("uniform", (AttentionRule("a", "b"), AttentionRule("a", "c"), AttentionRule("b", "c")))
     half, third = 1 / 2, 1 / 3
     assert torch.equal(attention_map(one, roles, 3)[0], torch.tensor([[1.0, 0, 0], [half, half, 0], [half, half, 0]]))
     both_ways = torch.tensor([[0, 1, 0], [third, third, third], [half, half, 0]])
     torch.testing.assert_close(attention_map(one, roles, 3, causal=False)[0], both_ways)
     silent = Explanation("nothing", one.rules)
     assert torch.equal(attention_map(silent, roles, 3)[0], torch.tensor([[0.0, 0, 0], [0, 0, 0], [half, half, 0]]))
-    itself = Explanation("itself", (Rule("a", 2),))
+    itself = Explanation("itself", (AttentionRule("a", 2),))
     assert torch.equal(attention_map(itself, roles, 3)[0], torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 0]]))
 
 
@@ -139,13 +139,13 @@ def test_maps_are_those_listed(rest, causal):
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        (Rule("frist", "marker"), "rule.query: unknown role 'frist'; did you mean 'first'?"),
-        (Rule("first", "maker"), "rule.key: unknown role 'maker'; did you mean 'marker'?"),
-        (Rule("first", 6), "rule.key: 6 before is outside 6 positions"),
-        (Rule("first", -1), "rule.key: -1 before is outside 6 positions"),
-        (Rule("marker", "first"), "rule.key: 'first' has 2 places, 'marker' 1"),
-        (Rule(EVERYWHERE, "first"), "rule.key: 'first' has 2 places, 'every position' 6"),
-        (Rule("query", SAME), "tokens: are missing for a rule about the same token"),
+        (AttentionRule("frist", "marker"), "rule.query: unknown role 'frist'; did you mean 'first'?"),
+        (AttentionRule("first", "maker"), "rule.key: unknown role 'maker'; did you mean 'marker'?"),
+        (AttentionRule("first", 6), "rule.key: 6 before is outside 6 positions"),
+        (AttentionRule("first", -1), "rule.key: -1 before is outside 6 positions"),
+        (AttentionRule("marker", "first"), "rule.key: 'first' has 2 places, 'marker' 1"),
+        (AttentionRule(EVERYWHERE, "first"), "rule.key: 'first' has 2 places, 'every position' 6"),
+        (AttentionRule("query", SAME), "tokens: are missing for a rule about the same token"),
     ],
 )
 def test_a_rule_that_does_not_fit_says_so(rule, problem):
@@ -156,29 +156,33 @@ def test_a_rule_that_does_not_fit_says_so(rule, problem):
 
 def test_rules_about_the_same_token_have_no_single_place():
     with pytest.raises(SpecError, match=r"rule\.key"):
-        rule_places(Rule("query", AFTER_SAME), ROLES, LENGTH)
+        rule_places(AttentionRule("query", AFTER_SAME), ROLES, LENGTH)
 
 
 def test_explanations_in_words_and_with_one_rule_less():
-    join, ask = Rule("second", "first"), Rule("query", 0)
+    join, ask = AttentionRule("second", "first"), AttentionRule("query", 0)
     one = Explanation("nothing", (join, ask))
     assert str(one) == "second → first; query → itself; else nothing"
     assert one.without(join) == Explanation("nothing", (ask,), cut=(join,))
     assert one.without(join).without(ask) == Explanation("nothing", (), cut=(join, ask))
-    assert one.without(Rule("second", 1)) == one.without(Rule("second", 1)).without(Rule("first", 0)) == one
-    assert str(Explanation("uniform")) == "uniform" and str(Rule(EVERYWHERE, 2)) == "every position → 2 before"
+    assert (
+        one.without(AttentionRule("second", 1))
+        == one.without(AttentionRule("second", 1)).without(AttentionRule("first", 0))
+        == one
+    )
+    assert str(Explanation("uniform")) == "uniform" and str(AttentionRule(EVERYWHERE, 2)) == "every position → 2 before"
 
 
 def test_attention_along_a_rule_by_hand():
     pattern = torch.zeros(2, LENGTH, LENGTH)
     pattern[0, 4, 0], pattern[0, 5, 2], pattern[1, 4, 1], pattern[1, 5, 5] = 0.5, 0.25, 0.75, 1.0
-    assert rule_attention(pattern, Rule("query", "first"), ROLES) == pytest.approx(1.5 / 3)  # one is missing
-    assert rule_attention(pattern, Rule("query", 0), ROLES) == pytest.approx(1 / 4)
+    assert rule_attention(pattern, AttentionRule("query", "first"), ROLES) == pytest.approx(1.5 / 3)  # one is missing
+    assert rule_attention(pattern, AttentionRule("query", 0), ROLES) == pytest.approx(1 / 4)
     nowhere = {**ROLES, "lost": torch.full((2, 2), -1)}
-    assert rule_attention(pattern, Rule("query", "lost"), nowhere) == 0
+    assert rule_attention(pattern, AttentionRule("query", "lost"), nowhere) == 0
     # of the token at 4 there were two before in the first sequence, one in the second; of that at 5, one and two
     pattern[0, 4, 2], pattern[1, 5, 4] = 0.25, 0.5
-    assert rule_attention(pattern, Rule("query", SAME), ROLES, TOKENS) == pytest.approx((0.5 + 0.25 + 0.5) / 4)
+    assert rule_attention(pattern, AttentionRule("query", SAME), ROLES, TOKENS) == pytest.approx((0.5 + 0.25 + 0.5) / 4)
 
 
 def test_rules_for_every_position_by_roles():
@@ -189,16 +193,20 @@ def test_rules_for_every_position_by_roles():
         "start": torch.tensor([[0], [0]]),
         "end": torch.tensor([[5], [5]]),
     }
-    assert resolved(Rule(EVERYWHERE, 1), roles, LENGTH) == (Rule("anchor", 1), Rule("key", "anchor"), Rule("end", 1))
-    assert resolved(Rule(EVERYWHERE, 5), roles, LENGTH) == (Rule("end", "start"),)
+    assert resolved(AttentionRule(EVERYWHERE, 1), roles, LENGTH) == (
+        AttentionRule("anchor", 1),
+        AttentionRule("key", "anchor"),
+        AttentionRule("end", 1),
+    )
+    assert resolved(AttentionRule(EVERYWHERE, 5), roles, LENGTH) == (AttentionRule("end", "start"),)
     tokens = torch.tensor([[4, 7, 8, 9, 5, 7], [4, 5, 7, 8, 9, 7]])
-    assert resolved(Rule(EVERYWHERE, SAME), roles, LENGTH, tokens) == (Rule("end", "anchor"),)
-    assert resolved(Rule(EVERYWHERE, AFTER_SAME), roles, LENGTH, tokens) == (Rule("end", "key"),)
+    assert resolved(AttentionRule(EVERYWHERE, SAME), roles, LENGTH, tokens) == (AttentionRule("end", "anchor"),)
+    assert resolved(AttentionRule(EVERYWHERE, AFTER_SAME), roles, LENGTH, tokens) == (AttentionRule("end", "key"),)
     twice = torch.tensor([[7, 7, 8, 9, 5, 7], [4, 5, 7, 8, 9, 7]])
-    assert Rule("end", SAME) in resolved(Rule(EVERYWHERE, SAME), roles, LENGTH, twice)
+    assert AttentionRule("end", SAME) in resolved(AttentionRule(EVERYWHERE, SAME), roles, LENGTH, twice)
 
 
-def rules_tried(pattern: Tensor, tokens: Tensor | None = None, roles: Roles = ROLES) -> list[tuple[Rule, ...]]:
+def rules_tried(pattern: Tensor, tokens: Tensor | None = None, roles: Roles = ROLES) -> list[tuple[AttentionRule, ...]]:
     """The sets of rules in their order; each is checked to come with each rest, the simplest first."""
     found = hypotheses(pattern, roles, tokens)
     assert len(found) == len(set(found)) and [one.rest for one in found] == [*RESTS] * (len(found) // 3)
@@ -209,19 +217,19 @@ def test_hypotheses_come_from_where_the_head_looks():
     uniform = rest_map("uniform", LENGTH).expand(2, -1, -1)
     assert rules_tried(uniform)[0] == () and not rules_tried(torch.zeros(2, LENGTH, LENGTH))[1:]
     for shift in (1, 2, 3):
-        assert rules_tried(map_of(Explanation("itself", (Rule(EVERYWHERE, shift),)), causal=True))[1] == (
-            Rule(EVERYWHERE, shift),
+        assert rules_tried(map_of(Explanation("itself", (AttentionRule(EVERYWHERE, shift),)), causal=True))[1] == (
+            AttentionRule(EVERYWHERE, shift),
         )
-    same = map_of(Explanation("itself", (Rule(EVERYWHERE, SAME),)), causal=True)
-    assert (Rule(EVERYWHERE, SAME),) in rules_tried(same, TOKENS)
-    assert (Rule(EVERYWHERE, SAME),) not in rules_tried(same)
-    after = map_of(Explanation("itself", (Rule(EVERYWHERE, AFTER_SAME),)), causal=True)
-    assert (Rule(EVERYWHERE, AFTER_SAME),) in rules_tried(after, TOKENS)
+    same = map_of(Explanation("itself", (AttentionRule(EVERYWHERE, SAME),)), causal=True)
+    assert (AttentionRule(EVERYWHERE, SAME),) in rules_tried(same, TOKENS)
+    assert (AttentionRule(EVERYWHERE, SAME),) not in rules_tried(same)
+    after = map_of(Explanation("itself", (AttentionRule(EVERYWHERE, AFTER_SAME),)), causal=True)
+    assert (AttentionRule(EVERYWHERE, AFTER_SAME),) in rules_tried(after, TOKENS)
 
 
 def test_a_head_that_broadcasts_is_said_to_do_it_at_every_position():
     """Of all positions from the marker on, which stands once; what the queries stand at is no such place."""
-    told, last = (Rule(EVERYWHERE, "marker"),), Rule(EVERYWHERE, "ahead")
+    told, last = (AttentionRule(EVERYWHERE, "marker"),), AttentionRule(EVERYWHERE, "ahead")
     pattern = map_of(Explanation("uniform", told), causal=True)
     assert told in rules_tried(pattern)
     assert rule_attention(pattern, told[0], ROLES) == 1  # positions before the marker cannot see it
@@ -243,8 +251,8 @@ def test_hypotheses_by_role_take_strong_attention_first():
     pattern[0, 7, 0] = pattern[1, 7, 1] = 0.7
     pattern[0, 7, 2] = pattern[1, 7, 3] = 0.3
     strong, weak = rules_tried(pattern, roles=roles)[1:]
-    assert strong == (Rule("end", "first"),)
-    assert weak == (Rule("end", "first"), Rule("end", "second"))
+    assert strong == (AttentionRule("end", "first"),)
+    assert weak == (AttentionRule("end", "first"), AttentionRule("end", "second"))
 
 
 def test_a_single_position_has_its_rests_alone():
@@ -260,5 +268,5 @@ def test_of_roles_that_stand_alike_the_first_is_named():
     pattern = torch.eye(4).unsqueeze(0)
     pattern[0, 3] = torch.tensor([0.0, 1.0, 0.0, 0.0])
     told = {rule for one in hypotheses(pattern, places) for rule in one.rules}
-    assert Rule("asked", "key") in told
+    assert AttentionRule("asked", "key") in told
     assert not any("twin" in (rule.query, rule.key) for rule in told)

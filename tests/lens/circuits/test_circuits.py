@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Circuit, Explanation, Rule, find_circuit
-from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, RESTS, Measured
+from anchorlab.lens import AttentionRule, Circuit, Explanation, find_circuit
+from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, RESTS, AttentionLosses
 from anchorlab.lens.circuits.explanation import RESERVED, rest_map
 from anchorlab.lens.circuits.search import _told_by_roles
 from anchorlab.lens.look.look import as_ensemble
@@ -38,7 +38,7 @@ from tests.lens.hand_built import (
 )
 
 IDENTITY = task("anchor/identity", length=LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
-JOIN, ASK = Rule("key 1", "anchor 1"), Rule("asked", "key 1")
+JOIN, ASK = AttentionRule("key 1", "anchor 1"), AttentionRule("asked", "key 1")
 
 
 def louder(module: nn.Module) -> nn.Module:
@@ -62,17 +62,17 @@ def with_useless_heads(module: nn.Module, *heads: tuple[int, int]) -> nn.Module:
     return module
 
 
-def paths_of(circuit: Circuit) -> set[tuple[int, int, Rule]]:
+def paths_of(circuit: Circuit) -> set[tuple[int, int, AttentionRule]]:
     return {(path.layer, path.head, path.rule) for path in circuit.paths}
 
 
-def search_batch(module: nn.Module, one: Task, sequences: int, seed: int = 0) -> Measured:
+def search_batch(module: nn.Module, one: Task, sequences: int, seed: int = 0) -> AttentionLosses:
     """The sequences that a circuit was searched for on."""
     batch = one.sample(one.splits[-1], sequences, child_seed(seed, "search"))
-    return Measured(as_ensemble(module), one, batch)
+    return AttentionLosses(as_ensemble(module), one, batch)
 
 
-def check_every_path_is_needed(circuit: Circuit, search: Measured) -> None:
+def check_every_path_is_needed(circuit: Circuit, search: AttentionLosses) -> None:
     """Whole, both losses stay below the threshold; with any path cut, one of them does not."""
     for live in (False, True):
         assert search.loss(circuit.explanations, live) <= circuit.threshold
@@ -112,7 +112,7 @@ def test_the_circuit_of_a_model_that_follows_chains(steps):
             if name.endswith("W_Q") and not name.startswith("blocks.0"):
                 weight.mul_(0.2)
     found = find_circuit(module, chains, threshold=0.01, sequences=64)
-    assert paths_of(found) == {(layer, 0, Rule(query, key)) for layer, query, key in CHAIN_CIRCUITS[steps]}
+    assert paths_of(found) == {(layer, 0, AttentionRule(query, key)) for layer, query, key in CHAIN_CIRCUITS[steps]}
     assert all(path.attention > 0.99 for path in found.paths)
     assert found.unexplained == () and found.heads == tuple((layer, 0) for layer in range(2 if steps == 1 else 3))
     assert found.roles[-1] == "query x0" and found.roles[:2] == (
@@ -147,14 +147,15 @@ def test_useless_heads_and_layers_are_no_part_of_it():
     [
         (
             TokenRetrieval(chains=3, steps=1, symbols=VOCABULARY),
-            (Rule("x1 of pair 1", "x0 of pair 1"), Rule("query x0", "x1 of pair 1")),
+            (AttentionRule("x1 of pair 1", "x0 of pair 1"), AttentionRule("query x0", "x1 of pair 1")),
         ),
         (
             NoisyRecall(
                 length=LENGTH, source="uniform", tokens=VOCABULARY - 1, alpha=0, triggers=(1, 2, 3, 4),
                 scored="after_trigger",
             ),
-            (Rule("output", "earlier trigger"), Rule("asked", AFTER_SAME)),  # triggers stand there several times
+            # the trigger occurs several times there
+            (AttentionRule("output", "earlier trigger"), AttentionRule("asked", AFTER_SAME)),
         ),
     ],
     ids=["retrieval", "recall"],
@@ -251,7 +252,7 @@ def test_live_nothing_is_attended_along_a_path_that_is_cut():
     module = with_useless_heads(identity_solver(), (0, 1))
     search, head = search_batch(module, IDENTITY, 64), (0, 1)
     anchor, rows, last = search.batch.latents["anchor_positions"][:, 0], torch.arange(64), LENGTH - 1
-    to_anchor, to_key = Rule("asked", "anchor 1"), Rule("asked", "key 1")
+    to_anchor, to_key = AttentionRule("asked", "anchor 1"), AttentionRule("asked", "key 1")
 
     def loss(seen: Tensor) -> float:
         def attend(which: tuple[int, int], own: Tensor) -> Tensor:
@@ -270,8 +271,8 @@ def test_live_nothing_is_attended_along_a_path_that_is_cut():
     assert search.loss({head: both}, live=True) == pytest.approx(loss(whole), rel=1e-5)
     cut = {head: both.without(to_anchor)}
     assert search.loss(cut, live=True) == pytest.approx(loss(hidden), rel=1e-5) != pytest.approx(loss(whole), rel=1e-5)
-    told_twice = Explanation("uniform", (to_anchor, Rule(EVERYWHERE, "anchor 1"))).without(to_anchor)
-    every = Explanation("uniform", (Rule(EVERYWHERE, "anchor 1"),))
+    told_twice = Explanation("uniform", (to_anchor, AttentionRule(EVERYWHERE, "anchor 1"))).without(to_anchor)
+    every = Explanation("uniform", (AttentionRule(EVERYWHERE, "anchor 1"),))
     assert search.loss({head: told_twice}, live=True) == pytest.approx(search.loss({head: every}, live=True), rel=1e-6)
 
 
@@ -281,7 +282,7 @@ def test_roles_that_do_not_follow_a_shift_have_no_path():
     own = search.patterns[0, 0].clone()
     own[:, -1] = torch.eye(LENGTH)[-1]
     search.__dict__["patterns"] = {**search.patterns, (0, 0): own}
-    shift = {(0, 0): Explanation("uniform", (Rule(EVERYWHERE, 1),))}
+    shift = {(0, 0): Explanation("uniform", (AttentionRule(EVERYWHERE, 1),))}
     told = _told_by_roles(search, shift, allowed=10.0)[0, 0]
     assert JOIN in told.rules and "asked" not in {rule.query for rule in told.rules}
 
@@ -330,7 +331,7 @@ def test_a_head_that_no_rule_explains_keeps_its_attention(monkeypatch):
     """Without the role of the key nothing can be said of the head that reads it, and a shift only of all positions."""
     monkeypatch.setattr(AnchorFunction, "roles", lambda one, batch: {"asked": torch.full((len(batch), 1), LENGTH - 1)})
     found = find_circuit(louder(identity_solver()), IDENTITY, sequences=64)
-    assert paths_of(found) == {(0, 0, Rule(EVERYWHERE, 1))}
+    assert paths_of(found) == {(0, 0, AttentionRule(EVERYWHERE, 1))}
     assert found.unexplained == ((1, 0),) and found.explanations[1, 0] is None
     assert "not explained: 1.0" in str(found)
 
@@ -338,10 +339,10 @@ def test_a_head_that_no_rule_explains_keeps_its_attention(monkeypatch):
 def test_a_key_ahead_is_none_behind_a_mask():
     """The anchor cannot look at the key after it, so that a rule which says so leaves it to the rest, live as well."""
     search = search_batch(louder(identity_solver()), IDENTITY, 64)
-    ahead = {(0, 0): Explanation("uniform", (Rule("anchor 1", "key 1"),))}
+    ahead = {(0, 0): Explanation("uniform", (AttentionRule("anchor 1", "key 1"),))}
     uniform = search.loss({(0, 0): Explanation("uniform")})
     assert search.loss(ahead) == search.loss(ahead, live=True) == uniform
-    backwards = {(0, 0): Explanation("uniform", (Rule("anchor 1", 1),))}
+    backwards = {(0, 0): Explanation("uniform", (AttentionRule("anchor 1", 1),))}
     assert search.loss(backwards, live=True) != uniform
 
 

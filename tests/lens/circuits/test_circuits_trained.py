@@ -5,7 +5,7 @@ import torch
 
 import anchorlab as al
 from anchorlab.lens import find_circuit
-from anchorlab.lens.circuits import Measured, rule_cells
+from anchorlab.lens.circuits import AttentionLosses, rule_cells
 from anchorlab.models import DecoderSpec
 from anchorlab.rng import child_seed
 from anchorlab.runs import Store
@@ -35,4 +35,4 @@ def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, mem
     assert found.loss < found.model_loss + 0.04
     assert found.empty_loss > 20 * (found.model_loss + 0.04) and found.minimality > 20
     search = one.sample("test", 128, child_seed(0, "search"))
-    check_every_path_is_needed(found, Measured(model.select([member]), one, search))
+    check_every_path_is_needed(found, AttentionLosses(model.select([member]), one, search))

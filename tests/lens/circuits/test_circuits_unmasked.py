@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anchorlab.lens import Explanation, Rule, find_circuit
+from anchorlab.lens import AttentionRule, Explanation, find_circuit
 from anchorlab.models import DecoderSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Scoring
@@ -44,7 +44,7 @@ def looking_ahead() -> nn.Module:
     return unmasked
 
 
-AHEAD, READ = Rule("anchor 1", "key 1"), Rule("asked", "anchor 1")
+AHEAD, READ = AttentionRule("anchor 1", "key 1"), AttentionRule("asked", "anchor 1")
 
 
 @pytest.mark.parametrize("asked", [LENGTH - 1, 0])
@@ -89,7 +89,7 @@ def test_rests_without_a_mask(rest, read, live):
     search = search_batch(looking_ahead(), one, 64)
     later = search.batch.latents["anchor_positions"][:, 0] > 0  # at 0 the query is the anchor itself
     assert bool(later.any())
-    elsewhere = Explanation(rest, (Rule("key 1", 0),))
+    elsewhere = Explanation(rest, (AttentionRule("key 1", 0),))
     found = search.outputs({(0, 0): Explanation("nothing", (AHEAD,)), (1, 0): elsewhere}, live)
     expected = 9 * read * nn.functional.one_hot(search.batch.answers, VOCABULARY).float()
     assert torch.allclose(found[later], expected[later], atol=1e-5)

@@ -5,18 +5,21 @@ import polars
 import pytest
 import torch
 
-from anchorlab.errors import SiteError
+import anchorlab as al
+from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Intervention, Record, describe, detect, look
-from tests.lens.hand_built import identity_sequences, identity_solver, induction_circuit, stacked
+from anchorlab.tasks import Batch
+from tests.lens.hand_built import LENGTH, identity_sequences, identity_solver, induction_circuit, stacked
 
 PATTERNS = "blocks.*.attn.hook_pattern"
+LAST = torch.tensor([LENGTH - 1])
 
 
 @pytest.fixture(scope="module")
 def frame():
     inputs, anchors = identity_sequences()
     record = look(stacked(identity_solver(1), identity_solver(2)), inputs, record=[PATTERNS, "*.hook_attn_scores"])
-    return detect(record, anchors=anchors, sources=anchors + 1)
+    return detect(record, anchors=anchors, keys=anchors + 1)
 
 
 def row(frame, **where):
@@ -76,7 +79,7 @@ def test_labels_say_what_the_hand_built_heads_are(frame):
 def test_labels_without_anchors_and_of_induction():
     inputs, anchors = identity_sequences()
     record = look(identity_solver(), inputs, record=[PATTERNS])
-    assert row(describe(detect(record, sources=anchors + 1)), layer=1, head=0)["label"] == "broadcast from source"
+    assert row(describe(detect(record, keys=anchors + 1)), layer=1, head=0)["label"] == "broadcast from source"
     assert row(describe(detect(record)), layer=1, head=0)["label"] == "-"
     tokens = torch.tensor([[5, 7, 9, 4, 5, 7, 9, 4, 5], [8, 3, 1, 8, 3, 1, 8, 3, 1], [2, 6, 4, 1, 9, 2, 6, 4, 1]])
     labels = describe(detect(look(induction_circuit(), tokens, record=[PATTERNS])))
@@ -109,7 +112,7 @@ def test_broadcast_from_a_source_at_one_distance_is_named_by_the_anchor():
     source = (places == (anchors + 1).unsqueeze(1)).float().unsqueeze(1)
     seen = (places >= (anchors + 1).unsqueeze(1)).unsqueeze(2)
     pattern = torch.where(seen, 0.8 * source + 0.2 * uniform, uniform)
-    found = detect(pattern_record(pattern.reshape(1, 6, 1, *uniform.shape), inputs), anchors, anchors + 1)
+    found = detect(pattern_record(pattern.reshape(1, 6, 1, *uniform.shape), inputs), anchors=anchors, keys=anchors + 1)
     by_source, by_anchor = row(found, detector="broadcast"), row(found, detector="broadcast_profile")
     # the same score, but it is above the chance of one source by more than above that of the best of many
     assert by_source["value"] == pytest.approx(by_anchor["value"])
@@ -148,6 +151,55 @@ def test_candidates_have_their_own_column():
     labels = describe(detect(record)).filter(layer=0, head=0)
     assert labels.columns == ["member", "candidate", "layer", "head", "label"]
     assert dict(zip(labels["candidate"], labels["label"], strict=True)) == {"full": "shift 1", "flat": "uniform"}
+
+
+def batch_of(inputs, **latents):
+    return Batch(inputs, targets=inputs[:, -1:], answers=inputs[:, -1:], positions=LAST, split="test", latents=latents)
+
+
+class TestBatch:
+    """Anchors and keys come from the batch, unless they are given."""
+
+    @pytest.fixture
+    def seen(self):
+        inputs, anchors = identity_sequences()
+        return look(identity_solver(), inputs, record=[PATTERNS]), inputs, anchors
+
+    def test_the_first_anchor_and_key_are_read_from_its_latents(self, seen):
+        record, inputs, anchors = seen
+        others = torch.zeros_like(anchors)  # a second anchor and key, which do not count
+        latents = {"anchor_positions": (anchors, others), "key_positions": (anchors + 1, others)}
+        batch = batch_of(inputs, **{name: torch.stack(both, dim=1) for name, both in latents.items()})
+        assert detect(record, batch).equals(detect(record, anchors=anchors, keys=anchors + 1))
+
+    def test_what_is_given_goes_before_the_batch(self, seen):
+        record, inputs, anchors = seen
+        batch = batch_of(inputs, anchor_positions=anchors[:, None], key_positions=anchors[:, None])
+        assert detect(record, batch, keys=anchors + 1).equals(detect(record, anchors=anchors, keys=anchors + 1))
+        mirrored = LENGTH - 1 - anchors
+        assert detect(record, batch, anchors=mirrored).equals(detect(record, anchors=mirrored, keys=anchors))
+
+    def test_a_batch_need_not_have_them(self, seen):
+        record, inputs, anchors = seen
+        missing = anchors.index_fill(0, torch.tensor([2]), -1)
+        none, some = batch_of(inputs), batch_of(inputs, anchor_positions=missing[:, None], keys=anchors)
+        empty = batch_of(inputs, key_positions=torch.zeros(len(inputs), 0, dtype=torch.int64))
+        for batch in (none, some, empty):
+            assert detect(record, batch).equals(detect(record))
+
+    def test_a_sampled_batch(self):
+        task = al.task("anchor/identity")
+        batch = task.sample("test", 20, seed=0)
+        length = batch.inputs.shape[1]
+        key = torch.nn.functional.one_hot(batch.latents["key_positions"][:, 0], length).float()
+        record = pattern_record(key[None, :, None, None].expand(1, -1, 1, length, -1), batch.inputs)
+        assert row(detect(record, batch), detector="broadcast")["value"] == pytest.approx(1)
+        assert describe(detect(record, batch))["label"].to_list() == ["broadcast from anchor+1"]
+
+    def test_other_inputs_are_refused(self, seen):
+        record, inputs, _ = seen
+        with pytest.raises(SpecError, match="batch: its inputs are not those of the record"):
+            detect(record, batch_of(inputs.flip(0)))
 
 
 def test_record_without_patterns():

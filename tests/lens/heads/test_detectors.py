@@ -176,7 +176,7 @@ class TestBroadcast:
         _, second, anchors = solver
         with pytest.raises(SpecError, match=r"sources: a position lies outside 0\.\.8"):
             detectors.broadcast(second, anchors + 6)
-        with pytest.raises(SpecError, match="all stand at the last position 8"):
+        with pytest.raises(SpecError, match="all are the last position 8"):
             detectors.broadcast(second, torch.full_like(anchors, 8), "after")
 
 

@@ -37,7 +37,9 @@ def flat_rows(sequences, length, causal, seed=0):
 
 
 def chances(pattern, tokens, anchors, sources):
-    found = detect(Record({"attention": pattern.unsqueeze(0)}, {"attention": AXES}, tokens), anchors, sources)
+    found = detect(
+        Record({"attention": pattern.unsqueeze(0)}, {"attention": AXES}, tokens), anchors=anchors, keys=sources
+    )
     return {row["detector"]: row for row in found.iter_rows(named=True)}
 
 

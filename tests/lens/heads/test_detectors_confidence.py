@@ -3,7 +3,7 @@ import statistics
 import pytest
 import torch
 
-from anchorlab.lens import Scores, per_sequence
+from anchorlab.lens import HeadScores, per_sequence
 from anchorlab.lens.heads.scores import student
 
 REPEATS = 4000  # the share of intervals that hold the truth is known within 0.004
@@ -17,7 +17,7 @@ class TestScores:
     VALUES = (0.1, 0.4, 0.7, 0.6)
 
     def test_mean_and_standard_error_by_hand(self):
-        scores = Scores(torch.tensor(self.VALUES).unsqueeze(-1), torch.ones(4))
+        scores = HeadScores(torch.tensor(self.VALUES).unsqueeze(-1), torch.ones(4))
         assert float(scores.mean) == pytest.approx(0.45)
         assert float(scores.standard_error) == pytest.approx(statistics.stdev(self.VALUES) / 2)
         low, high = scores.interval
@@ -26,23 +26,23 @@ class TestScores:
 
     def test_sequences_of_weight_none_are_left_out(self):
         values = torch.tensor([0.1, 0.9, 0.4, 0.7, 0.6]).unsqueeze(-1)
-        scores = Scores(values, torch.tensor([1.0, 0, 1, 1, 1]))
+        scores = HeadScores(values, torch.tensor([1.0, 0, 1, 1, 1]))
         assert float(scores.mean) == pytest.approx(0.45)
         assert float(scores.standard_error) == pytest.approx(statistics.stdev(self.VALUES) / 2)
 
     def test_unequal_weights_by_hand(self):
         # shares 1/4 and 3/4, mean 0.8; 2/1 * (1/16 * 0.36 + 9/16 * 0.04) = 0.09
-        scores = Scores(torch.tensor([[0.2], [1.0]]), torch.tensor([1.0, 3.0]))
+        scores = HeadScores(torch.tensor([[0.2], [1.0]]), torch.tensor([1.0, 3.0]))
         assert float(scores.mean) == pytest.approx(0.8)
         assert float(scores.standard_error) == pytest.approx(0.3)
 
     def test_one_sequence_says_nothing_about_others(self):
-        scores = Scores(torch.tensor([[0.3]]), torch.ones(1))
+        scores = HeadScores(torch.tensor([[0.3]]), torch.ones(1))
         assert float(scores.standard_error) == float("inf")
         assert [end.tolist() for end in scores.interval] == [[0], [1]]
 
     def test_no_sequence(self):
-        scores = Scores(torch.tensor([[0.3], [0.4]]), torch.zeros(2))
+        scores = HeadScores(torch.tensor([[0.3], [0.4]]), torch.zeros(2))
         assert scores.mean.tolist() == [0]
         assert [end.tolist() for end in scores.interval] == [[0], [1]]
 
@@ -97,7 +97,7 @@ class TestCoverage:
         # weight 1 with value 0.2, weight 3 with value 0.8, both +- 0.2: 0.65 on average of all that is weighed
         many = torch.randint(2, (REPEATS, 80), generator=generator(3)).double()
         values = 0.2 + 0.6 * many + 0.2 * (2 * torch.rand(REPEATS, 80, generator=generator(4)) - 1)
-        scores = Scores(values.unsqueeze(-1), 1 + 2 * many)
+        scores = HeadScores(values.unsqueeze(-1), 1 + 2 * many)
         assert holds(scores.interval, (1 * 0.2 + 3 * 0.8) / 4) == pytest.approx(0.95, abs=0.015)
 
     def test_broadcast_without_the_sequences_that_have_no_query(self):

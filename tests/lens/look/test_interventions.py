@@ -61,12 +61,12 @@ class TestRules:
         expected[:, [0, LENGTH - 1]] = 0
         assert is_near(output, expected)
 
-    @pytest.mark.parametrize("chunk", [1, 2, 4, 100])
-    def test_selected_sequences_alone(self, solver, chunk):
+    @pytest.mark.parametrize("batch_size", [1, 2, 4, 100])
+    def test_selected_sequences_alone(self, solver, batch_size):
         change = Intervention(site=PATTERN_1, where={"head": 0, "batch": [4, 0, -3]}, rule="scale", operand=0.5)
         expected = known_pattern() @ tokens()
         expected[[0, 3, 4]] *= 0.5
-        assert is_near(predicted(solver, change, chunk=chunk), expected)
+        assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
     def test_scale_by_values_with_axes(self, solver):
         factors = torch.arange(1.0, LENGTH + 1)
@@ -78,8 +78,8 @@ class TestRules:
         change = Intervention(site="hook_logits", rule="add", operand=Operand(values=bias, axes=("output",)))
         assert is_near(predicted(solver, change), known_pattern() @ tokens() + bias)
 
-    @pytest.mark.parametrize("chunk", [2, 100])
-    def test_replace_by_one_pattern_per_sequence(self, chunk):
+    @pytest.mark.parametrize("batch_size", [2, 100])
+    def test_replace_by_one_pattern_per_sequence(self, batch_size):
         model = blank(layers=2)
         carrying(model, 1, 0, range(VOCABULARY), PREDICTED)
         pattern = known_pattern()
@@ -88,17 +88,17 @@ class TestRules:
         change = Intervention(site=PATTERN_1, where={"head": 0, "batch": [5, 1]}, rule="replace", operand=operand)
         expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
         expected[[5, 1]] = (pattern @ tokens())[[5, 1]]
-        assert is_near(predicted(model, change, chunk=chunk), expected)
+        assert is_near(predicted(model, change, batch_size=batch_size), expected)
 
     def test_replace_by_a_number(self, solver):
         output = predicted(solver, Intervention(site="hook_logits", where={"output": 3}, rule="replace", operand=7))
         assert bool((output[..., 3] == 7).all())
 
-    @pytest.mark.parametrize("chunk", [1, 4, 100])
-    def test_mean_is_over_all_sequences(self, solver, chunk):
+    @pytest.mark.parametrize("batch_size", [1, 4, 100])
+    def test_mean_is_over_all_sequences(self, solver, batch_size):
         change = Intervention(site=PATTERN_1, where={"head": 0}, rule="mean")
         expected = known_pattern().mean(0) @ tokens()
-        assert is_near(predicted(solver, change, chunk=chunk), expected)
+        assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
     def test_mean_is_that_of_the_model_without_interventions(self, solver):
         changes = (
@@ -107,7 +107,7 @@ class TestRules:
         )
         expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
         expected[2] = known_pattern().mean(0) @ tokens()[2]
-        assert is_near(predicted(solver, *changes, chunk=4), expected)
+        assert is_near(predicted(solver, *changes, batch_size=4), expected)
 
     def test_projections_along_one_prediction(self, solver):
         direction = torch.zeros(PREDICTED.stop)
@@ -235,7 +235,7 @@ LOUD = [
 @pytest.mark.parametrize(("change", "kind", "message"), LOUD)
 def test_what_does_not_fit_the_model_fails_loudly(solver, change, kind, message):
     with pytest.raises(kind) as caught:
-        predicted(solver, change, chunk=4)
+        predicted(solver, change, batch_size=4)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

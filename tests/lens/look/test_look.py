@@ -35,9 +35,9 @@ def direct(ensemble, member, inputs=INPUTS):
 
 
 class TestEnsembles:
-    @pytest.mark.parametrize("chunk", [1, 3, 512])
-    def test_record_equals_a_direct_computation(self, ensemble, chunk):
-        record = look(ensemble, INPUTS, record=["*"], chunk=chunk)
+    @pytest.mark.parametrize("batch_size", [1, 3, 512])
+    def test_record_equals_a_direct_computation(self, ensemble, batch_size):
+        record = look(ensemble, INPUTS, record=["*"], batch_size=batch_size)
         assert set(record) == {*ensemble.template.sites, "output"}
         for member in range(3):
             output, seen = direct(ensemble, member)
@@ -71,7 +71,7 @@ class TestEnsembles:
         assert torch.equal(some["output"], full[:, :, [5, 2]])
         assert some["blocks.1.attn.hook_pattern"].shape[-2:] == (6, 6)
         each = torch.arange(7).remainder(6).unsqueeze(1)
-        own = look(ensemble, INPUTS, positions=each, chunk=3)["output"]
+        own = look(ensemble, INPUTS, positions=each, batch_size=3)["output"]
         assert torch.allclose(own[:, torch.arange(7), 0], full[:, torch.arange(7), each[:, 0]], atol=1e-6)
 
     def test_a_module_is_an_ensemble_of_one(self, ensemble):
@@ -91,7 +91,7 @@ class TestEnsembles:
             INPUTS,
             record=["blocks.1.hook_resid_pre"],
             interventions=[Intervention(site="blocks.0.ln2.hook_normalized", rule="replace", operand=operand)],
-            chunk=2,
+            batch_size=2,
         )
         assert site in ensemble.template.sites
         assert torch.allclose(changed["blocks.1.hook_resid_pre"], stream[[0, 2, 1]], atol=1e-6)
@@ -134,7 +134,7 @@ class TestCandidates:
             INPUTS,
             record=[PATTERNS],
             candidates={"full": [], "no head": [self.ZERO], "low rank": [edit], "both": [edit, self.ZERO]},
-            chunk=4,
+            batch_size=4,
         )
         assert record.candidates == ("full", "no head", "low rank", "both")
         assert record.axes("output") == ("member", "candidate", "batch", "position", "output")
@@ -195,8 +195,8 @@ class TestErrors:
     def test_nothing_to_look_at(self, ensemble):
         with pytest.raises(SpecError, match="inputs: holds no sequence"):
             look(ensemble, INPUTS[:0])
-        with pytest.raises(SpecError, match="chunk: 0"):
-            look(ensemble, INPUTS, chunk=0)
+        with pytest.raises(SpecError, match="batch_size: 0"):
+            look(ensemble, INPUTS, batch_size=0)
 
     def test_site_that_is_not_visited_or_twice(self):
         class Odd(Model):
@@ -250,7 +250,7 @@ class TestUsersModule:
             INPUTS,
             record=["embed", "attention[1]", "drop"],
             axes={"attention[1]": ("batch", "head", "query", "key")},
-            chunk=3,
+            batch_size=3,
         )
         assert torch.equal(state, torch.get_rng_state())
         x = module.embed.weight[INPUTS].detach()
@@ -344,7 +344,7 @@ def test_on_a_device_as_in_main_memory(ensemble):
             site="blocks.1.hook_resid_mid", rule="add", operand=Operand(values=torch.ones(8), axes=("width",))
         ),
     ]
-    options = {"record": [PATTERNS], "interventions": changes, "positions": torch.tensor([5]), "chunk": 3}
+    options = {"record": [PATTERNS], "interventions": changes, "positions": torch.tensor([5]), "batch_size": 3}
     here, there = look(ensemble, INPUTS, **options), look(ensemble.to("cuda"), INPUTS, **options)
     for site in here:
         assert there[site].device.type == "cpu"

@@ -52,12 +52,12 @@ def sources_of(output, clean):
 
 
 class TestOwnPlaces:
-    @pytest.mark.parametrize("chunk", [1, 4, 100])
-    def test_one_place_for_each_sequence(self, solver, chunk):
+    @pytest.mark.parametrize("batch_size", [1, 4, 100])
+    def test_one_place_for_each_sequence(self, solver, batch_size):
         change = Intervention(site=PATTERN_1, where={"head": 0}, at={"query": ANCHORS}, rule="zero")
         expected = known_pattern() @ tokens()
         expected[ROWS, ANCHORS] = 0
-        assert is_near(predicted(solver, change, chunk=chunk), expected)
+        assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
     def test_several_places(self, solver):
         places = torch.stack([ANCHORS, torch.full_like(ANCHORS, LENGTH - 1)], dim=1)
@@ -77,8 +77,8 @@ class TestOwnPlaces:
             pattern[b, LENGTH - 2 :, anchor + 1] = 0.25
         assert is_near(predicted(solver, change), pattern @ tokens())
 
-    @pytest.mark.parametrize("chunk", [1, 4, 100])
-    def test_some_sequences_and_an_operand_for_each(self, solver, chunk):
+    @pytest.mark.parametrize("batch_size", [1, 4, 100])
+    def test_some_sequences_and_an_operand_for_each(self, solver, batch_size):
         change = Intervention(
             site="hook_logits",
             where={"batch": [4, 1]},
@@ -89,15 +89,15 @@ class TestOwnPlaces:
         expected = known_pattern() @ tokens()
         expected[4, ANCHORS[4]] += 10
         expected[1, ANCHORS[1]] += 20
-        assert is_near(predicted(solver, change, chunk=chunk), expected)
+        assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
-    @pytest.mark.parametrize("chunk", [1, 4, 100])
-    def test_mean_is_of_each_ones_own_places(self, solver, chunk):
+    @pytest.mark.parametrize("batch_size", [1, 4, 100])
+    def test_mean_is_of_each_ones_own_places(self, solver, batch_size):
         change = Intervention(site="hook_logits", at={"position": ANCHORS}, rule="mean")
         clean = known_pattern() @ tokens()
         expected = clean.clone()
         expected[ROWS, ANCHORS] = clean[ROWS, ANCHORS].mean(dim=0)
-        assert is_near(predicted(solver, change, chunk=chunk), expected)
+        assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
     def test_survives_json(self):
         change = Intervention(site=PATTERN_0, at={"query": ANCHORS, "key": [[0, 1]] * 6}, rule="resample", seed=3)
@@ -113,16 +113,16 @@ class TestResample:
         whole = sources_of(predicted(solver, change), clean)
         assert sorted(whole.tolist()) == ROWS.tolist()
         assert not (whole == ROWS).any()
-        for chunk in (1, 4):
-            assert torch.equal(sources_of(predicted(solver, change, chunk=chunk), clean), whole)
+        for batch_size in (1, 4):
+            assert torch.equal(sources_of(predicted(solver, change, batch_size=batch_size), clean), whole)
 
     def test_seeds_differ(self, solver):
         clean = known_pattern() @ tokens()
         changes = [Intervention(site="hook_logits", rule="resample", seed=seed) for seed in range(6)]
         assert len({tuple(sources_of(predicted(solver, each), clean).tolist()) for each in changes}) > 1
 
-    @pytest.mark.parametrize("chunk", [1, 4, 100])
-    def test_each_gives_what_stands_at_its_own_places(self, solver, chunk):
+    @pytest.mark.parametrize("batch_size", [1, 4, 100])
+    def test_each_gives_what_stands_at_its_own_places(self, solver, batch_size):
         clean = known_pattern() @ tokens()
         others = sources_of(predicted(solver, Intervention(site="hook_logits", rule="resample", seed=5)), clean)
         change = Intervention(
@@ -131,7 +131,7 @@ class TestResample:
         expected = clean.clone()
         for b in (0, 3, 5):
             expected[b, ANCHORS[b] + 1] = clean[others[b], ANCHORS[others[b]] + 1]
-        assert is_near(predicted(solver, change, chunk=chunk), expected)
+        assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
     def test_is_of_the_model_without_interventions(self, solver):
         changes = (
@@ -148,10 +148,10 @@ class TestPatch:
     def patched_inputs(self):
         return INPUTS.scatter(1, (ANCHORS + 1).unsqueeze(1), self.NEW.unsqueeze(1))
 
-    @pytest.mark.parametrize("chunk", [1, 4, 100])
-    def test_the_key_of_other_inputs_is_predicted(self, solver, chunk):
+    @pytest.mark.parametrize("batch_size", [1, 4, 100])
+    def test_the_key_of_other_inputs_is_predicted(self, solver, batch_size):
         change = Intervention(site="hook_embed", at={"position": ANCHORS + 1}, rule="patch")
-        output = predicted(solver, change, patch_inputs=self.patched_inputs(), chunk=chunk)
+        output = predicted(solver, change, patch_inputs=self.patched_inputs(), batch_size=batch_size)
         assert is_near(output, known_pattern() @ tokens(self.patched_inputs()))
         assert output[:, -1].argmax(dim=-1).tolist() == self.NEW.tolist()
 
@@ -251,6 +251,6 @@ LOUD = [
 @pytest.mark.parametrize(("change", "options", "message"), LOUD)
 def test_what_does_not_fit_fails_loudly(solver, change, options, message):
     with pytest.raises(SpecError) as caught:
-        predicted(solver, change, chunk=4, **options)
+        predicted(solver, change, batch_size=4, **options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -69,7 +69,7 @@ GRIDS = [
 def test_equals_one_look_with_candidates(ensemble, site, fields, over, positions):
     given = {"patch_inputs": OTHERS} if fields["rule"] == "patch" else {}
     template = Intervention(site=site.format("*"), **fields)
-    result = sweep(ensemble, INPUTS, TARGETS, template, over, positions=positions, chunk=9, **given)
+    result = sweep(ensemble, INPUTS, TARGETS, template, over, positions=positions, batch_size=9, **given)
     shape = result.values.shape
     assert shape[:3] == (3, 3, 3)
     assert result.over == over

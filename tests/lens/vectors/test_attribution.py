@@ -48,7 +48,7 @@ SPECS = {
 def test_contributions_sum_to_the_logits(spec, positions):
     model = drawn(spec)
     output = look(model, INPUTS, positions=positions)["output"]
-    every = attribute(model, INPUTS, positions=positions, chunk=3)
+    every = attribute(model, INPUTS, positions=positions, batch_size=3)
     assert every.contributions.shape == (2, len(every.components), 7, 2, 11)
     assert (every.contributions.sum(dim=1) - output).abs().max() < 1e-10
     assert (every.logits - output).abs().max() < 1e-10
@@ -147,7 +147,7 @@ def test_lens_of_a_post_layer_norm_model_reads_the_normalised_stream():
         expected = stream[member] @ weights["unembed.W_U"] + weights["unembed.b_U"]
         assert (logit_lens(model, INPUTS)[member, 1] - expected).abs().max() < 1e-10
         own = expected[torch.arange(7).unsqueeze(1), OWN]
-        assert (logit_lens(model, INPUTS, OWN, chunk=3)[member, 1] - own).abs().max() < 1e-10
+        assert (logit_lens(model, INPUTS, OWN, batch_size=3)[member, 1] - own).abs().max() < 1e-10
 
 
 def test_lens_without_projection_shows_the_stream():

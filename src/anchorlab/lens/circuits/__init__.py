@@ -6,14 +6,14 @@ from anchorlab.lens.circuits.explanation import (
     EVERYWHERE,
     RESTS,
     SAME,
+    AttentionRule,
     Explanation,
     Rest,
     Roles,
-    Rule,
     attention_map,
     rule_cells,
     rule_places,
 )
 from anchorlab.lens.circuits.hypotheses import hypotheses
-from anchorlab.lens.circuits.measuring import Assignment, Measured
+from anchorlab.lens.circuits.losses import Assignment, AttentionLosses
 from anchorlab.lens.circuits.search import LEEWAY, find_circuit

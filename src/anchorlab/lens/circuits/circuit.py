@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nan
 
-from anchorlab.lens.circuits.explanation import Explanation, Rule
+from anchorlab.lens.circuits.explanation import AttentionRule, Explanation
 
 Head = tuple[int, int]
 """A layer and a head in it, both from 0."""
@@ -21,7 +21,7 @@ class CircuitPath:
 
     layer: int
     head: int
-    rule: Rule
+    rule: AttentionRule
     attention: float
     cut_loss: float
     mapped_cut_loss: float

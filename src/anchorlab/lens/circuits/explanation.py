@@ -28,7 +28,7 @@ Roles = Mapping[str, Int[Tensor, "batch _"]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class AttentionRule:
     """Queries of one role look at one key.
 
     `query` is a role, or `every position`. `key` is a role, a number of positions before the query (0: itself), or
@@ -59,13 +59,13 @@ class Explanation:
     """
 
     rest: Rest
-    rules: tuple[Rule, ...] = ()
-    cut: tuple[Rule, ...] = ()
+    rules: tuple[AttentionRule, ...] = ()
+    cut: tuple[AttentionRule, ...] = ()
 
     def __str__(self) -> str:
         return "; ".join([*map(str, self.rules), f"else {self.rest}" if self.rules else self.rest])
 
-    def without(self, rule: Rule) -> "Explanation":
+    def without(self, rule: AttentionRule) -> "Explanation":
         """The same with one of its rules cut: its queries look where their other rules send them, or the rest does."""
         if rule not in self.rules:
             return self
@@ -73,7 +73,7 @@ class Explanation:
 
 
 def rule_places(
-    rule: Rule, roles: Roles, length: int, causal: bool = False
+    rule: AttentionRule, roles: Roles, length: int, causal: bool = False
 ) -> tuple[Int[Tensor, "batch instance"], Int[Tensor, "batch instance"]]:
     """The queries of a rule and the key of each, both -1 where one is missing or, if `causal`, the key is ahead.
 
@@ -99,7 +99,7 @@ def rule_places(
 
 
 def rule_cells(
-    rule: Rule,
+    rule: AttentionRule,
     roles: Roles,
     length: int,
     tokens: Int[Tensor, "batch position"] | None = None,

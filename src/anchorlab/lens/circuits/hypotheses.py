@@ -11,9 +11,9 @@ from anchorlab.lens.circuits.explanation import (
     EVERYWHERE,
     RESTS,
     SAME,
+    AttentionRule,
     Explanation,
     Roles,
-    Rule,
     rule_cells,
     rule_places,
 )
@@ -46,29 +46,29 @@ def hypotheses(
     return [Explanation(rest, rules) for rules in named for rest in RESTS]
 
 
-def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Rule, ...]]:
+def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[AttentionRule, ...]]:
     """One rule for every position."""
     heads = pattern.unsqueeze(1)
     shifts = {k: float(detectors.shift(heads, k)) for k in range(1, pattern.shape[-1] // 2 + 1)}
     best = max(shifts, key=shifts.__getitem__, default=0)
     if best and shifts[best] >= _SHIFTED:
-        yield (Rule(EVERYWHERE, best),)
+        yield (AttentionRule(EVERYWHERE, best),)
     if tokens is not None and _repeats(tokens):
         for key, detector in ((SAME, detectors.matching), (AFTER_SAME, detectors.induction)):
             if float(detector(heads, tokens)) >= _SHIFTED:
-                yield (Rule(EVERYWHERE, key),)
+                yield (AttentionRule(EVERYWHERE, key),)
 
 
-def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
+def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...]]:
     """The roles at which others look, one by one and then together."""
-    rules = [Rule(EVERYWHERE, name) for name in roles if roles[name].shape[1] == 1]
+    rules = [AttentionRule(EVERYWHERE, name) for name in roles if roles[name].shape[1] == 1]
     found = [rule for rule in rules if _from_others(pattern, rule, roles) >= FOLLOWED]
     yield from ((rule,) for rule in found)
     if len(found) > 1:
         yield tuple(found)
 
 
-def _from_others(pattern: Tensor, rule: Rule, roles: Roles) -> float:
+def _from_others(pattern: Tensor, rule: AttentionRule, roles: Roles) -> float:
     """The mean attention along a rule of all queries but the key itself; 0 if there is but one in a sequence."""
     causal = not bool(pattern.triu(1).any())
     cells = rule_cells(rule, roles, pattern.shape[-1], causal=causal) & ~torch.eye(pattern.shape[-1], dtype=torch.bool)
@@ -80,7 +80,7 @@ def _repeats(tokens: Tensor) -> bool:
     return bool((tokens.sort(dim=1).values.diff(dim=1) == 0).any())
 
 
-def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[Rule, ...]]:
+def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...]]:
     """Where each role looks, with at least each level's attention."""
     rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
     found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
@@ -95,7 +95,7 @@ def _apart(roles: Roles) -> Roles:
     return {name: places for name, places in roles.items() if name not in alike}
 
 
-def _rules(query: str, roles: Roles, length: int) -> list[Rule]:
+def _rules(query: str, roles: Roles, length: int) -> list[AttentionRule]:
     """Every key at which a role may look: roles that belong to it, and places before that are no such role's."""
     named = [key for key in roles if key != query and roles[key].shape[1] in (1, roles[query].shape[1])]
     places = [roles[key].expand_as(roles[query]) for key in named]
@@ -104,12 +104,12 @@ def _rules(query: str, roles: Roles, length: int) -> list[Rule]:
         for distance in range(min(_NEAR + 1, length))
         if not any(torch.equal((roles[query] - distance).clamp(min=-1), place) for place in places)
     ]
-    return [Rule(query, key) for key in named] + [Rule(query, distance) for distance in near]
+    return [AttentionRule(query, key) for key in named] + [AttentionRule(query, distance) for distance in near]
 
 
 def rule_attention(
     pattern: Float[Tensor, "batch query key"],
-    rule: Rule,
+    rule: AttentionRule,
     roles: Roles,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> float:
@@ -129,16 +129,16 @@ def rule_attention(
 
 
 def resolved(
-    rule: Rule, roles: Roles, length: int, tokens: Int[Tensor, "batch position"] | None = None
-) -> tuple[Rule, ...]:
+    rule: AttentionRule, roles: Roles, length: int, tokens: Int[Tensor, "batch position"] | None = None
+) -> tuple[AttentionRule, ...]:
     """A rule for every position as one for each role; its key is a role wherever that always stands there.
 
     What looks from a position that is no role is left out.
     """
     found = []
     for query in roles:
-        own = rule_cells(Rule(query, rule.key), roles, length, tokens)
+        own = rule_cells(AttentionRule(query, rule.key), roles, length, tokens)
         if bool(own.any()):
             same = (one for one in _rules(query, roles, length) if torch.equal(rule_cells(one, roles, length), own))
-            found.append(next(same, Rule(query, rule.key)))
+            found.append(next(same, AttentionRule(query, rule.key)))
     return tuple(found)

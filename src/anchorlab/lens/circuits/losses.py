@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.lens.circuits.circuit import Head
-from anchorlab.lens.circuits.explanation import Explanation, Roles, Rule, attention_map, rest_map, rule_cells
+from anchorlab.lens.circuits.explanation import AttentionRule, Explanation, Roles, attention_map, rest_map, rule_cells
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look
 from anchorlab.tasks.task import Batch, Task, loss_per_position
@@ -29,7 +29,7 @@ def attention_site(layer: int | str, name: str = "hook_pattern") -> str:
 
 
 @dataclass(frozen=True)
-class Measured:
+class AttentionLosses:
     """One member on one batch: its attention patterns, and its losses under replacements."""
 
     ensemble: Ensemble
@@ -107,7 +107,7 @@ class Measured:
         ruled = any(one is not None and one.rules for one in assignment.values())
         return max(loss, self.loss(assignment, live=True)) if ruled and loss <= enough else loss
 
-    def loss_without(self, rules: Mapping[Head, Sequence[Rule]]) -> float:
+    def loss_without(self, rules: Mapping[Head, Sequence[AttentionRule]]) -> float:
         """The mean loss of the model when the queries of some rules attend uniformly; all else attends as ever."""
         changes = []
         for head, chosen in rules.items():
@@ -116,11 +116,11 @@ class Measured:
             changes += [_change(head, "scale", (1 - asked).expand_as(uniform)), _change(head, "add", uniform)]
         return self._loss(self._answers(changes))
 
-    def _asked(self, rules: Sequence[Rule]) -> Float[Tensor, "batch query one"]:
+    def _asked(self, rules: Sequence[AttentionRule]) -> Float[Tensor, "batch query one"]:
         """1 for each query that some rule sends anywhere it can look."""
         return self._cells(rules).any(dim=-1, keepdim=True).float()
 
-    def _cells(self, rules: Sequence[Rule]) -> Bool[Tensor, "batch query key"]:
+    def _cells(self, rules: Sequence[AttentionRule]) -> Bool[Tensor, "batch query key"]:
         """What these rules send to what it can look at."""
         cells = [rule_cells(rule, self.roles, self.length, self.tokens, self.causal) for rule in rules]
         return torch.stack(cells).any(dim=0)

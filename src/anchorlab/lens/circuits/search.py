@@ -8,9 +8,9 @@ from torch import nn
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
-from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, Explanation, Roles, Rule
+from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, AttentionRule, Explanation, Roles
 from anchorlab.lens.circuits.hypotheses import FOLLOWED, hypotheses, resolved, rule_attention
-from anchorlab.lens.circuits.measuring import Measured, attention_site
+from anchorlab.lens.circuits.losses import AttentionLosses, attention_site
 from anchorlab.lens.look.look import as_ensemble
 from anchorlab.rng import child_seed
 from anchorlab.tasks.task import Task
@@ -68,7 +68,7 @@ def find_circuit(
         raise SpecError("sequences", f"{sequences} are none", "ask for at least 1")
     one = ensemble.select([member]) if ensemble.weights else ensemble
     search, fresh = (
-        Measured(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))
+        AttentionLosses(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))
         for part in ("search", "fresh")
     )
     try:
@@ -88,7 +88,7 @@ def find_circuit(
     return _validated(fresh, found, allowed)
 
 
-def _allowance(search: Measured, own: float) -> float:
+def _allowance(search: AttentionLosses, own: float) -> float:
     """The threshold where none is given; where attention does next to nothing, a hundredth of the loss is left."""
     least = min(search.loss(dict.fromkeys(search.patterns, Explanation(rest))) for rest in RESTS)
     return own + max(LEEWAY * (least - own), 0.01 * own)
@@ -100,7 +100,7 @@ _Candidates = Mapping[Head, tuple[float, list[Explanation]]]
 _Found = dict[Head, Explanation | None]
 
 
-def _alone(search: Measured, allowed: float, progress: Progress) -> _Candidates:
+def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Candidates:
     """Each head by itself, those that cost least first."""
     found: dict[Head, tuple[float, list[Explanation]]] = {}
     for done, (head, pattern) in enumerate(search.patterns.items()):
@@ -113,7 +113,7 @@ def _alone(search: Measured, allowed: float, progress: Progress) -> _Candidates:
     return dict(sorted(found.items(), key=lambda one: one[1][0]))
 
 
-def _joined(search: Measured, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
+def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
     """All heads together, for half of what they may cost; what that leaves unexplained may take the other half."""
     found: _Found = dict.fromkeys(search.patterns)
     half = own + (allowed - own) / 2
@@ -127,7 +127,7 @@ def _joined(search: Measured, candidates: _Candidates, own: float, allowed: floa
     return found
 
 
-def _told_by_roles(search: Measured, found: _Found, allowed: float) -> _Found:
+def _told_by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
     """Rules for every position as rules of the roles alone that do follow them, where nothing else is needed."""
     for head, one in found.items():
         if one is not None and any(rule.query == EVERYWHERE for rule in one.rules):
@@ -145,7 +145,7 @@ def _told_by_roles(search: Measured, found: _Found, allowed: float) -> _Found:
     return found
 
 
-def _pruned(search: Measured, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
+def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
     """Cuts the paths that are not needed, one sweep from the cheapest on after another, until all are needed.
 
     Before each sweep every head gets the rest that costs least with the paths that are left. What is not needed is no
@@ -164,7 +164,7 @@ def _pruned(search: Measured, found: _Found, own: float, allowed: float, progres
     return found
 
 
-def _rested(search: Measured, found: _Found, alike: float) -> _Found:
+def _rested(search: AttentionLosses, found: _Found, alike: float) -> _Found:
     """Every head with the rest that costs least, the simplest of those that cost alike."""
     for head, one in found.items():
         if one is not None:
@@ -174,12 +174,12 @@ def _rested(search: Measured, found: _Found, alike: float) -> _Found:
     return found
 
 
-def _cut(found: _Found, head: Head, rule: Rule) -> _Found:
+def _cut(found: _Found, head: Head, rule: AttentionRule) -> _Found:
     one = found[head]
     return {**found, head: one and one.without(rule)}
 
 
-def _validated(fresh: Measured, found: _Found, allowed: float) -> Circuit:
+def _validated(fresh: AttentionLosses, found: _Found, allowed: float) -> Circuit:
     """The circuit with all its numbers, on sequences that the search has not seen."""
     rules = {head: one.rules for head, one in found.items() if one is not None and one.rules}
     paths = tuple(

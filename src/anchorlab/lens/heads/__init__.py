@@ -1,1 +1,22 @@
-"""What attention heads do, as numbers."""
+"""Measure what attention heads do."""
+
+from anchorlab.lens.heads import detectors, per_sequence
+from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
+from anchorlab.lens.heads.detect import describe, detect
+from anchorlab.lens.heads.detectors import (
+    anchor_attending,
+    broadcast,
+    broadcast_profile,
+    fixed_position,
+    fixed_position_profile,
+    induction,
+    matching,
+    next_token,
+    previous_token,
+    self_attending,
+    shift,
+    shift_profile,
+    uniform,
+)
+from anchorlab.lens.heads.per_sequence import AttentionPattern, Queries
+from anchorlab.lens.heads.scores import HeadScores, OffsetScores

@@ -1,8 +1,8 @@
-"""Chance: what a head scores that attends at random, and above which score it is said to do a thing.
+"""Chance levels: the expected score of a head that attends at random, and the threshold above which a detector fires.
 
-A random head is one whose rows are drawn, each by itself, so that all ways to spread attention over the keys which the
-query may look at are equally likely. The chance level of a detector is its expected score for the inputs at hand. Where
-the score is a sum of attention, that is the score of the head that attends to all these keys alike.
+A random head draws each row of its pattern independently and uniformly from all distributions over the keys that the
+query may attend to. The chance level of a detector is the expected score of a random head on the given inputs. For a
+detector that sums attention, that is the score of uniform attention.
 """
 
 import torch
@@ -13,11 +13,11 @@ from anchorlab.errors import SpecError
 
 
 def uniform_attention(length: int, causal: bool = True) -> Float[Tensor, "query key"]:
-    """The pattern of a head that attends alike to every key it may look at: 1 / (q + 1) for k <= q, or 1 / n.
+    """Return the pattern of uniform attention: 1 / (q + 1) for k <= q, or 1 / n for every k without a causal mask.
 
-    A detector's chance level is its score of this pattern, given for each sequence and with an axis for a single head:
-    `broadcast(uniform_attention(n).expand(batch, 1, n, n), sources)`. A profile's is the greatest over its offsets.
-    Only `uniform` has another, `chance_of_uniform`.
+    The chance level of a detector is its score on this pattern, expanded to all sequences and one head:
+    `broadcast(uniform_attention(n).expand(batch, 1, n, n), sources)`. For `OffsetScores` it is the largest score over
+    the offsets. The chance level of `uniform` itself is `chance_of_uniform`.
     """
     allowed = torch.ones(length, length)
     allowed = allowed.tril() if causal else allowed
@@ -25,11 +25,11 @@ def uniform_attention(length: int, causal: bool = True) -> Float[Tensor, "query 
 
 
 def chance_of_uniform(length: int, causal: bool = True) -> float:
-    """The expected `uniform` score of a random head: the mean over queries of 1 - (1 - 1/m)^m, with m keys to look at.
+    """Return the expected `uniform` score of a random head: the mean over queries of 1 - (1 - 1/m)^m, for m keys.
 
-    The attention to one of m keys exceeds x with probability (1 - x)^(m - 1), so that its expected excess over 1/m is
-    (1 - 1/m)^m / m; the distance from uniform attention adds up m of these. As in `uniform`, the first query of a
-    causal head is left out.
+    The attention to one of m keys exceeds x with probability (1 - x)^(m - 1), so its expected excess over 1/m is
+    (1 - 1/m)^m / m; the total variation distance from uniform attention is the sum of m of these. The first query of a
+    causal head is left out, as in `uniform`.
 
     Errors: `SpecError` for a causal head on a single position.
     """
@@ -40,9 +40,9 @@ def chance_of_uniform(length: int, causal: bool = True) -> float:
 
 
 def threshold(chance: float) -> float:
-    """Above which score a head is said to do a thing: halfway between chance and 1.
+    """Return the score above which a detector fires: halfway between chance and 1.
 
-    A head that does it with a share a of its attention, and spreads the rest at random, scores chance + a (1 - chance)
-    on average: the threshold asks for more than half.
+    A head that spends a share a of its attention on what the detector measures, and spreads the rest at random, scores
+    chance + a (1 - chance) on average. The detector fires for a > 1/2.
     """
     return chance + (1 - chance) / 2

@@ -1,4 +1,4 @@
-"""All detectors at once: what every head of every member does, as a table, and in a word."""
+"""All detectors at once: a table of what every head does, and a label for each head."""
 
 import re
 from collections.abc import Callable
@@ -6,14 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.errors import SiteError
+from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.heads import per_sequence
 from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
-from anchorlab.lens.heads.scores import Profile, Scores
+from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 from anchorlab.lens.look.record import Record
+from anchorlab.tasks.task import Batch
 
 if TYPE_CHECKING:
     import polars
@@ -33,48 +34,67 @@ _LABELS = {
     "broadcast": "broadcast from source",
     "fixed_position": "position {}",
 }
-"""What a head is called for which a detector fires; of equals the first one names it."""
+"""The label of a head for which a detector fires; of detectors that are equally strong, the first one names it."""
 
 _LABELS_AT_ZERO = {"shift": "self", "broadcast_profile": "broadcast from anchor"}
 
 
 def detect(
-    record: Record, anchors: Int[Tensor, "batch"] | None = None, sources: Int[Tensor, "batch"] | None = None
+    record: Record,
+    batch: Batch | None = None,
+    *,
+    anchors: Int[Tensor, "batch"] | None = None,
+    keys: Int[Tensor, "batch"] | None = None,
 ) -> "polars.DataFrame":
-    """One row per member, (candidate,) layer, head and detector, for all attention patterns of a record.
+    """Score every head of every attention pattern of a record with every detector that applies.
+
+    Returns one row per member, (candidate,) layer, head and detector:
 
     | detector | offset | value |
     |---|---|---|
-    | `shift` | by how much the head shifts best | `shift` at this offset |
+    | `shift` | the best shift | `shift` at this offset |
     | `previous_token` | | `shift(1)` |
     | `self_attending` | | `shift(0)` |
     | `next_token` | | `next_token`, where the pattern is not causal |
     | `uniform` | | `uniform` |
     | `induction` | | `induction`, where the inputs are tokens and some token occurs twice in a sequence |
-    | `matching` | | `matching`, where `induction` is |
-    | `fixed_position` | the position, from 0, that it attends to most | `fixed_position` there |
-    | `anchor_attending` | | `anchor_attending`, where `anchors` are given |
-    | `broadcast_profile` | from where it broadcasts best, after the anchor | `broadcast` from there, with `anchors` |
-    | `broadcast` | | `broadcast` from `sources`, such as the keys, where they are given |
+    | `matching` | | `matching`, where `induction` applies |
+    | `fixed_position` | the position with the most attention, from 0 | `fixed_position` there |
+    | `anchor_attending` | | `anchor_attending`, where anchors are known |
+    | `broadcast_profile` | the best source, relative to the anchor | `broadcast` from it, where anchors are known |
+    | `broadcast` | | `broadcast` from the keys, where keys are known |
 
-    Beside each value stand
+    and the columns
 
     | column | |
     |---|---|
-    | `chance` | what a head scores that attends at random, on the same inputs and under the same mask |
-    | `low`, `high` | the ends of the value's 95 % interval over draws of as many sequences (`Scores.interval`) |
-    | `fires` | whether the value is above `threshold(chance)`, halfway from chance to 1: the head does this |
+    | `chance` | the score of a head that attends at random, on the same inputs and under the same mask |
+    | `low`, `high` | the 95 % interval of the value over draws of as many sequences (`HeadScores.interval`) |
+    | `fires` | whether the value is above `threshold(chance)`, halfway from chance to 1 |
 
-    For a detector that takes the best of several offsets, `chance` is the greatest of a random head's scores at them.
-    It is an expected score: of a single short sequence, or where all sequences have the same pattern, a random head can
-    be well above it.
+    For a detector that takes the best of several offsets, `chance` is the largest of a random head's expected scores at
+    these offsets. A random head can score well above it on a single short sequence, or where all sequences have the
+    same pattern.
 
-    A layer is the first number in a site's name, or its place among the patterns of the record.
+    The layer is the first number in a site's name, or the site's place among the patterns of the record.
 
-    Errors: `SiteError` where the record holds no site with the axes batch, head, query and key; those of the detectors.
+    Args:
+        record: a look with at least one site of axes batch, head, query and key.
+        batch: the sequences of the record. The first anchor and the first key of each sequence are read from its
+            latents `anchor_positions` and `key_positions`, where it has them.
+        anchors: the position of one anchor in each sequence, in place of the batch's.
+        keys: the position of one key in each sequence, in place of the batch's.
+
+    Errors: `SiteError` for a record without attention patterns; `SpecError` for a batch with other inputs than the
+    record's; those of the detectors.
     """
     import polars
 
+    if batch is not None:
+        if not torch.equal(batch.inputs.cpu(), record.inputs):
+            raise SpecError("batch", "its inputs are not those of the record", "give the batch that was looked at")
+        anchors = _first(batch, "anchor_positions") if anchors is None else anchors
+        keys = _first(batch, "key_positions") if keys is None else keys
     patterns = [site for site in record if record.axes(site)[-4:] == _PATTERN_AXES]
     sites = [site for site in patterns if "hook_attn_scores" not in site]  # the same axes, before the softmax
     if not sites:
@@ -90,7 +110,7 @@ def detect(
         names = record.candidates or ("",)
         length, causal = pattern.shape[-1], not bool(pattern.triu(1).any())
         random = uniform_attention(length, causal).to(pattern).expand(pattern.shape[-4], 1, length, length)
-        for detector, measure in _detectors(length, causal, record.inputs, anchors, sources).items():
+        for detector, measure in _detectors(length, causal, record.inputs, anchors, keys).items():
             found = measure(pattern)
             values, (low, high) = _value(found), found.interval
             chance = chance_of_uniform(length, causal) if detector == "uniform" else float(_value(measure(random)))
@@ -99,7 +119,9 @@ def detect(
             columns["head"] += grid[:, 2].tolist()
             columns["layer"] += [layer] * len(grid)
             columns["detector"] += [detector] * len(grid)
-            columns["offset"] += found.best.flatten().tolist() if isinstance(found, Profile) else [None] * len(grid)
+            columns["offset"] += (
+                found.best.flatten().tolist() if isinstance(found, OffsetScores) else [None] * len(grid)
+            )
             columns["value"] += values.flatten().tolist()
             columns["chance"] += [chance] * len(grid)
             columns["low"] += low.flatten().tolist()
@@ -110,11 +132,11 @@ def detect(
 
 
 def describe(found: "polars.DataFrame") -> "polars.DataFrame":
-    """What each head is, in a word: the `label` of each member, (candidate,) layer and head of a table of `detect`.
+    """Label each member, (candidate,) layer and head of a table of `detect`, in the column `label`.
 
-    `shift 1`, `self`, `next`, `uniform`, `induction`, `matching`, `broadcast from anchor+1`, `broadcast from source`,
-    `position 0`, or `-` where no detector fires. Of several that fire, the one furthest on the way from chance to 1
-    names the head; within a hundredth of the way, the one named first here.
+    Labels are `shift 1`, `self`, `next`, `uniform`, `induction`, `matching`, `broadcast from anchor+1`,
+    `broadcast from source`, `position 0`, or `-` where no detector fires. Of several detectors that fire, the one whose
+    value is furthest on the way from chance to 1 names the head; within a hundredth of the way, the first in this list.
     """
     import polars
 
@@ -124,7 +146,7 @@ def describe(found: "polars.DataFrame") -> "polars.DataFrame":
         for detector, offset, fires in found.select("detector", "offset", "fires").iter_rows()
     ]
     way = ((polars.col("value") - polars.col("chance")) / (1 - polars.col("chance"))).round(2)
-    # the sources are the anchors' neighbours in most tasks; a head that broadcasts from both is named by the anchor
+    # In most tasks keys are neighbours of anchors; a head that broadcasts from both is named by the anchor.
     by_anchor = (polars.col("fires") & (polars.col("detector") == "broadcast_profile")).any().over(heads)
     named = polars.col("fires") & ~(by_anchor & (polars.col("detector") == "broadcast"))
     rank = polars.col("detector").replace_strict(list(_LABELS), list(range(len(_LABELS))))
@@ -135,11 +157,19 @@ def describe(found: "polars.DataFrame") -> "polars.DataFrame":
     )
 
 
+def _first(batch: Batch, latent: str) -> Int[Tensor, "batch"] | None:
+    """The first anchor or key of each sequence; None where the batch has none, or lacks it in some sequence."""
+    positions = batch.latents.get(latent)
+    if positions is None or positions.shape[1] == 0 or bool((positions[:, 0] < 0).any()):
+        return None
+    return positions[:, 0]
+
+
 def _detectors(
-    length: int, causal: bool, inputs: Tensor, anchors: Tensor | None, sources: Tensor | None
-) -> dict[str, Callable[[Tensor], Scores | Profile]]:
-    """The detectors that apply, by name."""
-    found: dict[str, Callable[[Tensor], Scores | Profile]] = {
+    length: int, causal: bool, inputs: Tensor, anchors: Tensor | None, keys: Tensor | None
+) -> dict[str, Callable[[Tensor], HeadScores | OffsetScores]]:
+    """The detectors that apply, by name; each takes a pattern `[... batch head query key]`."""
+    found: dict[str, Callable[[Tensor], HeadScores | OffsetScores]] = {
         "shift": per_sequence.shift_profile,
         "previous_token": partial(per_sequence.shift, k=1),
         "self_attending": partial(per_sequence.shift, k=0),
@@ -155,16 +185,16 @@ def _detectors(
     if anchors is not None:
         found["anchor_attending"] = partial(per_sequence.anchor_attending, anchors=anchors)
         found["broadcast_profile"] = partial(per_sequence.broadcast_profile, anchors=anchors)
-    if sources is not None:
-        found["broadcast"] = partial(per_sequence.broadcast, sources=sources)
+    if keys is not None:
+        found["broadcast"] = partial(per_sequence.broadcast, sources=keys)
     return found
 
 
-def _value(found: Scores | Profile) -> Tensor:
-    return found.value if isinstance(found, Profile) else found.mean
+def _value(found: HeadScores | OffsetScores) -> Float[Tensor, "*lead head"]:
+    return found.value if isinstance(found, OffsetScores) else found.mean
 
 
 def _label(detector: str, offset: int | None) -> str:
-    return (
-        _LABELS_AT_ZERO[detector] if offset == 0 and detector in _LABELS_AT_ZERO else _LABELS[detector].format(offset)
-    )
+    if offset == 0 and detector in _LABELS_AT_ZERO:
+        return _LABELS_AT_ZERO[detector]
+    return _LABELS[detector].format(offset)

@@ -1,69 +1,69 @@
-"""Detectors sequence by sequence: the scores whose means are in `detectors`, for standard errors and intervals.
+"""Detectors by sequence: the scores whose means are in `detectors`, with standard errors and intervals.
 
-All take patterns `[... batch head query key]`, each query's row summing to 1, and give `Scores`: a number in [0, 1] for
-each sequence and head. What each number means, and its errors, are told by the detector of the same name.
+Each takes patterns `[... batch head query key]`, whose rows sum to 1, and returns `HeadScores`: a score in [0, 1] for
+each sequence and head. The detector of the same name in `detectors` documents the meaning of a score and its errors.
 """
 
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.heads.chance import uniform_attention
-from anchorlab.lens.heads.scores import Profile, Scores
+from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 
-Pattern = Float[Tensor, "*lead batch head query key"]
+AttentionPattern = Float[Tensor, "*lead batch head query key"]
 
 Queries = Literal["from", "after", "last", "all"]
-"""Which queries are asked about a source position: from the source on, after it, the last alone, or every one."""
+"""The queries that a score averages over: those from the source position on, those after it, the last one, or all."""
 
 
-def shift(pattern: Pattern, k: int) -> Scores:
-    """The mean of P[q, q - k] over the queries q >= k."""
+def shift(pattern: AttentionPattern, k: int) -> HeadScores:
+    """Score shifts by k: the mean of P[q, q - k] over the queries q >= k."""
     length = _length(pattern)
     if not 0 <= k < length:
         raise SpecError("k", f"{k} is not a shift within {length} positions", f"give one of 0..{length - 1}")
     return _every_sequence(_diagonal(pattern, -k))
 
 
-def next_token(pattern: Pattern) -> Scores:
-    """The mean of P[q, q + 1] over the queries but the last."""
+def next_token(pattern: AttentionPattern) -> HeadScores:
+    """Score attention to the next token: the mean of P[q, q + 1] over all queries but the last."""
     if _length(pattern) < 2:
         raise SpecError("pattern", "a single position has no next one", "give longer sequences")
     return _every_sequence(_diagonal(pattern, 1))
 
 
-def shift_profile(pattern: Pattern, largest: int | None = None) -> Profile:
-    """By how much each head shifts: `shift(pattern, k)` for k = 0..largest.
+def shift_profile(pattern: AttentionPattern, largest: int | None = None) -> OffsetScores:
+    """Score shifts by every k = 0..largest.
 
-    `largest` is n // 2 when unset: larger shifts rest on few queries, and any head that attends to the first
-    position shifts by n - 1.
+    `largest` is n // 2 by default: larger shifts have few queries, and any head that attends to the first position
+    shifts by n - 1.
     """
     largest = _length(pattern) // 2 if largest is None else largest
     each = [shift(pattern, k) for k in range(largest + 1)]
     values, weights = torch.stack([one.values for one in each], dim=-3), torch.stack([one.weights for one in each])
-    return Profile(torch.arange(largest + 1, device=pattern.device), Scores(values, weights))
+    return OffsetScores(torch.arange(largest + 1, device=pattern.device), HeadScores(values, weights))
 
 
-def broadcast(pattern: Pattern, sources: Int[Tensor, "batch"], queries: Queries = "from") -> Scores:
-    """The attention to one position of each sequence, averaged over the queries that are asked."""
+def broadcast(pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries = "from") -> HeadScores:
+    """Score attention to one position of each sequence, averaged over the queries."""
     length = _length(pattern)
     _check_positions("sources", sources, pattern)
     profile = _columns(pattern, sources.unsqueeze(-1), queries)
     if not bool(profile.weights.any()):
-        raise SpecError("sources", f"all stand at the last position {length - 1}", "ask for queries 'from' or 'last'")
-    return Scores(profile.values[..., 0, :, :], profile.weights[0])
+        raise SpecError("sources", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
+    return HeadScores(profile.values[..., 0, :, :], profile.weights[0])
 
 
 def broadcast_profile(
-    pattern: Pattern, anchors: Int[Tensor, "batch"], largest: int | None = None, queries: Queries = "from"
-) -> Profile:
-    """From where each head broadcasts: `broadcast` with the sources anchor + offset, for offsets -largest..largest.
+    pattern: AttentionPattern, anchors: Int[Tensor, "batch"], largest: int | None = None, queries: Queries = "from"
+) -> OffsetScores:
+    """Score `broadcast` from the sources anchor + offset, for the offsets -largest..largest.
 
-    For each offset only the sequences count in which the source lies within the sequence; an offset for which these
-    are less than half of all has mass 0. `largest` is n - 1 when unset.
+    Each offset counts only the sequences that hold its source, and has mass 0 if these are less than half of all.
+    `largest` is n - 1 by default.
     """
     length = _length(pattern)
     _check_positions("anchors", anchors, pattern)
@@ -71,33 +71,37 @@ def broadcast_profile(
     offsets = torch.arange(-largest, largest + 1, device=pattern.device)
     scores = _columns(pattern, anchors.to(pattern.device).unsqueeze(-1) + offsets, queries)
     common = 2 * scores.weights.sum(dim=-1, keepdim=True) >= len(anchors)
-    return Profile(offsets, Scores(scores.values, scores.weights * common))
+    return OffsetScores(offsets, HeadScores(scores.values, scores.weights * common))
 
 
-def fixed_position(pattern: Pattern, position: int, queries: Queries = "from") -> Scores:
-    """The attention to the same position of every sequence, averaged over the queries that are asked."""
+def fixed_position(pattern: AttentionPattern, position: int, queries: Queries = "from") -> HeadScores:
+    """Score attention to one position, the same in every sequence, averaged over the queries."""
     length = _length(pattern)
     if not 0 <= position < length:
         raise SpecError("position", f"{position} is outside {length} positions", f"give one of 0..{length - 1}")
     return broadcast(pattern, torch.full((pattern.shape[-4],), position, device=pattern.device), queries)
 
 
-def fixed_position_profile(pattern: Pattern, largest: int | None = None, queries: Queries = "from") -> Profile:
-    """To which position each head attends: `fixed_position` for the positions 0..largest.
+def fixed_position_profile(
+    pattern: AttentionPattern, largest: int | None = None, queries: Queries = "from"
+) -> OffsetScores:
+    """Score `fixed_position` for the positions 0..largest.
 
-    `largest` is n // 2 when unset: later positions have few queries from them on. For heads without a causal mask ask
-    `all` queries about every position, up to n - 1.
+    `largest` is n // 2 by default: later positions have few queries `from` them on. For heads without a causal mask use
+    `all` queries and positions up to n - 1.
     """
     length = _length(pattern)
     largest = length // 2 if largest is None else largest
     if not 0 <= largest < length:
         raise SpecError("largest", f"{largest} is outside {length} positions", f"give one of 0..{length - 1}")
     positions = torch.arange(largest + 1, device=pattern.device)
-    return Profile(positions, _columns(pattern, positions.expand(pattern.shape[-4], -1), queries))
+    return OffsetScores(positions, _columns(pattern, positions.expand(pattern.shape[-4], -1), queries))
 
 
-def anchor_attending(pattern: Pattern, anchors: Int[Tensor, "batch *anchor"], queries: Queries = "from") -> Scores:
-    """The attention to the anchors of each sequence, -1 standing for none, averaged over the queries from the first."""
+def anchor_attending(
+    pattern: AttentionPattern, anchors: Int[Tensor, "batch *anchor"], queries: Queries = "from"
+) -> HeadScores:
+    """Score attention to the anchors of each sequence, -1 for a missing one, averaged over the queries."""
     length = _length(pattern)
     positions = anchors.to(pattern.device).reshape(len(anchors), -1)
     _check_positions("anchors", positions, pattern, missing=True)
@@ -110,13 +114,13 @@ def anchor_attending(pattern: Pattern, anchors: Int[Tensor, "batch *anchor"], qu
     rows = _asked(first, length, queries).to(pattern.dtype)
     counts = rows.sum(dim=-1, keepdim=True)
     if not bool(counts.any()):
-        raise SpecError("anchors", f"all stand at the last position {length - 1}", "ask for queries 'from' or 'last'")
+        raise SpecError("anchors", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
     cells = torch.einsum("bq,bk->bqk", rows / counts.clamp(min=1), keys)
-    return Scores(_attention(pattern, cells), (counts > 0).to(pattern.dtype).squeeze(-1))
+    return HeadScores(_attention(pattern, cells), (counts > 0).to(pattern.dtype).squeeze(-1))
 
 
-def uniform(pattern: Pattern, causal: bool = True) -> Scores:
-    """1 less the distance from uniform attention, averaged over the queries that have a choice."""
+def uniform(pattern: AttentionPattern, causal: bool = True) -> HeadScores:
+    """Score 1 minus the distance from uniform attention, averaged over the queries with more than one key."""
     length = _length(pattern)
     if causal and length < 2:
         raise SpecError("pattern", "a single position leaves a causal head no choice", "give longer sequences")
@@ -125,36 +129,36 @@ def uniform(pattern: Pattern, causal: bool = True) -> Scores:
     return _every_sequence(1 - distance[..., 1 if causal else 0 :].mean(dim=-1))
 
 
-def induction(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> Scores:
-    """The attention to what followed the current token before; a sequence counts with its number of such queries."""
+def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> HeadScores:
+    """Score attention to the tokens after earlier copies of the current one; sequences weigh by their such queries."""
     earlier = _earlier(pattern, tokens)
     return _recurring(pattern, earlier, earlier.roll(1, dims=-1))
 
 
-def matching(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> Scores:
-    """The attention to where the current token stood before; a sequence counts with its number of such queries."""
+def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> HeadScores:
+    """Score attention to earlier copies of the current token; sequences weigh by their number of such queries."""
     earlier = _earlier(pattern, tokens)
     return _recurring(pattern, earlier, earlier)
 
 
-def _every_sequence(values: Tensor) -> Scores:
-    """`[... batch head]`, all sequences counting the same."""
-    return Scores(values, values.new_ones(values.shape[-2]))
+def _every_sequence(values: Float[Tensor, "*lead batch head"]) -> HeadScores:
+    """Scores with the same weight for every sequence."""
+    return HeadScores(values, values.new_ones(values.shape[-2]))
 
 
-def _diagonal(pattern: Tensor, offset: int) -> Tensor:
+def _diagonal(pattern: AttentionPattern, offset: int) -> Float[Tensor, "*lead batch head"]:
     return torch.diagonal(pattern, offset=offset, dim1=-2, dim2=-1).mean(dim=-1)
 
 
-def _attention(pattern: Tensor, cells: Tensor) -> Tensor:
-    """The sum of a pattern over weighted cells `[batch query key]`: `[... batch head]`."""
+def _attention(pattern: AttentionPattern, cells: Float[Tensor, "batch query key"]) -> Float[Tensor, "*lead batch head"]:
+    """The sum of a pattern over weighted cells."""
     return torch.einsum("...bhqk,bqk->...bh", pattern, cells)
 
 
-def _columns(pattern: Tensor, sources: Tensor, queries: Queries) -> Scores:
-    """The attention to `sources` `[batch offset]`: values `[... offset batch head]`, weights `[offset batch]`.
+def _columns(pattern: AttentionPattern, sources: Int[Tensor, "batch offset"], queries: Queries) -> HeadScores:
+    """The attention to the sources: values `[... offset batch head]`, weights `[offset batch]`.
 
-    Sources outside the sequence, and those that no query is asked about, have weight 0.
+    Sources outside the sequence, and sources without a query, have weight 0.
     """
     length = pattern.shape[-1]
     asked = _asked(torch.arange(length, device=pattern.device), length, queries).to(pattern.dtype)
@@ -162,11 +166,11 @@ def _columns(pattern: Tensor, sources: Tensor, queries: Queries) -> Scores:
     sources = sources.to(pattern.device)
     counts = (sources >= 0) & (sources < (length - 1 if queries == "after" else length))
     index = torch.where(counts, sources, 0).unsqueeze(1).expand(*each.shape[:-1], -1)
-    return Scores(each.gather(-1, index).movedim(-1, -3), counts.T.to(pattern.dtype))
+    return HeadScores(each.gather(-1, index).movedim(-1, -3), counts.T.to(pattern.dtype))
 
 
-def _asked(sources: Tensor, length: int, queries: Queries) -> Tensor:
-    """`[source query]`: True where a query is asked about a source."""
+def _asked(sources: Int[Tensor, "source"], length: int, queries: Queries) -> Bool[Tensor, "source query"]:
+    """True for the queries that a source's score averages over."""
     place = torch.arange(length, device=sources.device)
     if queries == "all":
         return (place >= 0).expand(len(sources), length)
@@ -175,8 +179,8 @@ def _asked(sources: Tensor, length: int, queries: Queries) -> Tensor:
     return place >= sources.unsqueeze(-1) if queries == "from" else place > sources.unsqueeze(-1)
 
 
-def _earlier(pattern: Tensor, tokens: Tensor) -> Tensor:
-    """`[batch query key]`: True where the key is an earlier place of the query's token."""
+def _earlier(pattern: AttentionPattern, tokens: Tensor) -> Bool[Tensor, "batch query key"]:
+    """True where the key is an earlier copy of the query's token; `tokens` are `[batch position]`."""
     shape = (pattern.shape[-4], _length(pattern))
     if tokens.shape != shape:
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"the pattern needs {shape}")
@@ -187,14 +191,16 @@ def _earlier(pattern: Tensor, tokens: Tensor) -> Tensor:
     return earlier
 
 
-def _recurring(pattern: Tensor, earlier: Tensor, wanted: Tensor) -> Scores:
-    """The attention to the wanted keys, averaged over the queries whose token has an earlier place."""
+def _recurring(
+    pattern: AttentionPattern, earlier: Bool[Tensor, "batch query key"], wanted: Bool[Tensor, "batch query key"]
+) -> HeadScores:
+    """The attention to the wanted keys, averaged over the queries whose token occurs earlier."""
     counts = earlier.any(dim=-1).sum(dim=-1).to(pattern.dtype)
     cells = wanted.to(pattern.dtype) / counts.clamp(min=1).reshape(-1, 1, 1)
-    return Scores(_attention(pattern, cells), counts)
+    return HeadScores(_attention(pattern, cells), counts)
 
 
-def _length(pattern: Tensor) -> int:
+def _length(pattern: AttentionPattern) -> int:
     queries, keys = pattern.shape[-2:]
     if queries != keys:
         raise SpecError("pattern", f"has {queries} queries for {keys} keys", "record it at every position")

@@ -1,4 +1,4 @@
-"""Scores: one number per sequence and head, their mean over the sequences, and how sure that mean is."""
+"""Scores of heads by sequence, with their mean over the sequences and its confidence interval."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,16 +8,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_NORMAL = 1.959963984540054  # 95 % of a normal law lie within so many standard deviations
+_NORMAL = 1.959963984540054  # standard deviations on either side that hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True)
-class Scores:
-    """One number in [0, 1] per sequence and head, and how much each sequence counts.
+class HeadScores:
+    """A score in [0, 1] for each sequence and head, and the weight of each sequence in their mean.
 
     Shapes
-        values: `[... batch head]`; in a profile the last of the leading axes is the offset
-        weights: `[batch]`, or `[offset batch]` in a profile, at least 0; a sequence of weight 0 is left out
+        values: `[... batch head]`; in `OffsetScores` the last leading axis is `offset`
+        weights: `[batch]`, or `[offset batch]` in `OffsetScores`; not negative, 0 leaves a sequence out
     """
 
     values: Float[Tensor, "*lead batch head"]
@@ -25,16 +25,16 @@ class Scores:
 
     @cached_property
     def mean(self) -> Float[Tensor, "*lead head"]:
-        """The weighted mean over the sequences; 0 where no sequence counts."""
+        """The weighted mean over the sequences; 0 where all weights are 0."""
         return torch.einsum("...bh,...b->...h", self.values, self._shares)
 
     @cached_property
     def standard_error(self) -> Float[Tensor, "*lead head"]:
-        """By how much the mean would vary over other draws of as many sequences; infinite where fewer than two count.
+        """The standard error of the mean; infinite for fewer than two sequences of nonzero weight.
 
-        sqrt(N / (N - 1) * sum over b of s_b^2 (v_b - mean)^2), for the values v_b of the N sequences that count and
-        their shares s_b of the weight: with equal weights the standard deviation over sqrt(N). Where the weights vary,
-        they count as drawn with the sequences.
+        sqrt(N / (N - 1) * sum over b of s_b^2 (v_b - mean)^2), for the values v_b of the N sequences of nonzero weight
+        and their shares s_b of the total weight. With equal weights this is the standard deviation over sqrt(N).
+        Weights that vary are treated as drawn together with the sequences.
         """
         count = self._count.unsqueeze(-1)
         squares = (self.values - self.mean.unsqueeze(-2)).square()
@@ -44,11 +44,11 @@ class Scores:
 
     @cached_property
     def interval(self) -> tuple[Float[Tensor, "*lead head"], Float[Tensor, "*lead head"]]:
-        """Lowest and highest mean that the sequences allow at 95 %, within [0, 1].
+        """The lower and upper end of the mean's 95 % confidence interval, within [0, 1].
 
-        Student's interval, mean -+ t * `standard_error`. It has no width where all sequences score the same, as for a
-        head that attends by position alone, and is all of [0, 1] where fewer than two sequences count. It is too short
-        for scores that are nearly always at one end and seldom elsewhere.
+        Student's interval, mean -+ t * `standard_error`. Its width is 0 where all sequences score the same, as for a
+        head that attends by position alone, and it is [0, 1] for fewer than two sequences of nonzero weight. It is too
+        narrow for scores that are almost always at one end of their range.
         """
         reach = student(self._count - 1).unsqueeze(-1) * self.standard_error
         return (self.mean - reach).clamp(min=0), (self.mean + reach).clamp(max=1)
@@ -64,37 +64,38 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Profile:
-    """Scores of each head for each of several offsets, or positions.
+class OffsetScores:
+    """Scores of each head at several offsets or positions.
 
     Shapes
-        offsets: `[offset]`, the offsets that were tried
+        offsets: `[offset]`, the offsets or positions
         scores: values `[... offset batch head]`, weights `[offset batch]`
     """
 
     offsets: Int[Tensor, "offset"]
-    scores: Scores
+    scores: HeadScores
 
     @cached_property
     def mass(self) -> Float[Tensor, "*lead head offset"]:
-        """The mean score of each head for each offset; 0 where no sequence counts."""
+        """The mean score of each head at each offset; 0 where all weights are 0."""
         return self.scores.mean.transpose(-1, -2)
 
     @property
     def best(self) -> Int[Tensor, "*lead head"]:
-        """The offset with the greatest mean, per head."""
+        """The offset with the largest mean score, per head."""
         return self.offsets[self.mass.argmax(dim=-1)]
 
     @property
     def value(self) -> Float[Tensor, "*lead head"]:
-        """The greatest mean, per head."""
+        """The largest mean score over the offsets, per head."""
         return self.mass.amax(dim=-1)
 
     @property
     def interval(self) -> tuple[Float[Tensor, "*lead head"], Float[Tensor, "*lead head"]]:
-        """The interval of the score at the best offset, per head, as `Scores.interval` has it.
+        """The ends of the score's confidence interval at the best offset, per head (`HeadScores.interval`).
 
-        The offset is taken as given: where several come close, the greatest of them is a little too high.
+        It ignores that the offset was chosen by its score, so it lies a little too high where several offsets come
+        close.
         """
         at = self.mass.argmax(dim=-1, keepdim=True)
         low, high = (end.transpose(-1, -2).gather(-1, at).squeeze(-1) for end in self.scores.interval)
@@ -102,10 +103,10 @@ class Profile:
 
 
 def student(freedom: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Within how many standard errors 95 % of Student's law lie, for each number of degrees of freedom.
+    """Return the 97.5 % quantile of Student's distribution for each number of degrees of freedom.
 
-    Exact for one degree; else by the expansion about the normal law (Abramowitz and Stegun, 26.7.5), which is 0.8 % low
-    for two degrees, and right to four digits from five on.
+    Exact for one degree of freedom; otherwise from the expansion about the normal distribution (Abramowitz and Stegun,
+    26.7.5), which is 0.8 % low for two degrees and correct to four digits from five on.
     """
     z = _NORMAL
     terms = (

@@ -1,1 +1,5 @@
-"""Recording what a model computes, under interventions written as data."""
+"""Record what a model computes, under interventions written as data."""
+
+from anchorlab.lens.look.interventions import Intervention, InterventionRule, Operand, shift_pattern
+from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.record import Record, record_patterns

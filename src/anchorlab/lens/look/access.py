@@ -1,4 +1,4 @@
-"""Reaching into a module: through its own sites and `tap`, or through the submodules of a user's own module."""
+"""The sites of a module: its own, visited by `tap`, or its submodules, visited by hooks."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ from anchorlab.models.sites import Sites, Tap
 from anchorlab.spec import unknown_name
 
 OUTPUT = "output"
-"""The name under which a record keeps what the model returns; no site has it."""
+"""The name of a model's output in a record; no site has this name."""
 
 _ELEMENT = re.compile(r"(?P<module>.*)\[(?P<element>\d+)\]")
 _USUAL_AXES = {1: ("batch",), 2: ("batch", "width"), 3: ("batch", "position", "width")}
@@ -25,12 +25,12 @@ _USUAL_AXES = {1: ("batch",), 2: ("batch", "width"), 3: ("batch", "position", "w
 
 @dataclass(frozen=True)
 class Access:
-    """The sites of one module and the way to visit them.
+    """The sites of one module and a way to visit them.
 
-    A module with `sites` and a forward that takes `tap` is visited through them. Any other module is visited through
-    its submodules: a site is a submodule's name and its value what the submodule returns; where that is a tuple,
-    `name[i]` is its element i. `given_axes` names the axes of such sites, by pattern; what it leaves out is taken for
-    `batch width` or `batch position width`, as the number of axes says.
+    A module with `sites` and a forward that takes `tap` is visited through these. In any other module every submodule
+    is a site, named as in `named_modules`, and its value is the submodule's output; `name[i]` is element i of a tuple.
+    `given_axes` names the axes of such sites by pattern. Sites that it does not match have the axes `batch width` or
+    `batch position width`, by their number of axes.
     """
 
     module: nn.Module
@@ -38,22 +38,22 @@ class Access:
 
     @cached_property
     def own_sites(self) -> Sites | None:
-        """The sites that the module declares itself, or None for a user's own module."""
+        """The sites that the module declares, or None where its submodules are the sites."""
         sites = getattr(self.module, "sites", None)
         takes_tap = "tap" in inspect.signature(self.module.forward).parameters
         return sites if isinstance(sites, Mapping) and takes_tap else None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Every known site, in the module's order."""
+        """The names of all sites, in the module's order."""
         if self.own_sites is not None:
             return tuple(self.own_sites)
         return tuple(name for name, _ in self.module.named_modules() if name not in ("", OUTPUT))
 
     def resolve(self, pattern: str, where: str) -> list[str]:
-        """The sites that match a name or a pattern with `*` and `?`; `where` is the field that asks for them.
+        """Return the sites that match a name or a pattern with `*` and `?`.
 
-        Errors: `SiteError` with the nearest known site where nothing matches.
+        Errors: `SiteError` about the field `where`, with the nearest known site, if nothing matches.
         """
         stem, element = pattern, ""
         if self.own_sites is None and (split := _ELEMENT.fullmatch(pattern)):
@@ -64,9 +64,9 @@ class Access:
         return found
 
     def axes(self, site: str, value: Tensor) -> tuple[str, ...]:
-        """The axis names of a site's value.
+        """Return the axis names of a site's value.
 
-        Errors: `SiteError` where the value does not have the axes it is said to have.
+        Errors: `SiteError` if they do not fit the value's shape, or if `batch` is not the first of them.
         """
         if self.own_sites is not None:
             axes = self.own_sites[site].axes
@@ -81,7 +81,10 @@ class Access:
         return axes
 
     def run(self, weights: Mapping[str, Tensor], inputs: Tensor, targets: Iterable[str], visit: Tap) -> Tensor:
-        """What the module returns for one member's weights, `visit` being called at each of the target sites."""
+        """Run the module with one member's weights, call `visit` at each target site, and return the output.
+
+        Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is none.
+        """
         wanted = frozenset(targets)
         if self.own_sites is not None:
 
@@ -100,7 +103,7 @@ class Access:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; each submodule's mode is put back afterwards."""
+    """Set evaluation mode without gradients; restore the mode of each submodule on leaving."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -151,6 +154,6 @@ def _hook(name: str, chosen: list[int | None], visit: Tap) -> Callable[[nn.Modul
 
 
 def _matches(pattern: str, name: str) -> bool:
-    # fnmatch is not used: it reads the brackets of `name[0]` as a set of characters
+    # fnmatch would read the brackets of `name[0]` as a set of characters.
     expression = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
     return re.fullmatch(expression, name) is not None

@@ -1,20 +1,21 @@
-"""Carrying an intervention out on a value that passes a site."""
+"""Apply an intervention to the value at a site."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.interventions import BORROWING, PROJECTIONS, Intervention, Operand, Rule
+from anchorlab.lens.look.interventions import BORROWING, PROJECTIONS, Intervention, InterventionRule, Operand
 from anchorlab.spec import unknown_name
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When a value passes a site: which member, and which rows of the whole batch; `members` and `batch` are all."""
+    """The member and the rows of the batch that a value belongs to; `members` and `batch` are the total numbers."""
 
     member: int
     members: int
@@ -24,24 +25,29 @@ class Moment:
 
 def intervene(
     intervention: Intervention,
-    value: Tensor,
+    value: Shaped[Tensor, "*axes"],
     axes: tuple[str, ...],
     moment: Moment,
     borrowed: Tensor | None = None,
     name: str = "intervention",
-) -> Tensor:
-    """The value after an intervention; `value` itself stays as it is.
+) -> Shaped[Tensor, "*axes"]:
+    """Return a copy of a site's value with the intervention applied.
 
-    `borrowed` is what the rules `mean`, `resample` and `patch` put in place of the selected values: what
-    `selected_values` gives for all rows present, or one value for all of them, with a batch axis of size 1. `name`
-    stands for the intervention in errors.
+    Args:
+        intervention: the change to apply.
+        value: the site's value for the rows of `moment`.
+        axes: the axis names of the value.
+        moment: the member and the rows of the batch that the value belongs to.
+        borrowed: for the rules `mean`, `resample` and `patch`, the values of `selected_values` for these rows, or one
+            value for all of them with a batch axis of size 1.
+        name: the intervention's name in errors.
 
-    Errors: `SpecError` for an axis that the site does not have, an index out of range, an operand that does not fit.
+    Errors: `SpecError` for an axis that the site does not have, an index out of range and an operand that does not fit.
     """
     sizes = dict(zip(axes, value.shape, strict=True)) | {"batch": moment.batch}
     chosen = _chosen(intervention, sizes, axes, name)
     own = _own_places(intervention, sizes, axes, moment.rows, name)
-    # the operand holds an entry for every selected row of the whole batch; here only some of these rows are present
+    # The operand has an entry for every selected row of the batch; `value` holds only some of these rows.
     rows = chosen.get("batch", moment.rows)
     slots: Sequence[int] = moment.rows
     present: Sequence[int] = range(len(moment.rows))
@@ -76,11 +82,24 @@ def intervene(
 
 
 def selected_values(
-    intervention: Intervention, value: Tensor, axes: tuple[str, ...], sequences: Sequence[int], batch: int, name: str
-) -> Tensor:
-    """What an intervention selects in each row of a value, all rows taken; it keeps all axes of the site.
+    intervention: Intervention,
+    value: Shaped[Tensor, "*axes"],
+    axes: tuple[str, ...],
+    sequences: Sequence[int],
+    batch: int,
+    name: str,
+) -> Shaped[Tensor, "*selected"]:
+    """Return the values that an intervention selects in each row, with all axes of the site; `where.batch` is ignored.
 
-    Row i belongs to sequence `sequences[i]` of the whole batch, whose places of `at` are read. Errors: as `intervene`.
+    Args:
+        intervention: its `where` and `at` select.
+        value: the site's value, one row per entry of `sequences`.
+        axes: the axis names of the value.
+        sequences: the number of each row's sequence in the batch, which decides its places of `at`.
+        batch: the number of sequences in the batch.
+        name: the intervention's name in errors.
+
+    Errors: as `intervene`.
     """
     sizes = dict(zip(axes, value.shape, strict=True)) | {"batch": batch}
     chosen = _chosen(intervention, sizes, axes, name)
@@ -96,7 +115,7 @@ _RULES: Mapping[str, Callable[[Tensor, Any], Any]] = {
 }
 
 
-def _projected(value: Tensor, direction: Any, dim: int, rule: Rule) -> Tensor:
+def _projected(value: Tensor, direction: Any, dim: int, rule: InterventionRule) -> Tensor:
     unit = direction / direction.norm(dim=dim, keepdim=True)
     along: Tensor = (value * unit).sum(dim=dim, keepdim=True) * unit
     return along if rule == "project_onto" else value - along
@@ -105,6 +124,7 @@ def _projected(value: Tensor, direction: Any, dim: int, rule: Rule) -> Tensor:
 def _chosen(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], name: str
 ) -> dict[str, list[int]]:
+    """The places of `where`, by axis, counted from 0."""
     chosen = {}
     for axis, at in intervention.where.items():
         field = f"{name}.where.{axis}"
@@ -122,8 +142,8 @@ def _chosen(
 
 def _own_places(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], sequences: Sequence[int], name: str
-) -> dict[str, Tensor]:
-    """The places of each of the sequences, `[sequence place]`, by axis."""
+) -> dict[str, Int[Tensor, "sequence place"]]:
+    """The places of `at` of each of the sequences, by axis."""
     own = {}
     for axis, rows in intervention.at.items():
         field = f"{name}.at.{axis}"
@@ -145,8 +165,8 @@ def _own_places(
 def _index(
     chosen: Mapping[str, Sequence[int]], own: Mapping[str, Tensor], shape: Sequence[int], axes: Sequence[str]
 ) -> tuple[Any, ...]:
-    """An index of the region where every axis has a chosen place, or one of its sequence's own; it keeps all axes."""
-    if not own and all(len(places) == 1 for places in chosen.values()):  # a view, which is much faster
+    """The index of the selected region; the region keeps all axes of the site."""
+    if not own and all(len(places) == 1 for places in chosen.values()):  # slices give a view, which is much faster
         return tuple(slice(at[0], at[0] + 1) if (at := chosen.get(axis)) else slice(None) for axis in axes)
     index: list[Any] = []
     for dim, (axis, size) in enumerate(zip(axes, shape, strict=True)):
@@ -169,7 +189,7 @@ def _check_sizes(operand: Operand, sizes: Mapping[str, int], field: str) -> None
 
 
 def _aligned(operand: Operand, axes: Sequence[str], member: int, slots: Sequence[int]) -> Tensor:
-    """The operand for one member and the rows present, with all axes of the site; those it lacks have size 1."""
+    """The operand for one member and some rows, with all axes of the site; axes that it lacks have size 1."""
     values, names = operand.values, list(operand.axes)
     if "member" in names:
         values = values.select(names.index("member"), member)

@@ -1,4 +1,4 @@
-"""Interventions: changes of a value at a site, written as data."""
+"""Interventions: changes of the value at a site, written as data."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -18,10 +18,12 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
 
-Rule = Literal["zero", "mean", "resample", "patch", "replace", "scale", "add", "project_out", "project_onto"]
+InterventionRule = Literal[
+    "zero", "mean", "resample", "patch", "replace", "scale", "add", "project_out", "project_onto"
+]
 
 BORROWING = ("mean", "resample", "patch")
-"""The rules that take values from passes of the model without any intervention."""
+"""The rules that take values from a pass of the model without interventions."""
 
 WITHOUT_OPERAND = ("zero", *BORROWING)
 PROJECTIONS = ("project_out", "project_onto")
@@ -37,7 +39,7 @@ def _as_tensor(values: Any) -> Tensor:
 
 
 class Operand(Spec):
-    """Numbers with named axes: a tensor, or nested lists; as JSON, nested lists."""
+    """Numbers with named axes, given as a tensor or nested lists; in JSON, nested lists."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -64,7 +66,7 @@ class Operand(Spec):
 Indices = Annotated[
     tuple[int, ...], Field(min_length=1), BeforeValidator(lambda at: (at,) if isinstance(at, int) else at)
 ]
-"""Places along one axis; a single index may be given as a number."""
+"""Places along one axis; an integer counts as a single place."""
 
 
 def _one_row_each(at: Any) -> Any:
@@ -81,9 +83,9 @@ OwnIndices = Annotated[
 
 
 def shift_pattern(length: int, k: int) -> Operand:
-    """The attention that shifts by exactly k: P[q, q - k] = 1, an operand for `replace` at a `hook_pattern`.
+    """Return the pattern of a head that shifts by exactly k, P[q, q - k] = 1, for `replace` at a `hook_pattern`.
 
-    The first k queries, which have nothing k before them, attend to position 0 (anchor functions, appendix B).
+    The first k queries attend to position 0 (anchor functions, appendix B).
 
     >>> shift_pattern(3, 1).values.tolist()
     [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
@@ -101,27 +103,27 @@ def shift_pattern(length: int, k: int) -> Operand:
 class Intervention(Spec):
     """A change of the value at one site of a model.
 
-    `where` selects by axis name: an index (negative ones count from the end), or several; an axis that is left out is
-    taken whole. `at` selects places that differ between sequences, such as a role's: for each sequence of the look one
-    index from 0, or several, the same number for all. With v the selected values and o the operand:
+    `where` selects one or several indices of an axis, by axis name; negative ones count from the end, and axes that it
+    leaves out are selected whole. `at` selects places that differ between sequences, such as those of a role: one index
+    from 0 for each sequence, or several, the same number for each. With v the selected values and o the operand:
 
     | rule | v becomes |
     |---|---|
     | `zero` | 0 |
-    | `mean` | its mean over all sequences of the look |
-    | `resample` | the v of another sequence of the look, by a permutation drawn from `seed` that keeps none in place |
-    | `patch` | the value at the same places for the `patch_inputs` of the look |
+    | `mean` | its mean over all sequences |
+    | `resample` | the v of another sequence, by a permutation without fixed points drawn from `seed` |
+    | `patch` | the value at the same places for the `patch_inputs` |
     | `replace` | o |
     | `scale` | v * o |
     | `add` | v + o |
     | `project_out` | v - (v . u) u, with u = o / norm(o) along the last axis of o |
     | `project_onto` | (v . u) u |
 
-    What `mean`, `resample` and `patch` take comes from passes without any intervention; for `mean` and `resample` each
-    sequence gives what stands at its own places of `at`.
+    `mean`, `resample` and `patch` take values from a pass without interventions. For `mean` and `resample` each
+    sequence contributes the values at its own places of `at`.
 
-    The operand is a number or an `Operand` whose axes are some of the site's, or `member`; along each it has one entry
-    for each selected index, and along the others it is repeated. An axis selected by a single index has size 1.
+    The operand is a number, or an `Operand` whose axes are some of the site's, or `member`. Along each of its axes it
+    has one entry per selected index (size 1 for a single index); along the others it is repeated.
 
     An intervention that changes nothing in any member is an error unless `may_do_nothing` is set.
 
@@ -132,7 +134,7 @@ class Intervention(Spec):
     site: str
     where: dict[str, Indices] = Field(default_factory=dict)
     at: dict[str, OwnIndices] = Field(default_factory=dict)
-    rule: Rule
+    rule: InterventionRule
     operand: float | Operand | None = None
     seed: int | None = None
     may_do_nothing: bool = False
@@ -179,6 +181,6 @@ class Intervention(Spec):
         return self
 
     def describe(self) -> str:
-        """One line for people: rule, site and selection."""
+        """Return the rule, the site and the selection in one line of text."""
         chosen = [f"{axis}={at[0] if len(at) == 1 else list(at)}" for axis, at in self.where.items()]
         return " ".join([self.rule, self.site, *chosen, *(f"at {axis}" for axis in self.at)])

@@ -1,10 +1,10 @@
-"""Looking into models: record what passes named sites, under interventions and weight edits."""
+"""Run a model and record the values at named sites, under interventions and weight edits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.errors import SiteError, SpecError
@@ -12,7 +12,7 @@ from anchorlab.lens.look.access import OUTPUT, Access, evaluating
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.look.sources import Borrowed, borrower, chunks, fitting
+from anchorlab.lens.look.sources import Borrowed, borrower, fitting, row_ranges
 from anchorlab.models.edits import Remove, Truncate, apply_edits
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import Ensemble
@@ -20,7 +20,7 @@ from anchorlab.training.ensemble import Ensemble
 
 def look(
     model: Ensemble | nn.Module,
-    inputs: Tensor,
+    inputs: Shaped[Tensor, "batch position *feature"],
     record: Sequence[str] = (),
     interventions: Sequence[Intervention] = (),
     *,
@@ -29,63 +29,71 @@ def look(
     patch_inputs: Tensor | None = None,
     positions: Int[Tensor, "*batch scored"] | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
-    chunk: int = 512,
+    batch_size: int = 512,
 ) -> Record:
-    """What an ensemble, or a single module, computes for `inputs` `[batch position]` or `[batch position feature]`.
+    """Run every member on `inputs` and record the values at the named sites.
 
-    `record` names sites, or patterns of them such as `blocks.*.attn.hook_pattern`; their arrays have the leading axes
-    `member` (of size 1 for a module), then `candidate` if there are some, then the site's own. `"output"` is always
-    recorded: `[member (candidate) batch position output]`, or `scored` rows alone where `positions` are given. A site
-    is recorded after the interventions there, so it shows what the model went on with.
+        record = look(ensemble, inputs, ["blocks.*.attn.hook_pattern"])
+        record["blocks.0.attn.hook_pattern"]  # [member batch head query key]
 
-    `patch_inputs`, one for each of the inputs, are what interventions with the rule `patch` take their values from.
+    A site is recorded after its interventions, so the record holds the value that the model went on with. `"output"`
+    is always recorded: `[member batch position output]`, or `[member batch scored output]` with `positions`. With
+    candidates the axis `candidate` follows `member`.
 
-    Every candidate is a named list of further interventions and weight edits, looked at beside the others; an empty
-    list is the model as it is. Interventions at one site act in the order given, those for all candidates first.
+    Members run one by one, in evaluation mode and without gradients. Memory holds the record and the values of
+    `batch_size` sequences. The model is left unchanged.
 
-    A module that has no `sites` of its own is reached through its submodules: `record=["encoder.0"]` is what that
-    submodule returns, `"attention[1]"` the second element of a tuple; `axes` names the axes of such sites, by pattern.
+    Args:
+        model: an ensemble; a single module counts as one member.
+        inputs: tokens or vectors.
+        record: names of sites, or patterns such as `blocks.*.attn.hook_pattern`.
+        interventions: changes of values, applied in the order given and before those of a candidate.
+        edits: changes of weights, applied before those of a candidate.
+        candidates: named lists of further interventions and edits, each run by itself; an empty list is the model with
+            `interventions` and `edits` alone.
+        patch_inputs: one sequence for each of the inputs, in their shape; the rule `patch` takes values from them.
+        positions: the positions at which the output is recorded, `[scored]` or `[batch scored]`; None: all.
+        axes: axis names by site pattern, for a module without `sites` of its own. Its sites are its submodules:
+            `"encoder.0"` is the output of that submodule, `"attention[1]"` the second element of a tuple.
+        batch_size: how many sequences run at a time.
 
-    The members are evaluated one by one, without gradients, in evaluation mode and at most `chunk` sequences at a time;
-    beside the record, only one chunk's values are held. Nothing of the model is changed.
-
-    Errors: `SiteError` for a site that the model does not have (with the nearest one it has), that it did not visit or
-    visits twice, and for an intervention that changed nothing in any member; `SpecError` for a selection or an operand
-    that does not fit the site.
+    Errors: `SiteError` for a site that the model does not have (naming the nearest one), does not visit or visits
+    twice, and for an intervention that changed nothing in any member; `SpecError` for a selection or an operand that
+    does not fit its site.
     """
     if len(inputs) == 0:
         raise SpecError("inputs", "holds no sequence", "give at least one")
-    if chunk < 1:
-        raise SpecError("chunk", f"{chunk} sequences at a time are none", "give at least 1")
+    if batch_size < 1:
+        raise SpecError("batch_size", f"{batch_size} is not a number of sequences", "give at least 1")
     ensemble = as_ensemble(model)
     members = ensemble.size if ensemble.weights else 1
     access = Access(ensemble.template, axes or {})
     recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record.{at}")} - {OUTPUT}
     branches = _branches(ensemble, access, interventions, edits, candidates)
-    shelf = _Shelf(members, None if candidates is None else len(branches), len(inputs))
+    collected = _Arrays(members, None if candidates is None else len(branches), len(inputs))
 
     with evaluating(ensemble.template):
         for member in range(members):
             for place, branch in enumerate(branches):
                 weights = branch.ensemble.member_weights(member)
-                borrow = borrower(access, weights, inputs, branch.interventions, patch_inputs, chunk)
-                for rows in chunks(len(inputs), chunk):
+                borrow = borrower(access, weights, inputs, branch.interventions, patch_inputs, batch_size)
+                for rows in row_ranges(len(inputs), batch_size):
                     moment = Moment(member, members, rows, len(inputs))
                     visit = _Visit(access, moment, branch, recorded, borrow(rows))
                     present = fitting(inputs[rows.start : rows.stop], weights)
                     output = access.run(weights, present, visit.targets, visit)
                     visit.check_visited()
                     for site, (value, names) in visit.seen.items():
-                        shelf.put(site, names, value, member, place, rows)
-                    shelf.put(OUTPUT, *_output(output, positions, rows), member, place, rows)
+                        collected.put(site, names, value, member, place, rows)
+                    collected.put(OUTPUT, *_output(output, positions, rows), member, place, rows)
     for branch in branches:
         branch.check_changed()
-    return shelf.record(inputs, None if candidates is None else tuple(candidates))
+    return collected.record(inputs, None if candidates is None else tuple(candidates))
 
 
 @dataclass
 class _Branch:
-    """One candidate: its weights, its named interventions, and which of these have changed something."""
+    """One candidate: its weights, its interventions by name, and the names of those that changed a value."""
 
     ensemble: Ensemble
     interventions: Mapping[str, Intervention]
@@ -125,7 +133,7 @@ def _branches(
 
 
 class _Visit:
-    """The tap of one pass: it intervenes, and keeps what is to be recorded."""
+    """The tap of one pass: applies the interventions and keeps the values to record."""
 
     def __init__(self, access: Access, moment: Moment, branch: _Branch, recorded: set[str], borrowed: Borrowed) -> None:
         self.access, self.moment, self.branch, self.recorded, self.borrowed = access, moment, branch, recorded, borrowed
@@ -148,7 +156,7 @@ class _Visit:
                 if name not in self.branch.changed and not torch.equal(before, value):
                     self.branch.changed.add(name)
         if site in self.recorded:
-            # the model may go on to change the value in place
+            # Copied, as the model may change the value in place later.
             self.seen[site] = (value.detach().to("cpu", copy=True), axes)
         return value
 
@@ -160,8 +168,8 @@ class _Visit:
             raise SiteError(f"site {missing[0]!r} was not visited by the model, so there is nothing to record")
 
 
-class _Shelf:
-    """Where a record is put together, chunk by chunk."""
+class _Arrays:
+    """Collects a record, some rows at a time."""
 
     def __init__(self, members: int, candidates: int | None, batch: int) -> None:
         self.members, self.candidates, self.batch = members, candidates, batch
@@ -186,9 +194,10 @@ class _Shelf:
 def _output(output: Tensor, positions: Tensor | None, rows: range) -> tuple[tuple[str, ...], Tensor]:
     if positions is not None:
         if output.ndim < 3:
-            raise SpecError("positions", f"the model returns none, but shape {tuple(output.shape)}", "leave them out")
+            problem = f"the model's output of shape {tuple(output.shape)} has no axis of positions"
+            raise SpecError("positions", problem, "leave them out")
         here = positions if positions.ndim == 1 else positions[rows.start : rows.stop]
-        # every position is computed all the same, so that the last layer's sites keep all their queries
+        # The model still computes every position, so that the sites of the last layer keep all their queries.
         output = gather_positions(output, here.to(output.device))
     place = "position" if positions is None else "scored"
     other = tuple(f"axis_{index}" for index in range(1, output.ndim))
@@ -196,7 +205,7 @@ def _output(output: Tensor, positions: Tensor | None, rows: range) -> tuple[tupl
 
 
 def as_ensemble(model: Ensemble | nn.Module) -> Ensemble:
-    """An ensemble as it is, a module as an ensemble of one."""
+    """Return an ensemble as it is, and a module as an ensemble of one member."""
     if isinstance(model, Ensemble):
         return model
     named = [*model.named_parameters(), *model.named_buffers()]

@@ -1,4 +1,4 @@
-"""Records: what was seen at the sites of a model, as arrays with named axes."""
+"""Records: the values at a model's sites, as arrays with named axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
@@ -14,11 +15,15 @@ from anchorlab.spec import unknown_name
 
 @dataclass(frozen=True, repr=False)
 class Record:
-    """What a look saw: one array per site, with `member`, then `candidate` where there were some, as leading axes.
+    """The values that `look` recorded: one array per site.
 
-    `record["blocks.0.attn.hook_pattern"]` is a tensor and `record.axes(...)` names its axes, such as
-    `("member", "batch", "head", "query", "key")`; `"output"`, what the model returned, is always there. `inputs` are
-    the sequences looked at, `[batch position]` or `[batch position feature]`. All arrays lie in main memory.
+    `record["blocks.0.attn.hook_pattern"]` is a tensor, and `record.axes(...)` names its axes, such as
+    `("member", "batch", "head", "query", "key")`. The first axis is `member`, the second `candidate` where candidates
+    were given. `"output"`, the model's output, is always there. All arrays are in main memory.
+
+    Shapes
+        arrays: `[member ...]` or `[member candidate ...]` by site, then the site's own axes
+        inputs: `[batch position]` or `[batch position feature]`, the sequences that the model read
     """
 
     arrays: Mapping[str, Tensor]
@@ -41,16 +46,42 @@ class Record:
         return len(self.arrays)
 
     def axes(self, site: str) -> tuple[str, ...]:
-        """The axis names of a site's array; `SiteError` for a site that was not recorded."""
+        """Return the axis names of a site's array.
+
+        Errors: `SiteError` for a site that was not recorded.
+        """
         self[site]
         return self.axis_names[site]
 
+    def at(self, site: str, /, **index: int) -> Shaped[Tensor, "..."]:
+        """Return a site's array at one index of each named axis, without these axes.
+
+            record.at("blocks.0.attn.hook_pattern", member=0, head=1)  # [batch query key]
+
+        Negative indices count from the end.
+
+        Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that the site does not have and
+        for an index out of range.
+        """
+        value, names = self[site], self.axes(site)
+        for axis, place in index.items():
+            if axis not in names:
+                remedy = f"{site} has the axes {', '.join(names)}"
+                raise SpecError(f"at.{axis}", f"unknown axis {axis!r}", remedy)
+            size = value.shape[names.index(axis)]
+            if not -size <= place < size:
+                raise SpecError(f"at.{axis}", f"index {place} is out of range", f"{site} has {self._shape(site)}")
+        return value[tuple(index.get(axis, slice(None)) for axis in names)]
+
     def candidate(self, name: str) -> "Record":
-        """The record of one candidate, without the candidate axis; `SpecError` for an unknown one."""
+        """Return the record of one candidate, without the candidate axis.
+
+        Errors: `SpecError` for an unknown candidate.
+        """
         if self.candidates is None or name not in self.candidates:
             raise unknown_name("candidate", name, self.candidates or (), "candidate")
         index = self.candidates.index(name)
-        arrays = {site: value.select(self.axes(site).index("candidate"), index) for site, value in self.arrays.items()}
+        arrays = {site: self.at(site, candidate=index) for site in self}
         axes = {site: tuple(axis for axis in names if axis != "candidate") for site, names in self.axis_names.items()}
         return Record(arrays, axes, self.inputs)
 
@@ -65,11 +96,11 @@ class Record:
         return ", ".join(f"{axis} {size}" for axis, size in zip(self.axes(site), self[site].shape, strict=True))
 
 
-def record_patterns(patterns: Sequence[Any], inputs: Tensor) -> Record:
-    """A record of the attention of any model, for detectors: one member, one site for each layer.
+def record_patterns(patterns: Sequence[Any], inputs: Shaped[Tensor, "batch position"]) -> Record:
+    """Build a record from the attention patterns of any model, for detectors: one member, one site per layer.
 
-    `patterns` has one array `[batch head query key]` for each layer, of anything that torch takes, such as the
-    `attentions` of a Hugging Face model; `inputs` are its tokens, `[batch position]`.
+    `patterns` has one array `[batch head query key]` per layer, of any type that `torch.as_tensor` accepts, such as
+    the `attentions` of a Hugging Face model. `inputs` are the model's tokens, `[batch position]`.
 
     Errors: `SpecError` where shapes do not fit.
     """

@@ -1,9 +1,9 @@
-"""What interventions take from a model without interventions: means, and values of other sequences or other inputs."""
+"""Values that interventions take from the model without interventions: means, and values of other sequences."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -13,23 +13,31 @@ from anchorlab.lens.look.interventions import Intervention
 from anchorlab.rng import torch_generator
 
 Borrowed = Mapping[str, Tensor]
-"""By the name of an intervention, what it puts in place of the selected values of the rows present."""
+"""By the name of an intervention, the values that it puts in place of the selected ones, for the rows at hand."""
 
 
 def borrower(
     access: Access,
     weights: Mapping[str, Tensor],
-    inputs: Tensor,
+    inputs: Shaped[Tensor, "batch position *feature"],
     interventions: Mapping[str, Intervention],
     patch_inputs: Tensor | None,
-    chunk: int,
+    batch_size: int,
 ) -> Callable[[range], Borrowed]:
-    """A function from rows of the batch to what the interventions borrow for them, for one member's weights.
+    """Return a function from rows of the batch to the values that the interventions borrow for these rows.
 
-    Means are taken at once, over all sequences; the rest is computed when asked for. All passes are of the model
-    without interventions, at most `chunk` sequences at a time.
+    Means over all sequences are computed now, other values when the function is called. Every pass is without
+    interventions.
 
-    Errors: `SpecError` where the inputs do not allow what a rule asks.
+    Args:
+        access: the module and its sites.
+        weights: one member's weights, by name.
+        inputs: all sequences of the look.
+        interventions: by name; only those with the rules `mean`, `resample` and `patch` borrow.
+        patch_inputs: the sequences that `patch` takes values from, in the shape of `inputs`.
+        batch_size: how many sequences run at a time.
+
+    Errors: `SpecError` for `resample` on a single sequence, and for `patch` without fitting `patch_inputs`.
     """
     batch = len(inputs)
     everyone = torch.arange(batch)
@@ -44,7 +52,7 @@ def borrower(
             sources.setdefault(key, ([], others, everyone))[0].append(name)
 
     def taken(names: Sequence[str], source: Tensor, sequences: Int[Tensor, "sequence"]) -> dict[str, Tensor]:
-        """What some interventions select in one pass over some sequences."""
+        """The values that some interventions select, from one pass over some sequences."""
         values: dict[str, Tensor] = {}
 
         def keep(site: str, value: Tensor) -> Tensor:
@@ -60,7 +68,7 @@ def borrower(
         return values
 
     sums: dict[str, Tensor] = {}
-    for rows in chunks(batch, chunk) if means else ():
+    for rows in row_ranges(batch, batch_size) if means else ():
         for name, value in taken(means, inputs, everyone[rows.start : rows.stop]).items():
             total = value.sum(dim=0, keepdim=True, dtype=torch.float64)
             sums[name] = sums[name] + total if name in sums else total
@@ -75,20 +83,20 @@ def borrower(
 
 
 def fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-    """The inputs on the device of the weights, and vectors in their precision."""
+    """Return the inputs on the device of the weights; vectors also in their precision."""
     floating = next((value for value in weights.values() if value.is_floating_point()), None)
     if floating is None:
         return inputs
     return inputs.to(floating.device, floating.dtype if inputs.is_floating_point() else inputs.dtype)
 
 
-def chunks(batch: int, chunk: int) -> Iterator[range]:
-    """The rows of a batch, at most `chunk` at a time."""
-    return (range(start, min(start + chunk, batch)) for start in range(0, batch, chunk))
+def row_ranges(batch: int, batch_size: int) -> Iterator[range]:
+    """Divide the rows of a batch into ranges of at most `batch_size` rows."""
+    return (range(start, min(start + batch_size, batch)) for start in range(0, batch, batch_size))
 
 
 def _derangement(batch: int, seed: int | None, name: str) -> Int[Tensor, "batch"]:
-    """For each sequence another one: all stand in one circle, in random order, and each takes the next one's value."""
+    """Assign another sequence to each one: all form one circle in random order, and each takes the next one's value."""
     if batch < 2 or seed is None:
         raise SpecError(f"{name}.rule", "a single sequence has no other to take a value from", "give at least two")
     circle = torch.randperm(batch, generator=torch_generator(seed, "resample"))

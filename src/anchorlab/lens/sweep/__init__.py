@@ -1,1 +1,3 @@
-"""Many interventions at once."""
+"""Apply many interventions, one at a time, and measure what each does to the answers."""
+
+from anchorlab.lens.sweep.sweep import METRICS, Metric, Sweep, sweep

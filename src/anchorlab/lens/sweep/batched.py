@@ -1,10 +1,11 @@
-"""Many interventions at one site in one pass, begun at the site's block and mapped over them from the site on."""
+"""Many interventions at one site in one pass, which begins at the site's block and is mapped over them by `vmap`."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import vmap
 
@@ -12,20 +13,20 @@ from anchorlab.errors import SiteError
 from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
-from anchorlab.lens.look.sources import Borrowed, borrower, chunks, fitting
+from anchorlab.lens.look.sources import Borrowed, borrower, fitting, row_ranges
 from anchorlab.models.model import accepts, gather_positions
 from anchorlab.models.sites import Tap
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.member import member_module
 
-_MOST = 64  # interventions in one pass
+_MOST = 64  # interventions per pass
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Interventions of one pass: all at one site; the first is the site's number `begin`."""
+    """The interventions of one pass: all at one site, the first of them being number `begin` of the site."""
 
     site: str
     begin: int
@@ -35,14 +36,21 @@ class _Group:
 
 
 class MappedPasses:
-    """The outputs of one member without any intervention, and under every single one of many.
+    """The outputs of one member without intervention and under each of many interventions.
 
-    A pass of a transformer begins at the block of its site, with the stream that stands there without interventions.
-    The index of an intervention comes in at the site, and only there: what is computed before does not depend on it,
-    so that `vmap` computes it once, and what comes after is computed for all of them together. The last layer is
-    computed only at the scored positions, unless the interventions mean others there.
+    A pass through a transformer begins at the block of its site, with the stream of the model without interventions.
+    The index of the intervention enters at the site: `vmap` computes what comes before once, and what comes after for
+    all interventions together. The last layer is computed at the scored positions only, unless an intervention there
+    concerns other positions.
 
-    All is done on copies of the module, so that several threads may work at once.
+    Each instance has its own copy of the module, so several threads can work at once.
+
+    Args:
+        ensemble: the members.
+        member: the member to run.
+        inputs: all sequences, `[batch position]` or `[batch position feature]`.
+        positions: the scored positions, `[scored]` or `[batch scored]`.
+        patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`.
     """
 
     def __init__(
@@ -60,17 +68,17 @@ class MappedPasses:
         self.blocks = list(self.rest.blocks) if isinstance(self.rest, Transformer) else []
 
     def __call__(
-        self, grid: Mapping[str, Sequence[Intervention]], chunk: int
+        self, grid: Mapping[str, Sequence[Intervention]], batch_size: int
     ) -> Iterator[tuple[str | None, int, range, Tensor]]:
-        """Site, number of the first intervention there, rows of the batch, and outputs `[place row scored output]`.
+        """Yield site, number of the first intervention, rows of the batch, and outputs `[place row scored output]`.
 
-        A site of None stands for the outputs without interventions. At most `chunk` sequences times interventions are
-        held at once.
+        The site is None for outputs without intervention. At most `batch_size` sequences times interventions are in
+        memory at a time.
         """
         with evaluating(self.access.module):
-            groups = [group for site, changes in grid.items() for group in self._groups(site, changes, chunk)]
+            groups = [group for site, changes in grid.items() for group in self._groups(site, changes, batch_size)]
         largest = max(len(group.named) for group in groups)
-        for rows in chunks(len(self.inputs), max(1, chunk // largest)):
+        for rows in row_ranges(len(self.inputs), max(1, batch_size // largest)):
             with evaluating(self.access.module), evaluating(self.rest):
                 output, streams = self._untouched(rows)
             yield None, 0, rows, output.unsqueeze(0)
@@ -79,15 +87,17 @@ class MappedPasses:
                     output = self._pass(group, rows, streams)
                 yield group.site, group.begin, rows, output
 
-    def _groups(self, site: str, interventions: Sequence[Intervention], chunk: int) -> Iterator[_Group]:
+    def _groups(self, site: str, interventions: Sequence[Intervention], batch_size: int) -> Iterator[_Group]:
         needs_every_place = self._needs_every_place(site, interventions[0])
         for begin in range(0, len(interventions), _MOST):
             group = interventions[begin : begin + _MOST]
             named = {f"interventions.{begin + index}": each for index, each in enumerate(group)}
-            borrow = borrower(self.access, self.weights, self.inputs, named, self.patch_inputs, chunk)
+            borrow = borrower(self.access, self.weights, self.inputs, named, self.patch_inputs, batch_size)
             yield _Group(site, begin, named, borrow, needs_every_place)
 
-    def _untouched(self, rows: range) -> tuple[Tensor, dict[int, Tensor]]:
+    def _untouched(
+        self, rows: range
+    ) -> tuple[Float[Tensor, "row scored output"], dict[int, Float[Tensor, "row position width"]]]:
         """The outputs without interventions, and the stream before each block but the first."""
         streams: dict[int, Tensor] = {}
 
@@ -133,7 +143,7 @@ class MappedPasses:
         return inputs, (self.positions if self.positions.ndim == 1 else self.positions[here]).to(inputs.device)
 
     def _needs_every_place(self, site: str, intervention: Intervention) -> bool:
-        """Whether a pass at the scored positions alone is not enough: the site would lack places that are meant."""
+        """Whether the intervention concerns places that the site lacks when only scored positions are computed."""
         operand = intervention.operand
         named = {*intervention.where, *intervention.at, *(operand.axes if isinstance(operand, Operand) else ())}
         seen: list[dict[str, int]] = []
@@ -147,13 +157,13 @@ class MappedPasses:
         for positions in (None, torch.zeros(1, dtype=torch.int64, device=inputs.device)):
             _run(self.access.module, inputs, positions, tap)
         if len(seen) != 2:
-            raise SiteError(f"site {site!r} is visited {len(seen) / 2:g} times in one pass; it must be once")
+            raise SiteError(f"site {site!r} is visited {len(seen) / 2:g} times in one pass; it must be visited once")
         narrowed = {axis for axis, size in seen[0].items() if size != seen[1][axis]}
         return bool(narrowed) and (intervention.rule in BORROWING or bool(named & narrowed))
 
 
 def _run(module: nn.Module, inputs: Tensor, positions: Tensor | None, tap: Tap) -> Tensor:
-    """The outputs at the positions, or everywhere for None."""
+    """The outputs at the positions, or at all positions for None."""
     output: Tensor
     if positions is not None and accepts(module, "positions"):
         output = module(inputs, positions=positions, tap=tap)
@@ -163,6 +173,6 @@ def _run(module: nn.Module, inputs: Tensor, positions: Tensor | None, tap: Tap) 
 
 
 def _layer(site: str) -> int:
-    """The block of a site; 0 where it is in none."""
+    """The block of a site; 0 for a site outside the blocks."""
     found = _BLOCK.match(site)
     return int(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""Sweeps: every single intervention of a grid of sites, heads or positions, and what each does to the answers."""
+"""Sweeps: one intervention at a time over a grid of sites, heads or positions, and its effect on the answers."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     import polars
 
 Metric = Callable[[Tensor, Tensor], Tensor]
-"""Outputs `[sequence scored output]` and targets `[sequence scored ...]` to one number each, `[sequence scored]`."""
+"""From outputs `[sequence scored output]` and targets `[sequence scored ...]` to a number each, `[sequence scored]`."""
 
 METRICS: Mapping[str, Metric] = {
     "accuracy": lambda output, targets: output.argmax(dim=-1) == targets,
     "logit": lambda output, targets: _at(output, targets),
     "probability": lambda output, targets: _at(output.softmax(dim=-1), targets),
 }
-"""Whether the target has the largest logit, its logit, and its probability."""
+"""Whether the target has the largest logit; the target's logit; the target's probability."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What each intervention of a grid does, as means of the metrics over all scored positions.
+    """The metrics under each intervention of a grid, averaged over all sequences and scored positions.
 
     Shapes
-        baseline: `[metric member]`, without any intervention
-        values: `[metric member site ...]`, then one axis for each name in `over`, with the intervention
+        baseline: `[metric member]`, without intervention
+        values: `[metric member site ...]`, with one further axis for each name in `over`
     """
 
     metrics: tuple[str, ...]
@@ -51,16 +51,21 @@ class Sweep:
     values: Float[Tensor, "metric member site *place"]
 
     def change(self, metric: str) -> Float[Tensor, "member site *place"]:
-        """By how much a metric changes: with the intervention minus without; `SpecError` for an unknown metric."""
+        """Return a metric with each intervention minus the metric without.
+
+        Errors: `SpecError` for an unknown metric.
+        """
         if metric not in self.metrics:
             raise unknown_name("metric", metric, self.metrics, "metric")
         index = self.metrics.index(metric)
         return self.values[index] - self.baseline[index].reshape(-1, *(1,) * (self.values.ndim - 2))
 
     def map(self, metric: str) -> Float[Tensor, "row place"]:
-        """The change averaged over members, as a heat map: the last axis of the grid along the columns.
+        """Return the mean change over members as a heat map, with the last axis of the grid along the columns.
 
-        The rows are the sites, and below each the places of the other axes, if there are any.
+        The rows are the sites, each with the places of the grid's other axes.
+
+        Errors: as `change`.
         """
         mean = self.change(metric).mean(dim=0)
         return mean.reshape(-1, mean.shape[-1] if self.over else 1)
@@ -69,7 +74,7 @@ class Sweep:
     def table(self) -> "polars.DataFrame":
         """One row per metric, member and intervention: metric, member, site, layer, places, value, baseline, change.
 
-        A layer is the first number in a site's name, or its place among the sites.
+        The layer is the first number in a site's name, or the site's place among the sites.
         """
         import polars
 
@@ -91,7 +96,7 @@ class Sweep:
 
 def sweep(
     model: Ensemble | nn.Module,
-    inputs: Tensor,
+    inputs: Shaped[Tensor, "batch position *feature"],
     targets: Tensor,
     intervention: Intervention,
     over: Sequence[str] = (),
@@ -101,29 +106,37 @@ def sweep(
     patch_inputs: Tensor | None = None,
     mapped: bool | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
-    chunk: int = 256,
+    batch_size: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Carries out one intervention at a time, everywhere in a grid, and measures the answers.
+    """Apply an intervention at every place of a grid, one place at a time, and measure the answers.
 
-    The site of `intervention` may be a pattern: every site that matches is tried, and at each site every index of the
-    axes named in `over`, all the rest of the intervention being the same. Zeroing each head of each layer, asked
-    at the last position, as it is where no `positions` are given:
+    The grid is every site that matches `intervention.site`, times every index of the axes in `over`. This zeroes each
+    head of each layer and scores the last position:
 
         sweep(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
 
-    `targets` are `[batch scored ...]`, `positions` `[scored]` or `[batch scored]`. An intervention that changes nothing
-    is not an error here; it shows as no change.
+    An intervention that changes nothing is not an error here; its change is 0.
 
-    All interventions at one site are one `mapped` pass, which begins at the block of the site: what comes before the
-    site is computed once for all of them, and the last layer only where it is asked. Members are shared out over
-    threads. This needs a module with sites of its own that `torch.func.vmap` can map, and is then the default; other
-    modules get one `look` for each intervention. Both give the same numbers, equal within rounding. At most `chunk`
-    sequences times interventions are held at once in each thread. `progress` is called, in any thread, with how many
-    sequences have gone through an intervention, and how many there are to go.
+    Args:
+        model: an ensemble, or a module.
+        inputs: tokens or vectors.
+        targets: `[batch scored ...]`, what the metrics compare the outputs with.
+        intervention: its site may be a pattern; its `where`, `at`, rule and operand are the same at every place.
+        over: names of axes that every matching site has, in the same size.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
+        metrics: functions of outputs and targets, by name.
+        patch_inputs: as in `look`.
+        mapped: whether to compute all interventions at one site in one pass with `torch.func.vmap`. The pass begins at
+            the site's block, and computes the last layer at the scored positions only; members run in parallel threads.
+            This is the default for modules with their own sites. Otherwise each intervention is one `look`. The
+            results are equal within rounding.
+        axes: as in `look`.
+        batch_size: how many sequences times interventions each thread holds at a time.
+        progress: called, from any thread, with the number of sequences times interventions done and their total.
 
     Errors: those of `look`; `SpecError` for an axis that a site does not have or that differs in size between sites,
-    and for targets that do not fit the positions.
+    for targets that do not fit the positions, and for `mapped` with a module without its own sites.
     """
     ensemble = as_ensemble(model)
     access = Access(ensemble.template, axes or {})
@@ -139,44 +152,53 @@ def sweep(
     }
     measured = _Measure(metrics, targets)
     if mapped and access.own_sites is None:
-        raise SpecError("mapped", "the model has no sites of its own", "leave mapped out, for one look after the other")
+        raise SpecError("mapped", "the model has no sites of its own", "leave it out")
     mapped = access.own_sites is not None if mapped is None else mapped
-    tell = _Teller(progress, len(inputs) * ensemble.size * len(sites) * len(places))
+    advance = _Progress(progress, len(inputs) * ensemble.size * len(sites) * len(places))
 
-    def one(member: int) -> Tensor:
-        """`[metric place]` of one member, the baseline first."""
-        added = torch.zeros(len(metrics), 1 + len(sites) * len(places), dtype=torch.float64)
-        for site, begin, rows, output in MappedPasses(ensemble, member, inputs, positions, patch_inputs)(grid, chunk):
+    def by_member(member: int) -> Float[Tensor, "metric place"]:
+        """The metrics of one member at every place, the baseline first."""
+        total = torch.zeros(len(metrics), 1 + len(sites) * len(places), dtype=torch.float64)
+        passes = MappedPasses(ensemble, member, inputs, positions, patch_inputs)
+        for site, begin, rows, output in passes(grid, batch_size):
             begin += 0 if site is None else 1 + sites.index(site) * len(places)
-            added[:, begin : begin + len(output)] += measured(output, rows)
-            tell(0 if site is None else len(output) * len(rows))
-        return added
+            total[:, begin : begin + len(output)] += measured(output, rows)
+            advance(0 if site is None else len(output) * len(rows))
+        return total
 
-    def plainly(*changes: Intervention) -> Tensor:
+    def by_place(*changes: Intervention) -> Float[Tensor, "metric member"]:
+        """The metrics of all members under one intervention, or none."""
         record = look(
-            ensemble, inputs, (), changes, patch_inputs=patch_inputs, positions=positions, axes=axes, chunk=chunk
+            ensemble,
+            inputs,
+            interventions=changes,
+            patch_inputs=patch_inputs,
+            positions=positions,
+            axes=axes,
+            batch_size=batch_size,
         )
-        tell(len(changes) * ensemble.size * len(inputs))
+        advance(len(changes) * ensemble.size * len(inputs))
         return measured(record["output"], range(len(inputs)))
 
     with fast_float32():
         if mapped:
-            found = torch.stack(_in_threads(one, ensemble.size), dim=1)
+            found = torch.stack(_in_threads(by_member, ensemble.size), dim=1)
         else:
             every = [(), *((change,) for changes in grid.values() for change in changes)]
-            found = torch.stack([plainly(*changes) for changes in every], dim=2)
+            found = torch.stack([by_place(*changes) for changes in every], dim=2)
     baseline, values = found[..., 0], found[..., 1:].reshape(len(metrics), ensemble.size, len(sites), *sizes)
     return Sweep(tuple(metrics), sites, tuple(over), baseline, values)
 
 
 class _Measure:
-    """The metrics of outputs, as shares of the mean over all scored positions."""
+    """The metrics of some rows, divided by the number of all scored positions, so that they add up to means."""
 
     def __init__(self, metrics: Mapping[str, Metric], targets: Tensor) -> None:
         self.metrics, self.targets = metrics, targets
 
-    def __call__(self, output: Float[Tensor, "place sequence scored output"], rows: range) -> Tensor:
-        """`[metric place]`: for some rows of the batch what they add to the mean."""
+    def __call__(
+        self, output: Float[Tensor, "place sequence scored output"], rows: range
+    ) -> Float[Tensor, "metric place"]:
         targets = self.targets[rows.start : rows.stop].to(output.device)
         targets = targets.expand(len(output), *targets.shape).flatten(0, 1)
         scored = self.targets.shape[0] * self.targets.shape[1]
@@ -185,8 +207,8 @@ class _Measure:
         return (torch.stack(sums) / scored).cpu()
 
 
-class _Teller:
-    """Counts what is done, in any thread, and tells it."""
+class _Progress:
+    """The count of sequences done, advanced from any thread and reported to a callback."""
 
     def __init__(self, progress: Callable[[int, int], None] | None, count: int) -> None:
         self.progress, self.count, self.done, self.lock = progress, count, 0, Lock()
@@ -198,15 +220,15 @@ class _Teller:
                 self.progress(self.done, self.count)
 
 
-def _in_threads(one: Callable[[int], Tensor], members: int) -> list[Tensor]:
-    """The members' results in order, computed in as many threads as PyTorch has."""
+def _in_threads(by_member: Callable[[int], Tensor], members: int) -> list[Tensor]:
+    """The result of each member, computed in as many threads as PyTorch uses."""
     threads = torch.get_num_threads()
     workers = min(threads, members)
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
-            return list(pool.map(one, range(members)))
+            return list(pool.map(by_member, range(members)))
     finally:
-        torch.set_num_threads(threads)  # a new thread sets it for those to come, too
+        torch.set_num_threads(threads)  # setting it in a thread also sets the default of later threads
 
 
 def _sizes(
@@ -217,7 +239,10 @@ def _sizes(
     over: Sequence[str],
     axes: Mapping[str, tuple[str, ...]] | None,
 ) -> list[int]:
-    """How many places the sites have along each axis of the grid."""
+    """The size of each axis of the grid.
+
+    Errors: `SpecError` for an axis that is selected already, that a site lacks, or that differs between sites.
+    """
     record = look(ensemble.select([0]), inputs[:1], record=sites, axes=axes)
     sizes = []
     for index, axis in enumerate(over):
@@ -240,7 +265,9 @@ def _check_targets(targets: Tensor, expected: tuple[int, int]) -> None:
         raise SpecError("targets", problem, "give one for each scored position")
 
 
-def _at(values: Tensor, targets: Tensor) -> Tensor:
+def _at(
+    values: Float[Tensor, "sequence scored output"], targets: Int[Tensor, "sequence scored"]
+) -> Float[Tensor, "sequence scored"]:
     return values.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.look import as_ensemble, look
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.look.sources import chunks
+from anchorlab.lens.look.sources import row_ranges
 from anchorlab.models.block import Block, LayerNorm
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
@@ -66,7 +66,7 @@ def attribute(
     inputs: Tensor,
     tokens: Int[Tensor, "batch scored"] | None = None,
     positions: Int[Tensor, "*batch scored"] | None = None,
-    chunk: int = 512,
+    batch_size: int = 512,
 ) -> Attribution:
     """The direct contribution of each component to the logits of `tokens` at `positions`, or to all logits.
 
@@ -89,7 +89,7 @@ def attribute(
     contributions, logits = [], []
     for member in range(ensemble.size):
         one = ensemble.select([member])
-        for rows in chunks(len(inputs), chunk):
+        for rows in row_ranges(len(inputs), batch_size):
             here = slice(rows.start, rows.stop)
             scored = positions if positions.ndim == 1 else positions[here]
             record = look(one, inputs[here], _stream_sites(template), positions=scored)

@@ -52,7 +52,7 @@ def logit_lens(
     model: Ensemble | nn.Module,
     inputs: Tensor,
     positions: Int[Tensor, "*batch scored"] | None = None,
-    chunk: int = 512,
+    batch_size: int = 512,
 ) -> Float[Tensor, "member depth batch scored output"]:
     """What the output map makes of the residual stream before each block; last in `depth`, the model's own logits.
 
@@ -63,7 +63,7 @@ def logit_lens(
     ensemble = as_ensemble(model)
     sites = [f"{block.name}.hook_resid_pre" for block in blocks(transformer(ensemble))]
     positions = torch.arange(inputs.shape[1]) if positions is None else positions
-    record = look(ensemble, inputs, sites, positions=positions, chunk=chunk)
+    record = look(ensemble, inputs, sites, positions=positions, batch_size=batch_size)
     streams = [[gather_positions(of_member, positions) for of_member in record[site]] for site in sites]
     early = unembed(ensemble, torch.stack([torch.stack(stream) for stream in streams], dim=1))
     return torch.cat([early, record["output"].unsqueeze(1)], dim=1)

@@ -66,7 +66,7 @@ def principal_components(vectors: Vectors, components: int = 2) -> PrincipalComp
 
 
 @dataclass(frozen=True)
-class NeighbourPlane:
+class TSNE:
     """Each member's vectors on a plane on which neighbours stay neighbours; distances and axes mean nothing.
 
     The plane explains no share of a variance, since it is no projection. What says how far to trust it:
@@ -91,7 +91,7 @@ def tsne(
     perplexity: float | None = None,
     neighbours: int = 5,
     exact: bool = True,
-) -> NeighbourPlane:
+) -> TSNE:
     """t-SNE of each member's vectors (anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008), by scikit-learn.
 
     Without `seed` it starts from the two main components and leaves nothing to chance; with one, from points drawn at
@@ -124,7 +124,7 @@ def tsne(
         planes.append(torch.from_numpy(fitted.embedding_))
         divergences.append(float(fitted.kl_divergence_))
         trusted.append(float(trustworthiness(one, fitted.embedding_, n_neighbors=neighbours)))
-    return NeighbourPlane(
+    return TSNE(
         coordinates=torch.stack(planes).view(*vectors.shape[:-1], 2),
         divergence=torch.tensor(divergences),
         trustworthiness=torch.tensor(trusted),

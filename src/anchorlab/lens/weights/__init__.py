@@ -1,1 +1,5 @@
-"""What weight matrices hold."""
+"""Read what weight matrices hold: circuits of heads, associative memories, and the ranks that matter."""
+
+from anchorlab.lens.weights.lowrank import FRACTIONS, best_truncations, matrices, truncations
+from anchorlab.lens.weights.memories import memory, memory_along
+from anchorlab.lens.weights.qk_ov import HeadCircuits, ov, qk
