@@ -64,7 +64,7 @@ def test_wrong_members_name_their_field(field):
 
 
 def test_a_repeated_seed_is_refused_unless_something_else_differs():
-    with pytest.raises(SpecError, match=r"^members\.seeds: 4 stands there twice"):
+    with pytest.raises(SpecError, match=r"^members\.seeds: 4 is given twice"):
         Members.parse({"seeds": (4, 5, 4)}, "members")
     assert len(Members(seeds=(4, 4), learning_rate=(0.1, 0.2))) == 2
 

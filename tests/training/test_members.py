@@ -189,7 +189,7 @@ GAMMAS = {
     r"^members\.gamma\.embedding: 3 values for 2 members": {"seeds": (0, 1), "gamma": {"embedding": (0.5, 0.6, 0.7)}},
     r"^members\.gamma\.atention: unknown field 'atention'": {"gamma": {"atention": (0.5,)}},
     r"^members\.gamma\.all\.0: .*greater than or equal to 0": {"gamma": {"all": (-0.5,)}},
-    r"^members\.seeds: 4 stands there twice": {"seeds": (4, 4), "gamma": {"all": (0.5, 0.5)}},
+    r"^members\.seeds: 4 is given twice": {"seeds": (4, 4), "gamma": {"all": (0.5, 0.5)}},
 }
 
 

@@ -67,3 +67,20 @@ def last_metrics(metrics: "polars.DataFrame") -> "polars.DataFrame":
     return ends.group_by(*measured, maintain_order=True).agg(
         value.mean().alias("mean"), value.min().alias("lowest"), value.max().alias("highest")
     )
+
+
+def select_metric(
+    metrics: "polars.DataFrame", metric: str, split: str = "test", group: str = "all", edit: str = "none"
+) -> "polars.DataFrame":
+    """Return one metric of a table, with columns member, step, value, sorted by member and step.
+
+    Errors: `SpecError` that names the argument and the nearest known name.
+    """
+    from anchorlab.spec import unknown_name
+
+    for column, name in {"metric": metric, "split": split, "group": group, "edit": edit}.items():
+        known = metrics[column].unique()
+        if name not in known:
+            raise unknown_name(column, name, known, column)
+        metrics = metrics.filter(metrics[column] == name)
+    return metrics.select("member", "step", "value").sort("member", "step")

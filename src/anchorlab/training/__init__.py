@@ -1,21 +1,21 @@
-"""How it learns: recipes, ensembles, and the loop that trains them."""
+"""Training: recipes, ensembles, and the loop that trains them."""
 
-from anchorlab.training.checkpoint import ChunkKeeper, TrainedRun, merge
+from anchorlab.training.checkpoint import ChunkKeeper, merge
 from anchorlab.training.cost import memory_per_member, work_per_step
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.experiment import Experiment
+from anchorlab.training.members import Gamma, Members
 from anchorlab.training.recipe import (
     SGD,
     Adam,
     AdamW,
     Evaluation,
     FixedSample,
-    Gamma,
-    Members,
     Recipe,
     Stop,
     Stream,
     Times,
 )
 from anchorlab.training.schedule import Constant, WarmupCosine
+from anchorlab.training.trained_run import TrainedRun
 from anchorlab.training.trainer import Progress, Trained, fit

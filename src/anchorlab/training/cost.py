@@ -1,4 +1,4 @@
-"""What an experiment costs before it runs: the memory of a member, and the work of a step."""
+"""Estimate what an experiment costs before it runs: memory, operations and time."""
 
 from functools import lru_cache
 
@@ -12,14 +12,22 @@ from anchorlab.training.ensemble import build
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import STREAM_DRAW
 
+_SECONDS_PER_STEP = 2e-3  # one member's step of a model so small that calling operations is all the work
+_OPERATIONS_PER_SECOND = 1.5e11  # of one CPU core, in float32 products
+
 
 def work_per_step(experiment: Experiment) -> int:
-    """Floating-point operations of one member's training step: three times those of its products going forward.
+    """Estimate the floating-point operations of one member's training step.
 
-    Only products are counted, and a model without any has one operation. Good for weighing experiments against each
-    other: which takes longest, how much is left.
+    Counts matrix products alone, three times the forward pass; a model without products counts as one operation. Use it
+    to compare experiments and to measure progress.
     """
     return 3 * experiment.recipe.batch * _work_per_sequence(experiment.model, experiment.task)
+
+
+def estimated_seconds(experiment: Experiment) -> float:
+    """Estimate the seconds that one CPU core needs to train all members, within a factor of about two."""
+    return experiment.member_steps * (_SECONDS_PER_STEP + work_per_step(experiment) / _OPERATIONS_PER_SECOND)
 
 
 @lru_cache(maxsize=1024)
@@ -31,7 +39,10 @@ def _work_per_sequence(model: ModelSpec, task: Task) -> int:
 
 
 def memory_per_member(experiment: Experiment) -> int:
-    """Bytes that one member needs: weights, gradients, optimiser state, sequences, an upper guess of activations."""
+    """Estimate the bytes that one member needs: weights, gradients, optimiser state, sequences and activations.
+
+    Activations are estimated from above.
+    """
     task, recipe = experiment.task, experiment.recipe
     template = build(experiment.model, task.shape)
     weights = [*template.parameters(), *template.buffers()]

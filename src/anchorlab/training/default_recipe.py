@@ -1,4 +1,4 @@
-"""Defaults that just work: a recipe for any task."""
+"""The recipe for a task when none is given."""
 
 from anchorlab.tasks import Task
 from anchorlab.training.recipe import AdamW, Evaluation, FixedSample, Recipe, Stream
@@ -6,7 +6,10 @@ from anchorlab.training.schedule import WarmupCosine
 
 
 def default_recipe(task: Task, duration: int = 2000) -> Recipe:
-    """A recipe under which small models learn the task: a fixed sample where splits are separate, else a stream."""
+    """Return a recipe of `duration` steps under which small models learn the task.
+
+    Trains on a fixed sample where the task separates its splits, else on a stream.
+    """
     return Recipe(
         data=FixedSample(size=1000) if task.separated else Stream(),
         optimiser=AdamW(learning_rate=1e-3),

@@ -1,9 +1,10 @@
-"""Ensembles: members of one architecture, held as stacked parameters."""
+"""Ensembles: members of one architecture, with stacked weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
@@ -12,19 +13,21 @@ from anchorlab.models import ModelSpec
 from anchorlab.models.initialisation import gamma_factor, weight_group
 from anchorlab.models.model import Model
 from anchorlab.rng import child_seed, torch_generator
-from anchorlab.training.recipe import Gamma
+from anchorlab.training.members import Gamma
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Members of one architecture that differ in their weights alone.
+    """Members of one architecture that differ only in their weights.
 
-    `weights` holds every parameter and buffer by its name in the module, stacked as `[member ...]`; `template` is a
-    module of the same architecture whose own weights mean nothing; `trainable` names the weights that training changes.
+    Fields
+        template: a module of the architecture, whose own weights are not used
+        weights: every parameter and buffer by its name in the module, stacked `[member ...]`
+        trainable: the names of the weights that training changes
     """
 
     template: nn.Module
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, Shaped[Tensor, "member ..."]]
     trainable: tuple[str, ...]
 
     @property
@@ -34,24 +37,24 @@ class Ensemble:
 
     @property
     def parameter_count(self) -> int:
-        """Trainable numbers of one member."""
+        """The number of trainable parameters of one member."""
         return sum(self.weights[name][0].numel() for name in self.trainable)
 
     def member_weights(self, member: int) -> dict[str, Tensor]:
-        """One member's weights, as views of the stack."""
+        """Return one member's weights, without the member axis, as views of the stack."""
         return {name: value[member] for name, value in self.weights.items()}
 
     def select(self, members: Sequence[int]) -> "Ensemble":
-        """The ensemble of some members, in the order given."""
+        """Return an ensemble of the given members, in that order, with weights of its own."""
         index = torch.as_tensor(list(members), dtype=torch.int64)
         return self.with_weights({name: value[index] for name, value in self.weights.items()})
 
-    def with_weights(self, weights: Mapping[str, Tensor]) -> "Ensemble":
-        """The same architecture with other weights, such as edited ones."""
+    def with_weights(self, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> "Ensemble":
+        """Return an ensemble of the same architecture with other weights."""
         return Ensemble(self.template, weights, self.trainable)
 
     def to(self, device: str | torch.device) -> "Ensemble":
-        """A copy on another device."""
+        """Return a copy on another device."""
         return Ensemble(self.template, {k: v.to(device) for k, v in self.weights.items()}, self.trainable)
 
 
@@ -63,11 +66,20 @@ def initialise(
     scales: Sequence[float] | None = None,
     gamma: Gamma | None = None,
 ) -> Ensemble:
-    """An ensemble with one freshly drawn member per initialisation seed.
+    """Draw an ensemble, one member per initialisation seed.
 
-    `scales` multiplies every trainable weight matrix of a member, `gamma` gives its matrices another initialisation
-    rate than 0.5 (see `check_gamma`). A module without `initialise(generator)` (a user's
-    own) is built under torch's generator, seeded for the purpose and put back afterwards.
+    A module without `initialise(generator)`, such as a user's own, is built with torch's global generator set to the
+    member's seed; the generator is restored afterwards.
+
+    Args:
+        spec: the architecture
+        shape: the task's inputs and outputs
+        seeds: one initialisation seed per member
+        dtype: the precision of the weights
+        scales: one factor per member, for its trainable weight matrices
+        gamma: initialisation rates other than 0.5 (see `check_gamma`)
+
+    Returns: an ensemble of `len(seeds)` members on the CPU.
     """
     template = build(spec, shape, 0)
     trainable = tuple(name for name, value in template.named_parameters() if value.requires_grad)
@@ -85,32 +97,29 @@ def initialise(
             weights[name][index] = value.detach()
             if scales is not None and name in trainable and value.ndim >= 2:
                 weights[name][index] *= scales[index]
-            block = weight_group(name)
-            if gamma is not None and gamma.given and block is not None:
-                weights[name][index] *= gamma_factor(value.shape[0], gamma.of(block, index))
+            group = weight_group(name)
+            if gamma is not None and gamma.given and group is not None:
+                weights[name][index] *= gamma_factor(value.shape[0], gamma.of(group, index))
     return Ensemble(template, weights, trainable)
 
 
 def check_gamma(gamma: Gamma, spec: ModelSpec, template: nn.Module) -> None:
-    """`SpecError` below `members.gamma` where a model is not drawn normally, or has no block of a type named there."""
+    """Raise `SpecError` below `members.gamma` for a model without normal initialisation or without a named group."""
     if not gamma.given:
         return
     if getattr(spec, "initialisation", None) != "normal":
         if "initialisation" in type(spec).model_fields:
-            raise SpecError("members.gamma", "the model is not drawn normally", "set model.initialisation to normal")
+            raise SpecError("members.gamma", "the initialisation is not normal", "set model.initialisation to normal")
         raise SpecError("members.gamma", f"a {spec.kind!r} model has no normal initialisation", "leave it out")
     known = {weight_group(name) for name, _ in template.named_parameters()} - {None}
-    for block in gamma.given:
-        if block != "all" and block not in known:
+    for group in gamma.given:
+        if group != "all" and group not in known:
             remedy = f"known: {', '.join(sorted(map(str, known)))}"
-            raise SpecError(f"members.gamma.{block}", f"a {spec.kind!r} model has no such weights", remedy)
+            raise SpecError(f"members.gamma.{group}", f"a {spec.kind!r} model has no such weights", remedy)
 
 
 def build(spec: ModelSpec, shape: TaskShape, seed: int = 0) -> nn.Module:
-    """A module of the architecture; what a user's own draws from torch's generator begins at `seed`.
-
-    The generator is put back afterwards.
-    """
+    """Build a module of the architecture with torch's global generator set to `seed`, then restore the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return spec.build(shape)

@@ -1,4 +1,4 @@
-"""Evaluation: what each member scores on held-out sequences, plain and under weight edits."""
+"""Evaluation: measure each member on held-out sequences, with its weights as they are and under weight edits."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from anchorlab.models.edits import Edit, apply_each
@@ -17,12 +18,13 @@ from anchorlab.tasks.task import loss_per_position
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.step import autocast
 from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch
-from anchorlab.training.recipe import Evaluation, Members
+from anchorlab.training.members import Members
+from anchorlab.training.recipe import Evaluation
 
 UNEDITED = "none"
-"""The name under which metrics of unedited weights are recorded."""
+"""The value of the `edit` column for metrics of unedited weights."""
 
-_ROWS = 128  # sequences evaluated at once, to bound memory
+_ROWS = 128  # sequences per forward pass, to bound memory
 
 
 class Row(NamedTuple):
@@ -39,9 +41,18 @@ class Row(NamedTuple):
 
 
 class Evaluator:
-    """Measures all members on sequences drawn once: of each split, from each member's own data stream.
+    """Measure all members on sequences drawn once, of each split, from each member's own data stream.
 
-    On `train`, a recipe with a fixed sample is measured on that sample's first sequences, a stream on fresh ones.
+    For the split `train`, a fixed sample gives its own first sequences and a stream gives new ones.
+
+    Args:
+        task: draws the sequences and scores the predictions
+        evaluation: splits, number of sequences and edits
+        members: whose data streams are used
+        device: where the sequences are kept
+        dtype: the precision of real-valued inputs and targets
+        mixed: whether products run in bfloat16
+        fixed: the training feed, for a recipe with a fixed sample
     """
 
     def __init__(
@@ -60,10 +71,10 @@ class Evaluator:
         def move(value: Tensor) -> Tensor:
             return value.to(device, dtype if value.is_floating_point() else value.dtype)
 
-        @cache  # members with the same data are measured on one copy
+        @cache  # members with the same data share one copy
         def draw(split: str, seed: int) -> Batch:
             batch = task.sample(split, evaluation.size, child_seed(seed, "eval", split))
-            # A copy in torch's own memory, whose alignment never varies: products may depend on it in the last bit.
+            # Copy into torch's own memory, whose alignment is always the same: it can change a product's last bit.
             return map_batch(first_rows(batch, evaluation.size), move)
 
         seeds = [members.stream("data", index) for index in range(len(members))]
@@ -79,35 +90,43 @@ class Evaluator:
 
     @torch.no_grad()
     def measure(self, ensemble: Ensemble, step: int, resting: frozenset[int] = frozenset()) -> list[Row]:
-        """All metrics of all members at `step`, in a fixed order, leaving out `resting` members."""
-        places: list[tuple[int, str, str, str, str]] = []
+        """Measure all members except `resting` ones.
+
+        Returns: one row per edit, member, split, group and metric, in this order, for `step`.
+        """
+        keys: list[tuple[int, str, str, str, str]] = []
         values: list[Tensor] = []
-        learning = [member for member in range(ensemble.size) if member not in resting]
+        measured_members = [member for member in range(ensemble.size) if member not in resting]
         variants = apply_each(ensemble.weights, list(self.edits.values()))
         first = [_first_block(ensemble, edits) for edits in self.edits.values()]
         found: dict[tuple[str, int, str], dict[str, Tensor]] = {}
-        for member, split in product(learning, self._batches):
+        for member, split in product(measured_members, self._batches):
             weights = [{name: value[member] for name, value in variant.items()} for variant in variants]
-            measured = self._measured(ensemble, weights, first, self._batches[split][member])
+            measured = self._measure_member(ensemble, weights, first, self._batches[split][member])
             found |= {(edit, member, split): each for edit, each in zip(self.edits, measured, strict=True)}
-        for edit, member, split in product(self.edits, learning, self._batches):
+        for edit, member, split in product(self.edits, measured_members, self._batches):
             for group, shares in self._shares[split][member].items():
                 for metric, each in found[edit, member, split].items():
-                    places.append((member, split, group, edit, metric))
+                    keys.append((member, split, group, edit, metric))
                     values.append((each * shares).where(shares > 0, 0).sum())
-        # All numbers leave the device at once: asking for them one by one would wait for it each time.
+        # All numbers leave the device in one transfer: reading them one by one would wait for it each time.
         numbers = torch.stack(values).tolist() if values else []
         return [
             Row(member, self.members.seeds[member], step, split, group, edit, metric, number)
-            for (member, split, group, edit, metric), number in zip(places, numbers, strict=True)
+            for (member, split, group, edit, metric), number in zip(keys, numbers, strict=True)
         ]
 
-    def _measured(
+    def _measure_member(
         self, ensemble: Ensemble, variants: Sequence[Mapping[str, Tensor]], first: Sequence[int], batch: Batch
-    ) -> list[dict[str, Tensor]]:
-        """Each metric at each scored position, `[batch scored]`, under each variant of one member's weights.
+    ) -> list[dict[str, Shaped[Tensor, "batch scored"]]]:
+        """Return each metric at each scored position, for each variant of one member's weights.
 
-        The first variant is the plain one; what enters the `first` block that another changes is the plain stream.
+        Args:
+            ensemble: provides the architecture
+            variants: one member's weights by name, unedited ones first
+            first: for each variant the first block that it changes; what enters that block is computed only once, with
+                the unedited weights
+            batch: the sequences
         """
         template, outputs = ensemble.template, [list[Tensor]() for _ in variants]
         shared = {f"blocks.{block}.hook_resid_pre" for block in first if block > 0}
@@ -132,13 +151,18 @@ class Evaluator:
                     outputs[index].append(predict(template, inputs, positions, weights, **others))
         return [self._metrics(torch.cat(each), batch) for each in outputs]
 
-    def _metrics(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def _metrics(
+        self, output: Float[Tensor, "batch scored output"], batch: Batch
+    ) -> dict[str, Shaped[Tensor, "batch scored"]]:
         output = output.float() if self.mixed else output
         return {"loss": loss_per_position(self.task.loss, output, batch.targets), **self.task.metrics(output, batch)}
 
 
 def _first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
-    """The first block that edits change; 0, which shares nothing, also for edits before and after the blocks."""
+    """Return the first block that edits change, or 0 if they change weights outside the blocks or the model has none.
+
+    With 0, nothing is shared with the unedited forward pass.
+    """
     if not isinstance(ensemble.template, Transformer):
         return 0
     known = list(ensemble.weights)
@@ -146,10 +170,10 @@ def _first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
     return min((int(parts[1]) if parts[0] == "blocks" else 0 for parts in names), default=0)
 
 
-def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Tensor]:
-    """How much each scored position counts in the mean over all sequences and over each group that occurs.
+def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Float[Tensor, "batch scored"]]:
+    """Return the weight of each scored position in the mean over `all` sequences and over each group in the batch.
 
-    Each is `[batch scored]` and sums to 1.
+    The weights of a group sum to 1.
     """
     everywhere = torch.ones(batch.targets.shape[:2], dtype=dtype, device=batch.inputs.device)
     scored = everywhere if batch.weights is None else batch.weights.to(dtype)

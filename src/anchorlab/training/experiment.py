@@ -1,4 +1,4 @@
-"""Experiments: a task, a model, a recipe and members; everything that decides what comes out of a training."""
+"""Experiments: a task, a model, a recipe and members, which together decide the result of a training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,20 +15,21 @@ from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
 from anchorlab.training.ensemble import build, check_gamma
-from anchorlab.training.recipe import Members, Recipe
+from anchorlab.training.members import Members
+from anchorlab.training.recipe import Recipe
 
 FORMAT = 1
-"""Raised whenever the same specification would give other bytes."""
+"""The version of the format, raised whenever the same specification would give other bytes."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained: one cell of a study. Equal experiments have the same address and the same results.
+    """A task, a model, a recipe and members. Equal experiments have the same address and the same results.
 
-    With a `start`, member by member, the weights that another experiment ends with are trained further, by a fresh
-    optimiser; the seeds then decide on data and order alone.
+    With `start`, each member continues from the final weights of the same member of another experiment, with a new
+    optimiser; its seed then decides only data and order. `label` is for people and not part of the address.
 
-    Errors: `SpecError` where the parts do not fit together.
+    Errors: `SpecError` that names the field, where the parts do not fit together.
     """
 
     task: Task
@@ -39,50 +40,48 @@ class Experiment:
     start: "Experiment | None" = None
 
     def __post_init__(self) -> None:
-        recipe, members = self.recipe, self.members
-        known = self.task.splits
-        for field, split in [
-            *(("recipe.evaluation.splits", split) for split in recipe.evaluation.splits or ()),
-            *([("recipe.stop.split", recipe.stop.split)] if recipe.stop else []),
-        ]:
-            if split not in known:
-                raise unknown_name(field, split, known, "split")
-        sizes = members.data_size
-        if sizes is not None:
-            if recipe.data.kind == "stream":
-                raise SpecError("members.data_size", "a stream has no size", "leave it out")
-            if recipe.unit == "epochs" and len(set(sizes)) > 1:
-                raise SpecError(
-                    "members.data_size",
-                    "members of different sizes have epochs of different lengths",
-                    "count in steps, or train one experiment per size",
-                )
-            if recipe.unit == "epochs" and sizes[0] != recipe.data.size:
-                raise SpecError("members.data_size", "differs from recipe.data.size", "set recipe.data.size instead")
-            for size in sizes:
-                if size % recipe.batch:
-                    raise SpecError(
-                        "members.data_size",
-                        f"{size} is not a multiple of the batch, {recipe.batch}",
-                        "use whole batches",
-                    )
+        self._check_splits()
+        self._check_data_sizes()
         self._check_stop()
         template = self._build()
         _check_module(template)
-        check_gamma(members.gamma, self.model, template)
+        check_gamma(self.members.gamma, self.model, template)
         self._check_positions(template)
         self._check_start(template)
-        for name, edits in recipe.evaluation.edits.items():
+        for name, edits in self.recipe.evaluation.edits.items():
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
+
+    def _check_splits(self) -> None:
+        stop, known = self.recipe.stop, self.task.splits
+        named = [("recipe.evaluation.splits", split) for split in self.recipe.evaluation.splits or ()]
+        for field, split in named + ([("recipe.stop.split", stop.split)] if stop else []):
+            if split not in known:
+                raise unknown_name(field, split, known, "split")
+
+    def _check_data_sizes(self) -> None:
+        recipe, sizes = self.recipe, self.members.data_size
+        if sizes is None:
+            return
+        field = "members.data_size"
+        if recipe.data.kind == "stream":
+            raise SpecError(field, "a stream has no size", "leave it out")
+        if recipe.unit == "epochs" and len(set(sizes)) > 1:
+            problem = "members of different sizes have epochs of different lengths"
+            raise SpecError(field, problem, "count in steps, or train one experiment per size")
+        if recipe.unit == "epochs" and sizes[0] != recipe.data.size:
+            raise SpecError(field, "differs from recipe.data.size", "set recipe.data.size instead")
+        for size in sizes:
+            if size % recipe.batch:
+                raise SpecError(field, f"{size} is not a multiple of the batch, {recipe.batch}", "use whole batches")
 
     def _check_start(self, template: nn.Module) -> None:
         if self.start is None:
             return
         if len(self.start.members) != len(self.members):
-            problem = f"has {len(self.start.members)} members for {len(self.members)}"
-            raise SpecError("start.members", problem, "give as many seeds to both")
+            problem = f"has {len(self.start.members)} members, not {len(self.members)}"
+            raise SpecError("start.members", problem, "give both as many seeds")
         if self.members.initialisation_scale is not None or self.members.gamma.given:
-            raise SpecError("members", "scales initial weights, which the start gives", "scale them in the start")
+            raise SpecError("members", "changes initial weights, which come from the start", "change them in the start")
         ours, theirs = (
             {name: value.shape for name, value in one.state_dict().items()} for one in (template, self.start._build())
         )
@@ -110,7 +109,7 @@ class Experiment:
             return
         positions = self.task.sample(self.task.splits[0], 1, seed=0).positions
         if positions.shape[-1] != 1 or (positions != self.task.shape.length - 1).any():
-            problem = f"{self.model.kind!r} makes one prediction, at the last position; the task asks at others"
+            problem = f"{self.model.kind!r} makes one prediction, at the last position; the task scores others"
             raise SpecError("model.kind", problem, "use 'decoder' or 'lstm'")
 
     def _build(self) -> nn.Module:
@@ -125,27 +124,27 @@ class Experiment:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps from start to end."""
+        """The number of optimiser steps."""
         return self.recipe.duration * self.steps_per_unit
 
     @property
     def member_steps(self) -> int:
-        """Optimiser steps of all members together."""
+        """The number of optimiser steps, summed over members."""
         return self.steps * len(self.members)
 
     @property
     def steps_per_unit(self) -> int:
-        """Optimiser steps in one unit of the recipe's time."""
+        """The number of optimiser steps in one unit of the recipe's time."""
         data = self.recipe.data
         return 1 if data.kind == "stream" else self.recipe.steps_per_unit(data.size)
 
     @property
     def cell(self) -> Cell:
-        """The address under which the run is kept."""
+        """The cell that addresses the run in a store."""
         return Cell(self.to_json(), label=self.label or self.task.name or self.task.family)
 
     def to_json(self) -> dict[str, Any]:
-        """The experiment as plain data."""
+        """Return the experiment as plain JSON data, without its label."""
         return {
             "format": FORMAT,
             **({} if self.start is None else {"start": self.start.to_json()}),
@@ -157,9 +156,9 @@ class Experiment:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], label: str = "") -> "Experiment":
-        """The experiment that `to_json` described.
+        """Rebuild the experiment from the output of `to_json`.
 
-        Errors: `SpecError` that names the field, also for a format of another version.
+        Errors: `SpecError` that names the field, also for another version of the format.
         """
         if data.get("format") != FORMAT:
             raise SpecError("format", f"is {data.get('format')!r}, this version reads {FORMAT}", "train it again")
@@ -173,7 +172,7 @@ class Experiment:
         )
 
     def take(self, members: range) -> "Experiment":
-        """The same experiment with some of its members."""
+        """Return the same experiment with the members in a range of indices."""
         start = None if self.start is None else self.start.take(members)
         return replace(self, members=self.members.take(members), start=start)
 
@@ -186,11 +185,11 @@ _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 
 def _check_module(module: nn.Module) -> None:
-    """Refuses what would make a result depend on anything but the weights, the sequences and the seeds."""
+    """Raise `SpecError` if results depended on anything but weights, sequences and seeds."""
     for name, part in module.named_modules():
         where = f"{name or 'the module'} ({type(part).__name__})"
         rate = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)
         if isinstance(rate, float | int) and rate > 0:
-            raise SpecError("model", f"{where} drops out at random, outside the members' seeds", "set its rate to 0")
+            raise SpecError("model", f"{where} drops out at random, independently of the seeds", "set its rate to 0")
         if getattr(part, "track_running_stats", False):
             raise SpecError("model", f"{where} keeps running statistics", "set track_running_stats=False")

@@ -1,30 +1,33 @@
-"""Feeds: the training sequences of all members, in memory, batch by batch without any loader."""
+"""Feeds: the training batches of all members, cut from sequences in memory."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.tasks import Batch, Task
-from anchorlab.training.recipe import FixedSample, Members, Recipe
+from anchorlab.training.members import Members
+from anchorlab.training.recipe import FixedSample, Recipe
 
 STREAM_DRAW = 8192
-"""Sequences drawn at once for a stream; part of the meaning of a seed, so it never changes."""
+"""The number of sequences drawn at once for a stream. It decides what a seed gives, so it never changes."""
 
 
 @dataclass(frozen=True)
 class MemberBatches:
-    """One batch for each member, stacked: every tensor of `Batch` with a leading member axis.
+    """One batch per member: the tensors of `Batch`, stacked.
 
-    `positions` keeps no member axis where all sequences are scored at the same places (`[scored]`).
+    `positions` is `[scored]` where all sequences are scored at the same positions, else `[member batch scored]`.
+    `targets` ends with an axis `output` for tasks with distributions or vectors as targets.
     """
 
-    inputs: Tensor
-    targets: Tensor
-    positions: Tensor
-    weights: Tensor | None
+    inputs: Shaped[Tensor, "member batch position *feature"]
+    targets: Shaped[Tensor, "member batch scored *output"]
+    positions: Shaped[Tensor, "*member_batch scored"]
+    weights: Shaped[Tensor, "member batch scored"] | None
 
     @property
     def shared_positions(self) -> bool:
@@ -32,7 +35,7 @@ class MemberBatches:
         return self.positions.ndim == 1
 
     def take(self, *index: Tensor | slice) -> "MemberBatches":
-        """Some members and rows, by an index into the first two axes."""
+        """Return some members and sequences, given an index for the first axis or the first two."""
         return MemberBatches(
             inputs=self.inputs[index],
             targets=self.targets[index],
@@ -42,10 +45,9 @@ class MemberBatches:
 
 
 class FixedSampleFeed:
-    """A fixed sample per member; the order of an epoch depends on the member's order seed and the epoch alone.
+    """Batches of a fixed sample per member, shuffled anew every epoch by the member's order seed.
 
-    Members with the same data are fed from one copy. `first` holds each member's first sequences, which evaluation
-    measures.
+    Members with the same data share one copy. `first` holds each member's first sequences, for evaluation.
     """
 
     def __init__(self, task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> None:
@@ -71,7 +73,7 @@ class FixedSampleFeed:
         self._device = device
 
     def at(self, step: int) -> MemberBatches:
-        """The batches of optimiser step `step`."""
+        """Return the batches of an optimiser step, counted from 0."""
         index = torch.stack([self._indices(member, step) for member in range(len(self.sizes))]).to(self._device)
         return self._data.take(self._rows, index)
 
@@ -85,9 +87,9 @@ class FixedSampleFeed:
 
 
 class StreamFeed:
-    """Fresh sequences for every step, drawn in blocks; a block depends on the member's data seed and its number alone.
+    """New sequences for every step, drawn `STREAM_DRAW` at a time by the member's data seed and the draw's number.
 
-    Members with the same data seed are fed from one copy.
+    Members with the same data seed share one copy.
     """
 
     def __init__(self, task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> None:
@@ -96,18 +98,18 @@ class StreamFeed:
         self._seeds = {seed: index for index, seed in enumerate(dict.fromkeys(seeds))}
         self._rows = torch.tensor([self._seeds[seed] for seed in seeds], device=device)
         self._steps = max(1, STREAM_DRAW // recipe.batch)
-        self._block = -1
+        self._draw = -1
         self._data: MemberBatches | None = None
         self._device, self._dtype = device, dtype
 
     def at(self, step: int) -> MemberBatches:
-        """The batches of optimiser step `step`."""
-        block, place = divmod(step, self._steps)
-        if self._data is None or block != self._block:
-            self._data = None  # before the next is drawn, so that two blocks never stand side by side
+        """Return the batches of an optimiser step, counted from 0."""
+        number, place = divmod(step, self._steps)
+        if self._data is None or number != self._draw:
+            self._data = None  # free the last draw before the next one
             size = self._steps * self.batch
-            drawn = (self.task.sample("train", size, child_seed(seed, "stream", block)) for seed in self._seeds)
-            self._data, self._block = stack(drawn, len(self._seeds), size, self._device, self._dtype), block
+            drawn = (self.task.sample("train", size, child_seed(seed, "stream", number)) for seed in self._seeds)
+            self._data, self._draw = stack(drawn, len(self._seeds), size, self._device, self._dtype), number
         batches = self._data.take(slice(None), slice(place * self.batch, (place + 1) * self.batch))
         return batches if len(self._seeds) == len(self._rows) else batches.take(self._rows)
 
@@ -116,13 +118,13 @@ Feed = FixedSampleFeed | StreamFeed
 
 
 def make_feed(task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> Feed:
-    """The feed that a recipe's data asks for."""
+    """Return the feed for a recipe's kind of data."""
     kind = FixedSampleFeed if isinstance(recipe.data, FixedSample) else StreamFeed
     return kind(task, recipe, members, device, dtype)
 
 
 def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    """A batch with every tensor changed alike; latents, which nothing above the tasks reads, are left out."""
+    """Return a batch with `change` applied to every tensor, without latents (only tasks read those)."""
     return replace(
         batch,
         inputs=change(batch.inputs),
@@ -137,16 +139,16 @@ def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
 
 
 def first_rows(batch: Batch, size: int) -> Batch:
-    """A copy of a batch's first sequences, which keeps nothing of the rest alive."""
+    """Return a copy of a batch's first `size` sequences, in memory of its own."""
     return map_batch(
         batch, lambda value: value if value is batch.positions and value.ndim == 1 else value[:size].clone()
     )
 
 
 def stack(batches: Iterable[Batch], count: int, size: int, device: torch.device, dtype: torch.dtype) -> MemberBatches:
-    """Copies `count` batches of at most `size` sequences, as they come, into one stack on a device.
+    """Stack `count` batches of at most `size` sequences on a device, one at a time; shorter ones are padded with zeros.
 
-    Rows that a shorter batch leaves free hold nothing of meaning.
+    Real-valued tensors are converted to `dtype`.
     """
     stacked: dict[str, Tensor] = {}
     for index, batch in enumerate(batches):

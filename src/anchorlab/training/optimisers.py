@@ -1,15 +1,17 @@
-"""Stacked optimisers: one state for all members, with learning rate, weight decay and clipping of each member's own."""
+"""Stacked optimisers: one state for all members; learning rate, weight decay and clipping per member."""
 
 from collections.abc import Mapping, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from anchorlab.training.recipe import SGD, Members, Recipe
+from anchorlab.training.members import Members
+from anchorlab.training.recipe import SGD, Recipe
 
 _TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
@@ -17,12 +19,12 @@ _TINY = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 class StackedOptimiser:
     """AdamW, Adam or SGD over stacked weights, updated in place.
 
-    The same rule in two forms: `update_member` runs torch's fused kernels on one member's views (the fastest on a CPU,
-    where it reads each number once), `update_all` is written on the whole stack with rates and step as tensors, so that
-    a CUDA graph can hold it. `state` names its tensors `<slot>.<weight>`, each `[member ...]`.
+    There are two equivalent updates. `update_member` runs torch's fused kernels on views of one member, which is
+    fastest on a CPU: each number is read once. `update_all` works on the whole stack with rates and step as tensors, so
+    a CUDA graph can capture it. `state` maps `<slot>.<weight>` to a tensor `[member ...]`.
     """
 
-    def __init__(self, recipe: Recipe, members: Members, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, recipe: Recipe, members: Members, weights: Mapping[str, Float[Tensor, "member ..."]]) -> None:
         spec = recipe.optimiser
         count = len(members)
         self.spec = spec
@@ -37,7 +39,7 @@ class StackedOptimiser:
         first = next(iter(weights.values()))
         device, dtype = first.device, first.dtype
         self._single = dtype == torch.float32
-        # torch's fused kernels count steps in tensors, one per weight: they are views of one, set at once
+        # torch's fused kernels want a step tensor per weight: views of one tensor are set together
         self._steps = torch.zeros(len(weights), device=device)
         self._step_views = list(self._steps.unbind())
         self._found = torch.zeros((), device=device)
@@ -52,15 +54,24 @@ class StackedOptimiser:
 
     @torch.no_grad()
     def update_member(self, member: int, gradients: Sequence[Tensor], factor: float, step: int) -> None:
-        """One member's step number `step` (from 0), its rate times `factor`; it may clip the gradients in place."""
+        """Update one member's weights.
+
+        Args:
+            member: which one
+            gradients: of each weight, in the order of `weights` and without the member axis; may be clipped in place
+            factor: multiplies the learning rate
+            step: the number of the optimiser step, from 0
+        """
         spec, views = self.spec, self._views[member]
-        # on a CPU the fused kernels read gradients in the order of memory, whatever their strides
+        # on a CPU the fused kernels ignore strides and read gradients in memory order
         grads = [gradient.contiguous() for gradient in gradients]
         rate, decay = self.learning_rates[member] * factor, self.weight_decays[member]
         scale = found = None
         if self.clips is not None:
             excess = ((get_total_norm(grads) + _TINY) / self.clips[member]).clamp(min=1.0)
-            if self._single:  # the fused kernels divide by a float32 scale as they read: clipping costs no pass
+            if (
+                self._single
+            ):  # the fused kernels divide by a float32 scale while reading: no extra pass
                 scale, found = excess, self._found
             else:
                 grads = [gradient / excess for gradient in grads]
@@ -105,10 +116,18 @@ class StackedOptimiser:
         )
 
     @torch.no_grad()
-    def update_all(self, gradients: Mapping[str, Tensor], factors: Tensor, step: Tensor) -> None:
-        """All members' step number `step` (from 0, a float64 scalar), with a learning-rate factor each, `[member]`.
+    def update_all(
+        self,
+        gradients: Mapping[str, Float[Tensor, "member ..."]],
+        factors: Float[Tensor, "member"],
+        step: Float[Tensor, ""],
+    ) -> None:
+        """Update the weights of all members.
 
-        A factor of 0 leaves a member's weights as they are.
+        Args:
+            gradients: by weight
+            factors: multiply each member's learning rate; 0 leaves its weights unchanged
+            step: the number of the optimiser step, from 0, in float64
         """
         spec = self.spec
         rates = self._rates * factors
@@ -139,6 +158,6 @@ class StackedOptimiser:
             weight.sub_(_like(rates / correction_1, weight) * first / denominator)
 
 
-def _like(values: Tensor, weight: Tensor) -> Tensor:
-    """`[member]` shaped to multiply `[member ...]`."""
+def _like(values: Float[Tensor, "member"], weight: Float[Tensor, "member ..."]) -> Float[Tensor, "member ..."]:
+    """Add axes of size 1 to `values`, so that they multiply `weight`."""
     return values.view(-1, *(1,) * (weight.ndim - 1))

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as factors of each member's own learning rate."""
+"""Learning-rate schedules: factors that multiply each member's learning rate."""
 
 import math
 from typing import Annotated, Literal
@@ -10,22 +10,22 @@ from anchorlab.spec import Spec
 
 
 class Constant(Spec):
-    """The learning rate stays what it is."""
+    """A constant learning rate."""
 
     kind: Literal["constant"] = "constant"
 
     def factor(self, time: int | float) -> float:
-        """1 at any time."""
+        """Return 1."""
         return 1.0
 
 
 class WarmupCosine(Spec):
-    """Linear warm-up from `start` to 1 over `warmup`, then half a cosine down to `end` at `horizon`, then flat.
+    """Linear warm-up from `start` to 1 over `warmup`, then half a cosine down to `end` at `horizon`, then constant.
 
-    Times are in the recipe's unit, and `start` and `end` are fractions of the learning rate. The horizon is the
-    schedule's own, so that a run that is stopped early follows the same curve. The anchor-function paper (appendix A)
-    warms up over 400 epochs from a tenth and is back at a tenth at 4000; its reference code begins a cosine of 4000
-    after the warm-up, which is `horizon=4400`.
+    `warmup` and `horizon` are in the recipe's unit; `start` and `end` are fractions of the learning rate. The horizon
+    does not depend on the duration, so a shorter run follows the same curve. The anchor-function paper (appendix A)
+    warms up from a tenth over 400 epochs and returns to a tenth at 4000; its reference code starts a cosine of 4000
+    epochs after the warm-up, which is `horizon=4400`.
     """
 
     kind: Literal["warmup_cosine"] = "warmup_cosine"
@@ -41,7 +41,7 @@ class WarmupCosine(Spec):
         return self
 
     def factor(self, time: int | float) -> float:
-        """The fraction of the learning rate that holds at `time`."""
+        """Return the fraction of the learning rate at `time`."""
         if time < self.warmup:
             return self.start + (1 - self.start) * time / self.warmup
         progress = min(1.0, (time - self.warmup) / (self.horizon - self.warmup))

@@ -1,4 +1,4 @@
-"""The training loop: members of one experiment, from their last kept state to the end."""
+"""The training loop: train the members of an experiment from their last kept state to the end."""
 
 import logging
 import time
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -24,50 +25,60 @@ logger = logging.getLogger(__name__)
 ExecutionName = Literal["auto", "member", "mapped"]
 
 _REPORT_EVERY = 0.25  # seconds between two reports of progress
-_KEEPING_COSTS_AT_MOST = 20  # training lasts this many times as long as the keeping of states
+_LEAST_TRAINING_PER_KEEPING = 20  # time between two states, as a multiple of the time that keeping the last one took
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training has come: optimiser steps done of all steps, and the newest mean of each plain metric."""
+    """How far a training has come.
+
+    Fields
+        step: optimiser steps done
+        steps: optimiser steps in total
+        metrics: the newest metrics of unedited weights, as `<split> <metric>`, averaged over members and groups
+    """
 
     step: int
     steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-@runtime_checkable
-class Keeper(Protocol):
-    """Where a training keeps what it must not lose: a chunk of a run directory, or nothing."""
-
-    def load(self) -> "TrainingState | None":
-        """The newest state kept, if any."""
-
-    def keep(self, state: "TrainingState") -> None:
-        """Keeps a state in place of the last."""
-
-    def checkpoint(self, step: int, weights: Mapping[str, Tensor]) -> None:
-        """Keeps the weights of a step."""
-
-
 @dataclass(frozen=True)
 class TrainingState:
-    """All that is needed to go on as if nothing had happened.
+    """Everything needed to resume a training with the same bytes as if it had never stopped.
 
-    `tensors` holds `weights.<name>` and `optimiser.<slot>.<name>`, each `[member ...]`; `rows` what was measured;
-    `resting` the members that have reached their stop rule; `execution` the one that ran, so that the same goes on.
+    Fields
+        step: optimiser steps done
+        tensors: `weights.<name>` and `optimiser.<slot>.<name>`
+        rows: everything measured so far
+        resting: the members that have met their stop rule
+        execution: the name of the execution, so that the same one resumes
     """
 
     step: int
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Shaped[Tensor, "member ..."]]
     rows: tuple[Row, ...]
     resting: frozenset[int]
     execution: str
 
 
+@runtime_checkable
+class Keeper(Protocol):
+    """Where a training keeps its states and checkpoints, such as a chunk of a run directory."""
+
+    def load(self) -> TrainingState | None:
+        """Return the newest state, or None at the beginning."""
+
+    def keep(self, state: TrainingState) -> None:
+        """Keep a state in place of the previous one."""
+
+    def checkpoint(self, step: int, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> None:
+        """Keep the weights at a step."""
+
+
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves: the ensemble at the end and every measured number."""
+    """The result of a training: the ensemble at the end, and every measured number."""
 
     ensemble: Ensemble
     rows: tuple[Row, ...]
@@ -82,14 +93,23 @@ def fit(
     keep_every: float = 20.0,
     start: Ensemble | None = None,
 ) -> Trained:
-    """Trains all members of an experiment in this process, from `keeper`'s last state if it has one.
+    """Train all members of an experiment in this process.
 
-    `start` holds the weights of the experiment that this one starts from, whose training it spares; without it that is
-    trained here first. `keep_every` is in seconds, stretched where keeping is slow. A run that was stopped anywhere and
-    goes on gives the same bytes as one that never was, on the same machine with as many threads
-    (`torch.get_num_threads`).
+    A training that was stopped and resumed gives the same bytes as one that ran through, on the same machine with the
+    same number of threads (`torch.get_num_threads`).
 
-    Errors: `SpecError` where the device does not exist, or for `mapped` with a module that torch cannot map.
+    Args:
+        experiment: what to train
+        device: `cpu` or `cuda`
+        execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device
+        keeper: provides the state to resume from, and receives states and checkpoints
+        report: called with the progress a few times per second
+        keep_every: seconds between two states; longer where keeping one is slow
+        start: the final weights of `experiment.start`; if None, that experiment is trained here first
+
+    Returns: the members at the end, and all metrics.
+
+    Errors: `SpecError` for a device that does not exist, and for `mapped` with a module that torch cannot map.
     """
     device = check_device(device)
     if start is None and experiment.start is not None:
@@ -138,7 +158,7 @@ class _Session:
 
     def _make_execution(self, name: ExecutionName, device: torch.device) -> Execution:
         arguments = self.ensemble, self.optimiser, self.experiment.task.loss, self.mixed
-        if name == "member" or (name == "auto" and device.type == "cpu"):  # there mapping gained nothing at any size
+        if name == "member" or (name == "auto" and device.type == "cpu"):  # on a CPU mapping is faster at no size
             return MemberExecution(*arguments)
         mapped = MappedExecution(*arguments)
         own = isinstance(self.ensemble.template, Model)
@@ -147,22 +167,27 @@ class _Session:
             return mapped
         if name == "mapped":
             raise SpecError("execution", f"the model cannot be mapped over members ({reason})", "use member")
-        logger.info("members are trained one by one, the model cannot be mapped over them: %s", reason)
+        logger.info("members are trained one by one, because the model cannot be mapped over them: %s", reason)
         return MemberExecution(*arguments)
 
+    @property
+    def all_rest(self) -> bool:
+        """Whether every member has met its stop rule."""
+        return len(self.resting) == self.ensemble.size
+
     def run(self, report: Callable[[Progress], None] | None, keep_every: float) -> None:
-        """From the current step to the end."""
+        """Train from the current step to the end."""
         recipe, total, unit = self.recipe, self.experiment.steps, self.experiment.steps_per_unit
         kept = reported = time.monotonic()
         pause = keep_every
-        while self.step < total and len(self.resting) < self.ensemble.size:
-            moment, within = divmod(self.step, unit)
+        while self.step < total and not self.all_rest:
+            elapsed, within = divmod(self.step, unit)  # the recipe's time, and steps into its current unit
             if within == 0:
-                self._visit(moment)
-                if len(self.resting) == self.ensemble.size:
+                self._evaluate_and_checkpoint(elapsed)
+                if self.all_rest:
                     break
             active = [index not in self.resting for index in range(self.ensemble.size)]
-            self.execution.step(self.feed.at(self.step), recipe.schedule.factor(moment), active, self.step)
+            self.execution.step(self.feed.at(self.step), recipe.schedule.factor(elapsed), active, self.step)
             self.step += 1
             now = time.monotonic()
             if report is not None and now - reported > _REPORT_EVERY:
@@ -171,31 +196,35 @@ class _Session:
             if self.keeper is not None and now - kept > pause:
                 self.keeper.keep(self._state())
                 kept = time.monotonic()
-                pause = max(keep_every, _KEEPING_COSTS_AT_MOST * (kept - now))
-        self._visit(-(-self.step // unit), last=True)
+                pause = max(keep_every, _LEAST_TRAINING_PER_KEEPING * (kept - now))
+        self._evaluate_and_checkpoint(-(-self.step // unit), last=True)
         if report is not None:
             report(Progress(total, total, self.progress().metrics))
 
-    def _visit(self, moment: int, last: bool = False) -> None:
-        """Measures and keeps what is due at a moment of the recipe's time; twice at one moment is once."""
+    def _evaluate_and_checkpoint(self, elapsed: int, last: bool = False) -> None:
+        """Measure the members and keep their weights, if either is due at a time of the recipe.
+
+        A step that has been measured is not measured again.
+        """
         measured = bool(self.rows) and self.rows[-1].step == self.step
-        if (last or self.recipe.evaluation.due(moment)) and not measured:
+        if (last or self.recipe.evaluation.due(elapsed)) and not measured:
             rows = self.evaluator.measure(self.ensemble, self.step, self.resting)
             self.rows += rows
-            self._rest(rows)
-        if self.keeper is not None and (last or self.recipe.checkpoints.due(moment)):
+            self._apply_stop_rule(rows)
+        if self.keeper is not None and (last or self.recipe.checkpoints.due(elapsed)):
             self.keeper.checkpoint(self.step, self.ensemble.weights)
 
-    def _rest(self, rows: list[Row]) -> None:
+    def _apply_stop_rule(self, rows: list[Row]) -> None:
+        """Let those members rest that meet the stop rule in every group of sequences."""
         stop = self.recipe.stop
         if stop is None:
             return
-        asked = [row for row in rows if row.metric == stop.metric and row.split == stop.split and row.edit == UNEDITED]
-        missed = {row.member for row in asked if not stop.reached(row.value)}
-        self.resting |= {row.member for row in asked} - missed
+        judged = [row for row in rows if (row.metric, row.split, row.edit) == (stop.metric, stop.split, UNEDITED)]
+        missed = {row.member for row in judged if not stop.reached(row.value)}
+        self.resting |= {row.member for row in judged} - missed
 
     def progress(self) -> Progress:
-        """How far it has come, with the newest plain metrics averaged over members."""
+        """Return the progress, with the newest metrics averaged over members and groups."""
         newest: dict[str, list[float]] = {}
         for row in reversed(self.rows):
             if row.step != self.rows[-1].step:
@@ -220,13 +249,16 @@ class _Session:
 
 
 def check_device(device: str | torch.device) -> torch.device:
-    """The device called so. Errors: `SpecError` for one that is neither a CPU nor CUDA, or is not there."""
+    """Return the device of this name.
+
+    Errors: `SpecError` for a device that does not exist, or is neither a CPU nor CUDA.
+    """
     try:
         found = torch.device(device)
         torch.zeros((), device=found)
     except (RuntimeError, AssertionError):
         remedy = "use cpu" if "cuda" in str(device) else "use cpu or cuda"
-        raise SpecError("device", f"{str(device)!r} is not there", remedy) from None
+        raise SpecError("device", f"{str(device)!r} does not exist", remedy) from None
     if found.type not in ("cpu", "cuda"):
         raise SpecError("device", f"{str(device)!r} cannot train", "use cpu or cuda")
     return found

@@ -1,4 +1,4 @@
-"""The ways to run a step: member by member, or mapped over all members; a member's result is the same in each."""
+"""Executions: take a training step member by member, or mapped over all members, with the same result."""
 
 from anchorlab.training.executions.mapped import MappedExecution
 from anchorlab.training.executions.member import MemberExecution, member_module

@@ -1,10 +1,11 @@
-"""All members at once: the step mapped over the stack, on CUDA replayed as a captured graph."""
+"""Train all members at once: the step is mapped over the stack, and on CUDA replayed as a captured graph."""
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.tasks.task import LossKind
@@ -17,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 class MappedExecution:
-    """Trains all members in one vmapped pass.
+    """Train all members in one vmapped pass.
 
-    On CUDA the whole step - forward, backward, clipping, update - is captured once for every batch shape and replayed;
-    learning-rate factors and the step number are tensors that the graph reads. Where capture fails, steps run one by
-    one and the reason is logged and kept in `fallback`.
+    On CUDA the whole step (forward, backward, clipping, update) is captured once per batch shape and then replayed; the
+    graph reads learning-rate factors and the step number from tensors. If capture fails, steps run uncaptured, and the
+    reason is logged and kept in `fallback`.
     """
 
     name = "mapped"
@@ -48,7 +49,7 @@ class MappedExecution:
         self._gradient = torch.func.grad(member_loss)
 
     def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
-        """One optimiser step of all active members."""
+        """Take one optimiser step with all active members."""
         if self.device.type != "cuda":
             gradients = self._gradients(batches)
             names = self.optimiser.weights
@@ -68,24 +69,27 @@ class MappedExecution:
         self._take(batches, factors, time)
 
     def refusal(self, batches: MemberBatches) -> str | None:
-        """Why torch cannot map this model over members, or None: some operations of a user's module have no rule."""
+        """Return why torch cannot map this model over members, or None if it can.
+
+        A user's module may contain operations that torch.func.vmap does not support.
+        """
         try:
             self._gradients(batches)
         except RuntimeError as error:
             return str(error).splitlines()[0]
         return None
 
-    def _gradients(self, batches: MemberBatches) -> dict[str, Tensor]:
+    def _gradients(self, batches: MemberBatches) -> dict[str, Float[Tensor, "member ..."]]:
         axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
         gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(self._gradient, in_dims=axes)
         return gradient(
             self._trainable, self._fixed, batches.inputs, batches.targets, batches.positions, batches.weights
         )
 
-    def _take(self, batches: MemberBatches, factors: Tensor, time: Tensor) -> None:
+    def _take(self, batches: MemberBatches, factors: Float[Tensor, "member"], time: Float[Tensor, ""]) -> None:
         self.optimiser.update_all(self._gradients(batches), factors, time)
 
-    def _replay(self, batches: MemberBatches, factors: Tensor, time: Tensor) -> None:
+    def _replay(self, batches: MemberBatches, factors: Float[Tensor, "member"], time: Float[Tensor, ""]) -> None:
         key = tuple(value.shape for value in _tensors(batches))
         if key not in self._graphs:
             self._graphs[key] = self._capture(batches, factors, time)
@@ -94,7 +98,7 @@ class MappedExecution:
             static.copy_(value)
         graph.graph.replay()
 
-    def _capture(self, batches: MemberBatches, factors: Tensor, time: Tensor) -> "_Graph":
+    def _capture(self, batches: MemberBatches, factors: Float[Tensor, "member"], time: Float[Tensor, ""]) -> "_Graph":
         static = MemberBatches(
             batches.inputs.clone(),
             batches.targets.clone(),
@@ -109,12 +113,12 @@ class MappedExecution:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.stream(stream):
-                for _ in range(3):  # torch asks for warm-up passes before a capture, on a stream beside the current one
+                for _ in range(3):  # torch requires warm-up passes on another stream before a capture
                     self._take(static, static_factors, static_time)
             torch.cuda.current_stream(self.device).wait_stream(stream)
             with torch.cuda.graph(graph, stream=stream):
                 self._take(static, static_factors, static_time)
-        finally:  # the warm-up was no training, whether or not the capture succeeds
+        finally:  # undo the warm-up steps, whether or not the capture succeeded
             torch.cuda.current_stream(self.device).wait_stream(stream)
             for value, kept in zip(changing, before, strict=True):
                 value.copy_(kept)

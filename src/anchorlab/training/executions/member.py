@@ -1,4 +1,4 @@
-"""Member by member: each member's own module, whose parameters are views into the stack. The best on a CPU."""
+"""Train member by member: each has a module whose parameters are views of the stack. The fastest way on a CPU."""
 
 import copy
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from anchorlab.training.optimisers import StackedOptimiser
 
 
 class MemberExecution:
-    """Trains one member after the other, step by step."""
+    """Train one member after the other at each step."""
 
     name = "member"
 
@@ -24,7 +24,7 @@ class MemberExecution:
         self.parameters = [[module.get_parameter(name) for name in ensemble.trainable] for module in self.modules]
 
     def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
-        """One optimiser step of every active member."""
+        """Take one optimiser step with every active member."""
         for index in (index for index, learns in enumerate(active) if learns):
             parameters = self.parameters[index]
             positions = batches.positions if batches.shared_positions else batches.positions[index]
@@ -43,7 +43,7 @@ class MemberExecution:
 
 
 def member_module(ensemble: Ensemble, member: int) -> nn.Module:
-    """A module of its own for one member, whose parameters and buffers are views into the ensemble's stack."""
+    """Return a module for one member, whose parameters and buffers are views of the ensemble's stacked weights."""
     module = copy.deepcopy(ensemble.template)
     names = _names(module)
     for name, value in ensemble.member_weights(member).items():
@@ -51,12 +51,12 @@ def member_module(ensemble: Ensemble, member: int) -> nn.Module:
         view = value if is_buffer else nn.Parameter(value, requires_grad=name in ensemble.trainable)
         for alias in names[name]:
             owner, _, leaf = alias.rpartition(".")
-            setattr(module.get_submodule(owner), leaf, view)  # as an attribute: recurrent layers listen to it
+            setattr(module.get_submodule(owner), leaf, view)  # as an attribute, which recurrent layers notice
     return module
 
 
 def _names(module: nn.Module) -> dict[str, list[str]]:
-    """Every weight's first name, and all the names it goes by where it is tied to others."""
+    """Map every weight's first name to all of its names; tied weights have several."""
     known: dict[int, list[str]] = {}
     every = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     for name, value in every:
