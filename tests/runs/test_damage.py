@@ -73,6 +73,10 @@ def test_a_run_under_another_address_is_named(store, cell):
     shutil.copytree(run.path, run.path.with_name("0" * 20))
     with pytest.raises(StoreError, match=rf"0000/spec.json: belongs to the run {cell.address}"):
         _ = store.find("0000").spec
+    assert store.find("0000").problems() == [
+        f"{store.root / ('0' * 20)}/spec.json: belongs to the run {cell.address}; "
+        f"remove the run with `anchorlab runs remove {'0' * 20}` and train it again"
+    ]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is kept: cells by the address of their content, and the directories of their runs."""
+"""Stores of results: cells, addressed by their content, and the directories of their runs."""
 
 from anchorlab.runs.cell import Cell, canonical_json
 from anchorlab.runs.chunk_directory import ChunkDirectory, ChunkState

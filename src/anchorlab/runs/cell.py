@@ -1,4 +1,4 @@
-"""Cells: what is to be computed, addressed by its own content."""
+"""Cells: specifications of results, addressed by their content."""
 
 import hashlib
 import json
@@ -12,12 +12,13 @@ from anchorlab.errors import SpecError
 
 @dataclass(frozen=True)
 class Cell:
-    """One result to be computed: everything that decides its numbers, as plain JSON data.
+    """The specification of one result: everything that decides its numbers, as plain JSON data.
 
-    `spec` holds for example `{"task": ..., "model": ..., "recipe": ..., "members": ..., "format": 1}`; two cells with
-    the same spec are the same cell, whatever the order of their keys. `label` is for people and no part of the address.
+    Cells with the same `spec`, such as `{"task": ..., "model": ..., "recipe": ..., "members": ..., "format": 1}`, are
+    equal and have the same address; the order of keys does not matter. `label` is for people and not part of the
+    address.
 
-    Errors: `SpecError` that names the field which is not plain JSON (NaN, an object, a key that is no string).
+    Errors: `SpecError` that names a field which is not plain JSON (NaN, an object, a key that is not a string).
 
     >>> Cell({"a": 1, "b": 2}).address == Cell({"b": 2, "a": 1}, label="same").address
     True
@@ -29,26 +30,26 @@ class Cell:
 
     def __post_init__(self) -> None:
         text = canonical_json(self.spec, at="cell")
-        # A copy of our own: what the caller does to its dictionary afterwards must not contradict the address.
+        # A copy, so that later changes to the caller's dictionary cannot contradict the address.
         object.__setattr__(self, "spec", json.loads(text))
         object.__setattr__(self, "address", hashlib.blake2b(text.encode(), digest_size=10).hexdigest())
 
 
 def canonical_json(data: Any, at: str = "") -> str:
-    """The one text of plain JSON data: keys sorted, no spaces, floats as the shortest text that reads back the same.
+    """Return the canonical text of plain JSON data: keys sorted, no spaces, shortest exact floats.
 
-    Errors: `SpecError` below `at` for NaN, infinity, keys that are no strings, and values that JSON does not have.
+    Errors: `SpecError` below `at` for NaN, infinity, keys that are not strings, and values that JSON does not have.
     """
     return json.dumps(_plain(data, at), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _plain(value: Any, at: str) -> Any:
-    """`value` with mappings as dictionaries and tuples as lists; exact types, so that no subclass prints itself."""
+    """Return `value` with mappings as dictionaries and tuples as lists; refuse subclasses of numbers and text."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
         if not math.isfinite(value):
-            raise SpecError(at or "spec", f"{value} has no place in a cell", "write a finite number or null")
+            raise SpecError(at or "spec", f"{value} is not allowed in a cell", "write a finite number or null")
         return value
     if isinstance(value, Mapping):
         for key in value:

@@ -1,4 +1,4 @@
-"""Chunks: some members of an unfinished run, trained by one process at a time."""
+"""Chunks: directories for some members of an unfinished run, each written by one process at a time."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _STEP = re.compile(r"step-(\d{8,})\.[0-9a-f]+\.safetensors")
 
 @dataclass(frozen=True)
 class ChunkState:
-    """Where a chunk stood: the step, the tensors and the metadata that were handed to `write_state`."""
+    """The arguments of the last `write_state`: step, tensors, and metadata."""
 
     step: int
     tensors: dict[str, "torch.Tensor"]
@@ -29,10 +29,11 @@ class ChunkState:
 
 
 class ChunkDirectory:
-    """The states, checkpoint parts and result of one chunk; writing needs the lock: `with run.chunk(0) as chunk:`.
+    """The states, checkpoint parts and result of one chunk.
 
-    A chunk that is not open can be sent to another process, which opens it there. Every file's name holds a digest of
-    its content, so that a damaged one is noticed. A chunk is resumed by `latest_state`, and done once it has a result.
+    Open it for writing with `with run.chunk(0) as chunk:`, which takes its lock. A chunk that is not open can be sent
+    to another process. Resume it from `latest_state`; it is finished once it has a result. Every file's name contains a
+    digest of its content, which reveals damage.
     """
 
     def __init__(self, path: Path, address: str, wait: float = 0.0) -> None:
@@ -40,7 +41,7 @@ class ChunkDirectory:
         self._lock = Lock(path / "lock")
 
     def __enter__(self) -> "ChunkDirectory":
-        """Takes the lock. Errors: `StoreError` that names the process which has it."""
+        """Take the lock. Errors: `StoreError` that names the process holding it."""
         self._lock.acquire(self.wait)
         try:
             self._checkpoint_path.mkdir(exist_ok=True)
@@ -55,21 +56,21 @@ class ChunkDirectory:
         self._lock.release()
 
     def write_state(self, step: int, tensors: Mapping[str, "torch.Tensor"], metadata: Any = None) -> None:
-        """Keeps everything needed to go on from `step`, in place of the state before.
+        """Write everything needed to resume from `step`, and remove the previous state.
 
-        `metadata` is anything JSON can hold, NaN included. Checkpoints up to `step` are written before it.
+        `metadata` is any JSON data, NaN included. Write checkpoints up to `step` first: the state records their names.
         """
         kept = self._write(f"step-{step:08d}", tensors, metadata)
         self._remove_states(but=kept)
 
     def latest_state(self) -> ChunkState | None:
-        """Where to go on; `None` at the beginning. Checkpoints written after that state are removed: they come again.
+        """Return the newest state, or None at the beginning, and remove checkpoints written after it.
 
-        Errors: `StoreError` that names the state, or a checkpoint written before it, when damaged or missing.
+        Errors: `StoreError` for a finished chunk, and for a damaged or missing state or earlier checkpoint.
         """
         self._require_lock()
         if self.finished:
-            raise StoreError(f"{self.path}: finished, has a result and no state; ask `finished` first")
+            raise StoreError(f"{self.path}: finished, so it has a result and no state; check `finished` first")
         states = sorted(_steps(self.path).items())
         if not states:
             self._remove_checkpoints(but=())
@@ -80,7 +81,7 @@ class ChunkDirectory:
         return ChunkState(step, tensors, metadata)
 
     def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
-        """Keeps this chunk's part of the weights at `step`."""
+        """Write the weights of this chunk's members at `step`, each tensor `[member ...]`."""
         self._require_lock()
         previous = _steps(self._checkpoint_path).get(step)
         name = f"step-{step:08d}.{{digest}}.safetensors"
@@ -89,28 +90,31 @@ class ChunkDirectory:
             previous.unlink()
 
     def checkpoints(self) -> list[int]:
-        """The steps of which parts were kept, ascending."""
+        """Return the steps of all checkpoints, ascending."""
         return sorted(_steps(self._checkpoint_path))
 
     def read_checkpoint(self, step: int) -> dict[str, "torch.Tensor"]:
-        """This chunk's part of the weights at `step`. Errors: `StoreError` that names it when damaged or missing."""
+        """Return the weights of this chunk's members at `step`, each tensor `[member ...]`.
+
+        Errors: `StoreError` if the file is damaged or missing.
+        """
         path = _steps(self._checkpoint_path).get(step)
         if path is None:
             raise damaged(self._checkpoint_path, f"no checkpoint of step {step}", self.address)
         return read_tensors(check_named_file(path, self.address))
 
     def finish(self, result: Any) -> None:
-        """Keeps the chunk's result, such as its rows of metrics (anything JSON can hold), and drops its state."""
+        """Write the chunk's result, any JSON data such as rows of metrics, and remove its state."""
         self._write("result", {}, result)
         self._remove_states(but=None)
 
     @property
     def finished(self) -> bool:
-        """Whether the result is there."""
+        """Whether the chunk has its result."""
         return any(self.path.glob("result.*.safetensors"))
 
     def result(self) -> Any:
-        """What was handed to `finish`. Errors: `StoreError` when unfinished, damaged, or without a checkpoint."""
+        """Return the argument of `finish`. Errors: `StoreError` if unfinished or damaged, or without a checkpoint."""
         paths = sorted(self.path.glob("result.*.safetensors"))
         if not paths:
             raise StoreError(f"{self.path}: not finished; train the run again to go on from its last state")
@@ -125,15 +129,15 @@ class ChunkDirectory:
             raise RuntimeError(f"{self.path} is not open for writing: use `with run.chunk(index) as chunk:`")
 
     def _write(self, stem: str, tensors: Mapping[str, "torch.Tensor"], metadata: Any) -> Path:
-        """Writes tensors and metadata as one file: two files could contradict each other after a kill."""
+        """Write tensors and metadata to one file, since two could contradict each other after a kill."""
         import torch
 
         self._require_lock()
         if _METADATA in tensors:
-            raise ValueError(f"the name {_METADATA} is taken by the metadata")
+            raise ValueError(f"the name {_METADATA} is reserved for the metadata")
         names = sorted(path.name for path in _steps(self._checkpoint_path).values())
         text = json.dumps({"checkpoints": names, "metadata": metadata}, separators=(",", ":")).encode()
-        # As a tensor: the header of a safetensors file is limited to 100 MB, which long tables of metrics exceed.
+        # Stored as a tensor: a safetensors header may have at most 100 MB, which long tables of metrics exceed.
         stored = {**tensors, _METADATA: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
         return write_file(self.path, f"{stem}.{{digest}}.safetensors", tensor_pieces(stored))[0]
 
@@ -157,7 +161,7 @@ class ChunkDirectory:
 
 
 def _steps(directory: Path) -> dict[int, Path]:
-    """The files of a directory by their step; of two for one step, the one written last."""
+    """Map each step to its file; if a step has two, to the one written last."""
     paths = [path for path in directory.glob("step-*.safetensors") if _STEP.fullmatch(path.name)]
     paths.sort(key=lambda path: path.stat().st_mtime_ns)
     return {int(path.name.split(".")[0].removeprefix("step-")): path for path in paths}

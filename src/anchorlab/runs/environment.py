@@ -1,4 +1,4 @@
-"""What a result was computed with: versions, machine, commit."""
+"""The environment a result was computed in: versions, platform, commit."""
 
 import platform
 from functools import cache
@@ -7,9 +7,9 @@ from pathlib import Path
 
 @cache
 def environment() -> dict[str, str | None]:
-    """Versions of anchorlab, torch, numpy and Python, the platform, and the commit of anchorlab's source if known.
+    """Return the versions of anchorlab, torch, numpy and Python, the platform, and anchorlab's commit if known.
 
-    The versions come from the installed packages' metadata; torch is not imported for it.
+    Versions are read from package metadata, so torch is not imported.
     """
     return {
         **{name: _version(name) for name in ("anchorlab", "torch", "numpy")},
@@ -29,13 +29,13 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the working tree that holds this file, `-dirty` behind it where files differ from it."""
+    """Return the commit of the working tree with this file, followed by `-dirty` if files differ; None if unknown."""
     import subprocess
 
     here = Path(__file__)
 
     def git(*arguments: str) -> str | None:
-        # Without optional locks git does not refresh its index: looking must not write.
+        # Without optional locks git does not write its index.
         command = ["git", "--no-optional-locks", "-C", str(here.parent), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
@@ -43,7 +43,7 @@ def _commit() -> str | None:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    # An installation may lie inside the repository of somebody's own project, whose commit says nothing about us.
+    # An installation may lie inside another project's repository, whose commit is not ours.
     if git("ls-files", "--error-unmatch", here.name) is None:
         return None
     return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")

@@ -1,4 +1,4 @@
-"""Files that are either old or new and never half: atomic writes, fingerprints, and JSON that notices damage."""
+"""Atomic writes, fingerprints, and JSON files with a checksum."""
 
 import hashlib
 import json
@@ -12,20 +12,24 @@ from typing import Any, NamedTuple
 from anchorlab.errors import StoreError
 
 DIGEST_LENGTH = 32
-"""Hexadecimal digits of a file's SHA-256 that stand in its name, where a name holds one."""
+"""The number of hexadecimal digits of a SHA-256 in a file's name."""
 
 
 class Fingerprint(NamedTuple):
-    """What tells a file from every other: its size in bytes and the SHA-256 of its content."""
+    """The size of a file in bytes and the SHA-256 of its content."""
 
     size: int
     sha256: str
 
 
 def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview]) -> tuple[Path, Fingerprint]:
-    """Writes `pieces` one after the other to `directory/name`, which afterwards is wholly there or as it was before.
+    """Write the concatenated `pieces` to `directory/name` atomically: completely, or not at all.
 
-    `{digest}` in `name` becomes the first digits of the content's SHA-256. Errors: `StoreError` when it cannot be done.
+    `{digest}` in `name` is replaced by the first digits of the content's SHA-256.
+
+    Returns: the path and the fingerprint.
+
+    Errors: `StoreError` if the file cannot be written.
     """
     temporary = directory / f".{secrets.token_hex(8)}.tmp"
     size, content = 0, hashlib.sha256()
@@ -48,7 +52,7 @@ def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview])
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in `directory` durable, as `fsync` does for a file's content."""
+    """Make the names in `directory` durable, as `fsync` does for a file's content."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,18 +61,18 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_temporaries(directory: Path) -> None:
-    """Removes what a killed writer left half written; only for who holds the directory's lock."""
+    """Remove the partial files of a killed writer. The caller must hold the directory's lock."""
     for path in directory.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def damaged(path: Path, problem: str, address: str) -> StoreError:
-    """The error for a file that is not what was written."""
+    """Return the error for a file that differs from what was written."""
     return StoreError(f"{path}: {problem}; remove the run with `anchorlab runs remove {address}` and train it again")
 
 
 def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
-    """`path` itself when its content is the expected one. Errors: `StoreError` that names it when it is not."""
+    """Return `path` if its content is as expected. Errors: `StoreError` that names the file otherwise."""
     found = _fingerprint(path, address)
     if found.size != expected.size:
         raise damaged(path, f"damaged: {found.size} bytes where {expected.size} were written", address)
@@ -78,9 +82,9 @@ def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
 
 
 def check_named_file(path: Path, address: str) -> Path:
-    """`path` itself when its content has the digest in its name (`stem.<digest>.suffix`).
+    """Return `path` if its content has the digest in its name (`stem.<digest>.suffix`).
 
-    Errors: `StoreError` that names it when missing, truncated or altered.
+    Errors: `StoreError` that names a missing, truncated or altered file.
     """
     found = _fingerprint(path, address)
     if found.sha256[:DIGEST_LENGTH] != path.name.split(".")[-2]:
@@ -89,12 +93,12 @@ def check_named_file(path: Path, address: str) -> Path:
 
 
 def write_json(directory: Path, name: str, data: Mapping[str, Any]) -> Fingerprint:
-    """Writes a JSON object together with a checksum of itself."""
+    """Write a JSON object together with its checksum."""
     return write_file(directory, name, [_sealed(data)])[1]
 
 
 def read_json(path: Path, address: str) -> dict[str, Any]:
-    """What `write_json` wrote. Errors: `StoreError` that names the file when missing, or when any byte has changed."""
+    """Return an object written by `write_json`. Errors: `StoreError` if the file is missing or any byte has changed."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Locks between processes: held by the kernel, so that a killed process leaves none behind."""
+"""Locks between processes, held by the kernel: a killed process leaves none behind."""
 
 import fcntl
 import os
@@ -12,9 +12,9 @@ _PAUSE = 0.05
 
 
 class Lock:
-    """The right to write into the directory of `path`, a file that exists while the lock is held.
+    """A lock on the directory of `path`, a file that exists while the lock is held.
 
-    A value without a held lock can be sent to another process.
+    A lock that is not held can be sent to another process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,13 +24,13 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it."""
+        """Whether this process holds the lock."""
         return self._descriptor is not None and self._owner == os.getpid()
 
     def acquire(self, wait: float = 0.0) -> None:
-        """Takes the lock, making its directory where needed, and waits up to `wait` seconds for another holder.
+        """Take the lock, waiting up to `wait` seconds for another holder; create its directory if needed.
 
-        Errors: `StoreError` that names the process which holds it.
+        Errors: `StoreError` that names the process holding the lock, and if the directory cannot be written.
         """
         if self.held:
             raise StoreError(f"{self.path.parent}: already open in this process; close it first")
@@ -42,10 +42,10 @@ class Lock:
             time.sleep(min(_PAUSE, left))
 
     def release(self) -> None:
-        """Gives the lock back and removes its file; does nothing where this process does not hold it."""
+        """Release the lock and remove its file; do nothing if this process does not hold it."""
         if self._descriptor is None or not self.held:
             return
-        # A remover has moved the file away; then a file of this name is somebody else's.
+        # If the run was removed, the file has moved and another process may own a new one of this name.
         if self._is_at_path(self._descriptor):
             self.path.unlink(missing_ok=True)
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -53,12 +53,12 @@ class Lock:
         self._descriptor = self._owner = None
 
     def _try(self) -> bool:
-        """One attempt; tries again at once when the file was removed or moved between opening and locking it."""
+        """Try once to take the lock; start again if the file was removed or moved between opening and locking."""
         while True:
             try:
                 self.path.parent.mkdir(exist_ok=True)
             except OSError as error:
-                raise StoreError(f"{self.path.parent}: cannot be made: {error.strerror}") from error
+                raise StoreError(f"{self.path.parent}: cannot be created: {error.strerror}") from error
             try:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
@@ -86,7 +86,7 @@ class Lock:
         return False
 
     def _read_owner(self) -> str:
-        for _ in range(10):  # a holder locks first and writes its name right after
+        for _ in range(10):  # a holder writes its name just after locking
             with suppress(OSError):
                 if name := self.path.read_text():
                     return name

@@ -11,10 +11,10 @@ _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 
 
 def metrics_schema() -> "polars.Schema":
-    """Columns and types of the table of metrics.
+    """Return the columns and types of the table of metrics.
 
-    `member` counts within the run from 0; `seed` is that member's seed; `group` is `all` for a task
-    without groups, `edit` is `none` for the weights as they are.
+    `member` is its index in the run, from 0; `seed` is that member's seed; `group` is `all` for all sequences of a
+    split; `edit` is `none` for unedited weights.
     """
     import polars as pl
 
@@ -33,16 +33,16 @@ def metrics_schema() -> "polars.Schema":
 
 
 def metrics_frame(rows: Iterable[Sequence[Any]]) -> "polars.DataFrame":
-    """The table of rows given as (member, seed, step, split, group, edit, metric, value)."""
+    """Return a table of metrics, from rows (member, seed, step, split, group, edit, metric, value)."""
     import polars as pl
 
     return pl.DataFrame(list(rows), schema=metrics_schema(), orient="row")
 
 
 def metrics_bytes(frame: "polars.DataFrame") -> bytes:
-    """The table as a parquet file, rows sorted: the same bytes for the same rows in any order.
+    """Return a table of metrics as a parquet file with sorted rows: the same rows in any order give the same bytes.
 
-    Errors: `ValueError` for other columns or types than `metrics_schema`, and for two rows with the same key.
+    Errors: `ValueError` for columns or types other than `metrics_schema`, and for two rows with the same key.
     """
     if frame.schema != metrics_schema():
         raise ValueError(f"a table of metrics has the columns {metrics_schema()}, got {frame.schema}")
@@ -50,7 +50,7 @@ def metrics_bytes(frame: "polars.DataFrame") -> bytes:
         first = frame.filter(frame.select(_KEYS).is_duplicated()).row(0, named=True)
         raise ValueError(f"two rows of metrics have the same key: {first}")
     buffer = BytesIO()
-    # Every choice that shapes the bytes is made here, so that a new default elsewhere does not change old results.
+    # Set every option that affects the bytes, so that new defaults of the library cannot change them.
     frame.sort(_KEYS).rechunk().write_parquet(
         buffer, compression="zstd", compression_level=3, statistics=True, row_group_size=2**18, data_page_size=2**20
     )

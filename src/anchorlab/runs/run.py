@@ -1,4 +1,4 @@
-"""Runs: what a cell left behind, for reading."""
+"""Runs: the directories of computed cells, for reading."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,11 +20,13 @@ _CHECKPOINT = re.compile(r"checkpoints/step-(\d{8,})\.safetensors")
 
 
 class Run:
-    """The directory of a cell, for reading; every file is checked against the manifest before it is believed.
+    """The directory of a cell, for reading.
 
-    `spec.json` what was computed and with what, `metrics.parquet`, `checkpoints/step-*.safetensors`, and
-    `manifest.json`, written last: a run is finished when it has one. Errors of all readers: `StoreError` that names a
-    missing or altered file.
+    Contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
+    `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last: a run that has one is finished. Every
+    file is checked against the manifest before it is used.
+
+    Errors: `StoreError` from every reader, naming the missing or altered file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,37 +42,37 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether everything is there."""
+        """Whether the run is complete."""
         return self.manifest_path.exists()
 
     @property
     def spec_path(self) -> Path:
-        """The file that says what is computed."""
+        """The file with the cell and its environments."""
         return self.path / "spec.json"
 
     @property
     def manifest_path(self) -> Path:
-        """The file that names all others of a finished run."""
+        """The file that lists all others of a finished run."""
         return self.path / "manifest.json"
 
     @property
     def state_path(self) -> Path:
-        """The directory of an unfinished run's states."""
+        """The directory of an unfinished run's chunks."""
         return self.path / "state"
 
     @property
     def plan_path(self) -> Path:
-        """The file that says how an unfinished run is divided into chunks."""
+        """The file with the division of an unfinished run into chunks."""
         return self.state_path / "plan.json"
 
     @cached_property
     def cell(self) -> Cell:
-        """What is computed, with its label."""
+        """The cell of the run, with its label."""
         return Cell(self._record["spec"], label=self._record["label"])
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """What is computed, as plain JSON data."""
+        """The specification of the cell, as plain JSON data."""
         return self.cell.spec
 
     @property
@@ -80,37 +82,37 @@ class Run:
 
     @property
     def environments(self) -> list[dict[str, str | None]]:
-        """Versions, platform and commit it was computed with: one entry, more when it was resumed elsewhere."""
+        """The environments it was computed in: one, or several if it was resumed elsewhere."""
         return list(self._record["environments"])
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The number of bytes on disk."""
         total = 0
         for path in self.path.rglob("*"):
-            with suppress(FileNotFoundError):  # A run in use has files that come and go.
+            with suppress(FileNotFoundError):  # Files of a run in use come and go.
                 total += path.stat().st_size if path.is_file() else 0
         return total
 
     @property
     def modified(self) -> float:
-        """When it was finished, or begun if unfinished: seconds since 1970."""
+        """When the run was finished, or started if unfinished, in seconds since 1970."""
         path = self.manifest_path if self.finished else self.path
         return path.stat().st_mtime
 
     def metrics(self) -> "polars.DataFrame":
-        """The table of metrics, with the columns of `metrics_schema`."""
+        """Return the table of metrics, with the columns of `metrics_schema`."""
         import polars as pl
 
         return pl.read_parquet(self._checked("metrics.parquet"))
 
     def checkpoints(self) -> list[int]:
-        """The steps of which weights were kept, ascending."""
+        """Return the steps of all checkpoints, ascending."""
         steps = (_CHECKPOINT.fullmatch(name) for name in self._files)
         return sorted(int(match[1]) for match in steps if match)
 
     def read_checkpoint(self, step: int) -> dict[str, "torch.Tensor"]:
-        """The tensors kept at `step`, stacked over members, on the CPU."""
+        """Return the weights of all members at `step`, each tensor `[member ...]`, on the CPU."""
         if step not in (known := self.checkpoints()):
             raise StoreError(
                 f"{self.path}: no checkpoint of step {step}; there are {', '.join(map(str, known)) or 'none'}"
@@ -118,7 +120,7 @@ class Run:
         return read_tensors(self._checked(checkpoint_name(step)))
 
     def problems(self) -> list[str]:
-        """What is wrong with the files, one line each; every file is read. Empty when all is well."""
+        """Read every file and return one line per problem; empty if there is none."""
         found: list[str] = []
         for check in self._checks():
             try:
@@ -130,19 +132,24 @@ class Run:
     def _checks(self) -> list[Callable[[], object]]:
         if self.finished:
             try:
-                return [partial(self._checked, name) for name in self._files]
+                others = [name for name in self._files if name != self.spec_path.name]
+                return [self._read_record, *(partial(self._checked, name) for name in others)]
             except StoreError:
                 return [lambda: self._files]
         states = sorted(self.state_path.rglob("[!.]*.safetensors"))
         return [
             self._check_manifest_was_not_lost,
-            lambda: self._record,
+            self._read_record,
             *([partial(read_json, self.plan_path, self.address)] if self.plan_path.exists() else []),
             *(partial(check_named_file, path, self.address) for path in states),
         ]
 
     @cached_property
     def _record(self) -> dict[str, Any]:
+        return self._read_record()
+
+    def _read_record(self) -> dict[str, Any]:
+        """Read `spec.json`. Errors: `StoreError` if damaged, or if it belongs to a run of another address."""
         if self.finished:
             self._checked("spec.json")
         record = read_json(self.spec_path, self.address)
@@ -159,7 +166,10 @@ class Run:
         return {name: Fingerprint(entry["size"], entry["sha256"]) for name, entry in files.items()}
 
     def _check_manifest_was_not_lost(self) -> None:
-        """States are dropped after the manifest is written: results without either cannot come from a kill."""
+        """Raise `StoreError` for results with neither manifest nor states, which no kill can leave behind.
+
+        The manifest is written before the states are removed.
+        """
         if (self.path / "metrics.parquet").exists() and not self.state_path.exists():
             raise damaged(self.manifest_path, "missing", self.address)
 
@@ -170,5 +180,5 @@ class Run:
 
 
 def checkpoint_name(step: int) -> str:
-    """A checkpoint's path below its run."""
+    """Return the path of a checkpoint within its run."""
     return f"checkpoints/step-{step:08d}.safetensors"

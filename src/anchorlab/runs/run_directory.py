@@ -1,4 +1,4 @@
-"""Run directories: a run that is being written, by one process at a time."""
+"""Run directories: runs open for writing, by one process at a time."""
 
 import re
 import shutil
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 
 class RunDirectory(Run):
-    """A run that can be written while it is open: made by `Store.open`, opened by `with`.
+    """A run that can be written: created by `Store.open`, opened by `with`.
 
-    The way of a trainer, whose work survives a kill at any moment:
+    A trainer uses it as follows; a kill at any moment loses only the work since the last state:
 
         with store.open(cell) as run:
             if not run.finished:
-                plan = run.plan([[0, 1], [2]])          # the plan of the first time, also when resumed
+                plan = run.plan([[0, 1], [2]])          # when resumed, the plan of the first time
                 for index in range(len(plan)):
                     with run.chunk(index) as chunk:     # here or in other processes
                         if not chunk.finished:
                             state = chunk.latest_state()
-                            ...                         # write_checkpoint, then write_state, again and again
+                            ...                         # write_checkpoint and write_state in turn
                             chunk.finish(rows)
-                ...                                     # run.write_checkpoint(step, parts stacked)
+                ...                                     # run.write_checkpoint(step, stacked parts)
                 run.finish(metrics)
 
-    A finished run is opened without a lock, and cannot be written any more.
+    A finished run is opened without a lock and can no longer be written.
     """
 
     def __init__(self, path: Path, cell: Cell, wait: float = 0.0) -> None:
@@ -57,14 +57,14 @@ class RunDirectory(Run):
 
     @property
     def finished(self) -> bool:
-        """Whether everything is there; while open, this does not change unless by `finish`."""
-        # A finished run is open without a lock: another process may remove it meanwhile, which readers will notice.
+        """Whether the run is complete; while it is open, only `finish` changes this."""
+        # A finished run is open without a lock, so another process may remove it; readers notice that.
         return self._opened_finished or super().finished
 
     def __enter__(self) -> "RunDirectory":
-        """Takes the lock and clears what a kill left half done.
+        """Take the lock, and remove the partial files of a killed writer.
 
-        Errors: `StoreError` that names the process which writes the run, or a damaged or missing file.
+        Errors: `StoreError` that names the process writing the run, or a damaged or missing file.
         """
         self._opened_finished = super().finished
         if self._opened_finished and not self.state_path.exists():
@@ -72,11 +72,11 @@ class RunDirectory(Run):
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"{self.path.parent}: cannot be made: {error.strerror}") from error
+            raise StoreError(f"{self.path.parent}: cannot be created: {error.strerror}") from error
         try:
             self._lock.acquire(self.wait)
         except StoreError:
-            if self._opened_finished:  # Its writer is about to let go of it.
+            if self._opened_finished:  # Its writer is about to release the lock.
                 return self
             raise
         try:
@@ -91,7 +91,7 @@ class RunDirectory(Run):
         self._lock.release()
 
     def plan(self, default: Any) -> Any:
-        """How the members are divided into chunks: what was recorded the first time, else `default`, now recorded.
+        """Return the recorded division into chunks, or record and return `default` if there is none.
 
         The plan is any JSON data. Chunks are numbered from 0.
         """
@@ -104,13 +104,13 @@ class RunDirectory(Run):
         return read_json(self.plan_path, self.address)["plan"]
 
     def chunk(self, index: int) -> ChunkDirectory:
-        """The directory of a chunk, to be opened here or in another process."""
+        """Return the directory of a chunk, to be opened here or in another process."""
         return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address, self.wait)
 
     def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
-        """Keeps the weights of all members at `step`, stacked `[member ...]`; comes after the chunks are finished.
+        """Write the weights of all members at `step`, each tensor `[member ...]`, once all chunks are finished.
 
-        What is written here and not followed by `finish` is written again when the run is resumed.
+        If the process ends before `finish`, the checkpoint is discarded and must be written again.
         """
         self._require_lock()
         name = checkpoint_name(step)
@@ -119,9 +119,9 @@ class RunDirectory(Run):
         self._written[name] = write_file(directory, Path(name).name, tensor_pieces(tensors))[1]
 
     def finish(self, metrics: "polars.DataFrame") -> None:
-        """Writes the table of metrics (`metrics_schema`; rows are sorted) and the manifest, and drops the states.
+        """Write the table of metrics and the manifest, and remove the states.
 
-        Errors: `ValueError` for a table of another form.
+        Errors: `ValueError` for a table without the columns of `metrics_schema`.
         """
         self._require_lock()
         name = "metrics.parquet"
@@ -148,14 +148,14 @@ class RunDirectory(Run):
             cell = self._new_cell
             record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": [environment()]}
             write_json(self.path, self.spec_path.name, record)
-        # Of a merge that was not finished; the chunks still have everything.
+        # Results of an unfinished merge; the chunks still have everything.
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
         (self.path / "metrics.parquet").unlink(missing_ok=True)
         self.state_path.mkdir(exist_ok=True)
         remove_temporaries(self.state_path)
 
     def _note_environment(self) -> None:
-        """A run resumed with other versions says so."""
+        """Record the environment of a run that is resumed in a new one."""
         if environment() not in self.environments:
             record = {**self._record, "environments": [*self.environments, environment()]}
             write_json(self.path, self.spec_path.name, record)
@@ -173,5 +173,5 @@ class RunDirectory(Run):
 
 
 def is_address(name: str) -> bool:
-    """Whether a directory's name is an address."""
+    """Return whether a directory's name is an address."""
     return re.fullmatch(r"[0-9a-f]{20}", name) is not None

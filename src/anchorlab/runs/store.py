@@ -1,4 +1,4 @@
-"""Stores: all runs below one directory, found by their addresses."""
+"""Stores: directories of runs, found by their addresses."""
 
 import os
 import secrets
@@ -15,9 +15,9 @@ _REMOVED = ".removed-"
 
 
 class Store:
-    """The runs below `root`: by default $ANCHORLAB_STORE, else `runs` in the working directory.
+    """The runs in the directory `root`: by default $ANCHORLAB_STORE, else `runs` in the working directory.
 
-    Nothing is written outside the root, and nothing at all before a run is opened. Processes may share a store.
+    Nothing is written outside the root, and nothing before a run is opened. Processes may share a store.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -31,15 +31,15 @@ class Store:
         return Run(self.root / cell.address).finished
 
     def open(self, cell: Cell, wait: float = 0.0) -> RunDirectory:
-        """The cell's run for writing, to be opened by `with`; made then if new.
+        """Return the cell's run, to be opened for writing by `with`, which creates it if new.
 
-        A run that another process writes is waited for up to `wait` seconds (`math.inf`: as long as it takes), then
-        opening it raises `StoreError`.
+        Opening waits up to `wait` seconds, or `math.inf`, for another process that writes the run; then it raises
+        `StoreError`.
         """
         return RunDirectory(self.root / cell.address, cell, wait)
 
     def find(self, prefix: str) -> Run:
-        """The run whose address begins with `prefix`. Errors: `StoreError` when there is none, or more than one."""
+        """Return the run whose address begins with `prefix`. Errors: `StoreError` if none or several do."""
         if not prefix:
             raise StoreError(f"{self.root}: an address is empty; write the first digits of one")
         matches = [run for run in self.runs() if run.address.startswith(prefix.lower())]
@@ -51,18 +51,21 @@ class Store:
         return matches[0]
 
     def runs(self) -> list[Run]:
-        """All runs, finished or not, in the order of their addresses; none is read yet."""
+        """Return all runs, finished or not, in order of their addresses, without reading them."""
         if not self.root.is_dir():
             return []
         return [Run(path) for path in sorted(self.root.iterdir()) if is_address(path.name) and path.is_dir()]
 
     def remove(self, prefix: str) -> str:
-        """Removes a run, damaged or not, and returns its address.
+        """Remove a run, damaged or not, and return its address.
 
-        It is renamed first: whoever looks sees the whole run or none. Errors: as `find`, and `StoreError` when a
-        process is writing the run or one of its chunks.
+        The run is renamed first, so other processes see it whole or not at all.
+
+        Errors: as `find`; `StoreError` for a run that a process is writing, and for a link to a run elsewhere.
         """
         run = self.find(prefix)
+        if run.path.is_symlink():
+            raise StoreError(f"{run.path}: is a link to {run.path.resolve()}; delete the link, or both, by hand")
         locks = [Lock(path / "lock") for path in (run.path, *run.state_path.glob("chunk-*")) if path.is_dir()]
         removed = self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}"
         try:
@@ -74,6 +77,6 @@ class Store:
         finally:
             for lock in locks:
                 lock.release()
-        for path in self.root.glob(f"{_REMOVED}*"):  # Also what a killed remover left.
+        for path in self.root.glob(f"{_REMOVED}*"):  # including those of a killed remover
             shutil.rmtree(path, ignore_errors=True)
         return run.address

@@ -1,4 +1,4 @@
-"""Named tensors as safetensors files: written piece by piece, the same bytes for the same tensors."""
+"""Named tensors as safetensors files, written piece by piece; the same tensors give the same bytes."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | memoryview]:
-    """The content of a safetensors file, header first, then one piece per tensor.
+    """Yield the content of a safetensors file: the header, then one piece per tensor.
 
-    The library's own writer wants all tensors contiguous on the CPU at once and refuses views that share memory;
-    an ensemble's optimiser state is large and made of views, so the (small) format is written here and read by the
-    library. Format: 8 bytes header length, little endian; JSON header padded to 8 bytes; data without gaps.
+    The library's own writer needs all tensors contiguous on the CPU at once and refuses views that share memory. An
+    ensemble's optimiser state is large and consists of views, so the format is written here; the library reads it.
+    Format: 8 bytes of header length, little endian; JSON header padded to 8 bytes; data without gaps.
 
-    Errors: `ValueError` for a type of numbers that the format does not have.
+    Errors: `ValueError` for a dtype that the format does not have.
     """
     import torch
 
@@ -25,7 +25,7 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
         torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
         torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8", torch.bool: "BOOL",
     }  # fmt: skip
-    # Widest numbers first, so that every tensor starts at a multiple of its own width.
+    # Widest numbers first, so that every tensor starts at a multiple of its item size.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, object] = {}
     end = 0
@@ -44,7 +44,7 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
 
 
 def read_tensors(path: Path) -> dict[str, "torch.Tensor"]:
-    """The tensors of a safetensors file, on the CPU, in the order of their names. The caller has checked the file."""
+    """Return the tensors of a safetensors file on the CPU, sorted by name. The caller must have checked the file."""
     from safetensors.torch import load_file
 
     return dict(sorted(load_file(path).items()))
