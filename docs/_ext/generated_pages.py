@@ -19,8 +19,9 @@ PACKAGES = (
     "theory",
     "interop",
     "engine",
+    "findings",
+    "viewer",
     "studies",
-    "studies.findings",
     "report",
     "errors",
 )

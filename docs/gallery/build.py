@@ -1,8 +1,10 @@
-"""Publishes the newest findings of a store: figures, claims and settings for the docs, the claims table of the README.
+"""Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's rows.
 
     python docs/gallery/build.py --store runs
+    python docs/gallery/build.py --published
 
-No number in the docs about a study is typed by hand; all come from here.
+The second redraws what is published and judges it again, by the bands and scopes of today; it needs no runs. No number
+in the docs about a study is typed by hand: all come from here.
 """
 
 import argparse
@@ -14,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.findings.findings import ClaimResult, Figure, Findings, Provenance, Table
+from anchorlab.findings import SYMBOLS, ClaimResult, Figure, Findings, Provenance, Table, Verdict, ledger
 from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
@@ -22,43 +24,64 @@ from anchorlab.studies import STUDIES, Study, findings_directory, study
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
-BEGIN, END = "<!-- claims: written by docs/gallery/build.py -->", "<!-- end of claims -->"
-SYMBOLS = {"reproduced": "✓ reproduced", "not reproduced": "✗ not reproduced", "not measured": "— not measured"}
+BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
+SHOWN = ("anchor/identity", "truncation/feedforward-noise", "retrieval/emergence")  # in the README
 LARGEST_SVG = 60_000  # bytes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Reads the store, writes the gallery; 2 where findings are missing."""
+    """Read the findings and write the gallery; 2 if findings are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, default=None, help="the folder of runs")
+    parser.add_argument("--published", action="store_true", help="read the published findings in place of a store")
     parser.add_argument("--profile", default="quick", help="the profile to publish")
     parser.add_argument("--out", type=Path, default=HERE, help="where to write")
-    parser.add_argument("--readme", type=Path, default=README, help="the README whose claims table is rewritten")
+    parser.add_argument("--readme", type=Path, default=README, help="the README whose rows of results are rewritten")
     chosen = parser.parse_args(arguments)
     store = Store(chosen.store)
-    paths = {name: findings_directory(store, name, chosen.profile) / "findings.json" for name in STUDIES}
-    missing = [name for name, path in paths.items() if not path.exists()]
-    for name in missing:
-        print(f"no findings of {name}: run `anchorlab study {name} --profile {chosen.profile}` first", file=sys.stderr)
-    if missing:
-        return 2
     found = []
-    for name, path in paths.items():
-        found.append(Findings.from_json(path.read_bytes(), at=str(path)))
-        publish(found[-1], chosen.out)
-        for profile in study(name).profiles:
-            other = findings_directory(store, name, profile) / "findings.json"
-            if profile not in (chosen.profile, "smoke") and other.exists():
-                found.append(Findings.from_json(other.read_bytes(), at=str(other)))
-                publish(found[-1], chosen.out, profile)
+    for name in STUDIES:
+        profiles = [chosen.profile, *(one for one in study(name).profiles if one not in (chosen.profile, "smoke"))]
+        for profile in profiles:
+            beside = "" if profile == chosen.profile else profile
+            folder = (
+                folder_of(name, chosen.out, beside) if chosen.published else findings_directory(store, name, profile)
+            )
+            path = folder / "findings.json"
+            if path.exists():
+                found.append(judged_again(Findings.from_json(path.read_bytes(), at=str(path))))
+            elif not beside:
+                print(f"no findings of {name}: run `anchorlab study {name} --profile {profile}`", file=sys.stderr)
+    if not {*STUDIES} <= {one.study for one in found if one.profile == chosen.profile}:
+        return 2
+    for findings in found:
+        publish(findings, chosen.out, "" if findings.profile == chosen.profile else findings.profile)
+    (chosen.out / "ledger.md").write_text(ledger_text(found), "utf-8")
     if chosen.readme.exists():
         write_readme(chosen.readme, found)
     return 0
 
 
+def judged_again(findings: Findings) -> Findings:
+    """Return findings with the claims of today: their values stay, words, bands and scopes are those of the study."""
+    own = study(findings.study)
+    claims = {own.claim(measure).id: (measure, own.claim(measure)) for measure in own.claims}
+    results = []
+    for result in findings.claims:
+        measure, claim = claims[result.claim.id]
+        paper_setting = own.profile(findings.profile).is_papers_setting(measure.name)
+        results.append(claim.judge(result.value, findings.profile, result.spread, result.detail, paper_setting))
+    return replace(findings, claims=tuple(results), title=own.title)
+
+
+def folder_of(study: str, out: Path, beside: str = "") -> Path:
+    """Return the published folder of a study, of another profile than the published one by its name."""
+    return out / "-".join(part for part in (study.replace("/", "-"), beside) if part)
+
+
 def publish(findings: Findings, out: Path, beside: str = "") -> Path:
-    """Writes one study's folder afresh; of another profile, a folder named after it too."""
-    folder = out / "-".join(part for part in (findings.study.replace("/", "-"), beside) if part)
+    """Write one study's folder afresh and return it."""
+    folder = folder_of(findings.study, out, beside)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -81,50 +104,56 @@ def publish(findings: Findings, out: Path, beside: str = "") -> Path:
 
 
 def slug(title: str) -> str:
-    """A file's name from a title, without what stands in brackets."""
+    """Return a file name from a title, without what is in brackets."""
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(.*?\)", "", title).lower()).strip("-")
 
 
 def figure_block(figure: Figure, path: str) -> str:
-    """A figure as MyST shows it; title and provenance stand in the picture."""
+    """Return a figure in MyST; its title and provenance are in the picture."""
     return f":::{{figure}} {path}\n:alt: {figure.title}\n\n{figure.caption}\n:::\n"
 
 
 def table_text(shown: Table) -> str:
-    """A table of the findings, with its title and caption above."""
+    """Return a table of the findings under its title and caption."""
     rows = [list(map(value_text, row)) for row in shown.rows]
     return f"**{shown.title}.** {shown.caption}\n\n{table(shown.columns, rows)}"
 
 
 def claims_text(findings: Findings) -> str:
-    """The claims of one study as a table, with where the numbers come from."""
+    """Return the claims of one study as a table, and where the numbers come from."""
     head = ("claim", "paper", "ours", "accepted", "verdict")
     rows = [
         (
             f"{result.claim.statement}. *Measured as {result.claim.measured_as}; {result.claim.source}.*",
-            result.claim.paper, ours(result), result.claim.band_text, SYMBOLS[result.verdict],
+            result.claim.paper, ours(result), result.claim.band_text, verdict_text(result),
         )
         for result in findings.claims
     ]  # fmt: skip
     return f"{table(head, rows)}\n{source_text(findings.provenance)}\n"
 
 
+def verdict_text(result: ClaimResult) -> str:
+    """Return a verdict with its sign, and what it rests on if that is more than a setting of ours."""
+    scope = f" ({result.scope_text})" if result.scope_text and result.verdict != "not measured" else ""
+    return f"{SYMBOLS[result.verdict]} {result.verdict}{scope}"
+
+
 def ours(result: ClaimResult) -> str:
-    """Our value with its spread."""
+    """Return our value with its spread."""
     details = "; ".join(text for text in (result.spread, result.detail) if text)
     return value_text(result.value) + (f" ({details})" if details else "")
 
 
 def source_text(source: Provenance) -> str:
-    """Where numbers come from, in one sentence."""
+    """Return where numbers come from, in one sentence."""
     return (
-        f"Profile `{source.profile}`, seeds {source.seeds}, {source.hardware}, torch {source.torch}, "
+        f"Profile `{source.profile}`, {source.seeds_text}, {source.hardware}, torch {source.torch}, "
         f"{time_text(source)}, commit `{source.short_commit}`."
     )
 
 
 def settings_text(chosen: Study, profile: str) -> str:
-    """Every setting of the published profile beside the paper's, what differs first, and each profile's note."""
+    """Return every setting of the published profile beside the paper's, what differs first, and each profile's note."""
     profiles = tuple(dict.fromkeys((profile, "paper")))
     settings = {name: all_settings(chosen, name) for name in profiles}
     fields = dict.fromkeys(field for found in settings.values() for field in found)
@@ -132,7 +161,7 @@ def settings_text(chosen: Study, profile: str) -> str:
     head = ("setting", *profiles)
     other = [row for row in rows if len(set(row[1:])) > 1]
     same = [row for row in rows if len(set(row[1:])) == 1]
-    notes = "".join(f"- {chosen.profiles[name].note}\n" for name in profiles)
+    notes = "".join(f"- {chosen.profile(name).note}\n" for name in profiles)
     if not fields:  # a study that trains nothing
         return notes
     hidden = f"<details>\n<summary>What is the same in both</summary>\n\n{table(head, same)}\n</details>\n"
@@ -140,9 +169,9 @@ def settings_text(chosen: Study, profile: str) -> str:
 
 
 def all_settings(chosen: Study, profile: str) -> dict[str, str]:
-    """Each field of a profile's experiments with the values that it takes over them."""
+    """Return each field of a profile's experiments with all its values."""
     taken: dict[str, list[str]] = {}
-    for experiment in chosen.profiles[profile].experiments():
+    for experiment in chosen.experiments_of(profile):
         data = {key: value for key, value in experiment.to_json().items() if key != "format"}
         for field, value in flat(data):
             if value not in taken.setdefault(field, []):
@@ -151,7 +180,7 @@ def all_settings(chosen: Study, profile: str) -> dict[str, str]:
 
 
 def flat(data: Mapping[str, Any], at: str = "") -> Iterable[tuple[str, str]]:
-    """`{"a": {"b": 1}}` as `("a.b", "1")`, without what is not set."""
+    """Yield `("a.b", "1")` for `{"a": {"b": 1}}`; leave out fields that are not set."""
     for name, value in data.items():
         path = f"{at}.{name}".removeprefix(".")
         if path.endswith("evaluation.edits"):
@@ -163,52 +192,67 @@ def flat(data: Mapping[str, Any], at: str = "") -> Iterable[tuple[str, str]]:
 
 
 def text(value: Any) -> str:
-    """A plain value as people write it."""
+    """Return a plain value as people write it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def shortened(values: Sequence[str], between: str = ", ") -> str:
-    """Several values in one cell; of many, the first and the last."""
+    """Return several values in one cell; of many, the first ones and the last."""
     if len(values) <= 12:
         return between.join(values)
     return f"{between.join(values[:3])}{between}… {values[-1]} ({len(values)} values)"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A markdown table."""
+    """Return a markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def readme_text(found: Sequence[Findings]) -> str:
-    """What became of every study's claims in one table, for the README; those that failed by name.
+def ledger_text(found: Sequence[Findings]) -> str:
+    """Return the verdicts of every study, the claims outside their bands, and where the numbers come from.
 
-    A study's findings under several profiles stand together: each claim counts as the first that measured it has it.
+    Each claim counts by its strongest evidence.
     """
-    rows = []
-    for name in dict.fromkeys(findings.study for findings in found):
-        own = [findings for findings in found if findings.study == name]
-        results = [first_measured(same) for same in zip(*(findings.claims for findings in own), strict=True)]
-        others = [result for result in results if result.verdict != "reproduced"]
-        rows.append(
-            (
-                f"`{name}`",
-                own[0].title,
-                f"{len(results) - len(others)} of {len(results)}",
-                "; ".join(f"{SYMBOLS[result.verdict]}: {result.claim.statement}" for result in others),
-            )
-        )
+    titles = {findings.study: findings.title for findings in found}
+    entries = ledger(found)
+    verdicts: list[Verdict] = ["reproduced", "not at this scale", "contradicted", "not measured"]
+    rows, others = [], []
+    for name, title in titles.items():
+        own = [entry.strongest for entry in entries if entry.study == name]
+        counts = [sum(result.verdict == verdict for result in own) for verdict in verdicts]
+        rows.append((f"`{name}`", title, str(len(own)), *(str(count) if count else "" for count in counts)))
+        others += [
+            (f"`{name}`", result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
+            for result in own
+            if result.verdict in ("not at this scale", "contradicted")
+        ]
+    all_results = [entry.strongest for entry in entries]
+    total = [sum(result.verdict == verdict for result in all_results) for verdict in verdicts]
+    rows.append(("all", "", str(len(all_results)), *map(str, total)))
     sources = "".join(f"- `{findings.study}`: {source_text(findings.provenance)}\n" for findings in found)
-    return f"{table(('study', 'what it shows', 'claims reproduced', 'the others'), rows)}\n{sources}"
+    return (
+        f"{table(('study', 'what it shows', 'claims', *verdicts), rows)}\n"
+        f"## Claims outside their bands\n\n{table(('study', 'claim', 'paper', 'ours', 'verdict'), others)}\n"
+        f"## Where the numbers come from\n\n{sources}"
+    )
 
 
-def first_measured(results: Sequence[ClaimResult]) -> ClaimResult:
-    """One claim under several profiles: the first verdict that rests on a measurement, else none."""
-    return next((result for result in results if result.verdict != "not measured"), results[0])
+def readme_text(found: Sequence[Findings]) -> str:
+    """Return three studies with one claim each, for the README, and how many claims were reproduced in all."""
+    entries = ledger(found)
+    rows = []
+    for name in SHOWN:
+        first = next(entry.strongest for entry in entries if entry.study == name)
+        text = f"{first.claim.statement} ({first.claim.source})"
+        rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), verdict_text(first)))
+    reproduced = sum(entry.strongest.verdict == "reproduced" for entry in entries)
+    head = ("study", "claim", "paper", "ours", "verdict")
+    return f"{table(head, rows)}\n{reproduced} of {len(entries)} claims are reproduced so far.\n"
 
 
 def write_readme(path: Path, found: Sequence[Findings]) -> None:
-    """Puts the claims between the README's two marks."""
+    """Put the rows of results between the README's two marks."""
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     path.write_text(f"{before}{BEGIN}\n{readme_text(found)}{END}{after}", "utf-8")

@@ -10,13 +10,11 @@ __version__ = "0.1.0"
 
 _FACE = {
     "AnchorFunction": "tasks",
-    "Batch": "tasks",
     "ModularResidue": "tasks",
     "Operation": "tasks",
     "Placement": "tasks",
     "Task": "tasks",
     "Vocabulary": "tasks",
-    "load_task": "tasks",
     "register_task": "tasks",
     "task": "tasks",
     "DecoderSpec": "models",
@@ -27,6 +25,7 @@ _FACE = {
     "register_module": "models",
     "AdamW": "training",
     "Evaluation": "training",
+    "Experiment": "training",
     "FixedSample": "training",
     "Members": "training",
     "Recipe": "training",
@@ -40,8 +39,17 @@ _FACE = {
     "detect": "lens",
     "look": "lens",
     "sweep": "lens",
+    "Analysis": "studies",
+    "Profile": "studies",
+    "Study": "studies",
+    "at_end": "studies",
+    "claim": "studies",
+    "curves_against": "studies",
     "run_study": "studies",
     "study": "studies",
+    "at_least": "findings",
+    "at_most": "findings",
+    "within": "findings",
     "draw": "report",
     "write_report": "report",
 }
@@ -61,20 +69,19 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from anchorlab.engine import compare, train
+    from anchorlab.findings import at_least, at_most, within
     from anchorlab.lens import Intervention, detect, look, sweep
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import draw, write_report
     from anchorlab.runs import Store
-    from anchorlab.studies import run_study, study
+    from anchorlab.studies import Analysis, Profile, Study, at_end, claim, curves_against, run_study, study
     from anchorlab.tasks import (
         AnchorFunction,
-        Batch,
         ModularResidue,
         Operation,
         Placement,
         Task,
         Vocabulary,
-        load_task,
         register_task,
         task,
     )
@@ -82,6 +89,7 @@ if TYPE_CHECKING:
         SGD,
         AdamW,
         Evaluation,
+        Experiment,
         FixedSample,
         Members,
         Recipe,

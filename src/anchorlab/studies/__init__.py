@@ -1,6 +1,7 @@
 """Studies: one module per figure or question: its setting, what is measured, what is drawn."""
 
-from anchorlab.studies.claim import Measure, Measured, Measurement, claim, over
+from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over
+from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
 from anchorlab.studies.study import Analysis, Profile, Study, findings_directory, kept_findings, run_study
 from anchorlab.studies.training_sweep import sweep_study
@@ -13,14 +14,20 @@ __all__ = [
     "Measurement",
     "Profile",
     "Study",
+    "along",
+    "at_end",
     "claim",
+    "curves_against",
     "findings_directory",
     "is_pattern",
     "kept_findings",
+    "measures_in",
     "over",
     "run_study",
+    "seed_table",
     "study",
     "study_names",
     "study_title",
     "sweep_study",
+    "training_curves",
 ]

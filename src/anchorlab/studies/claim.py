@@ -89,6 +89,12 @@ def claim(
     return decorate
 
 
+def measures_in(module: str) -> tuple[Measure[Any], ...]:
+    """Return the measures that a module defines, in their order; a study passes its `__name__`."""
+    found = vars(sys.modules[module]).values()
+    return tuple(one for one in found if isinstance(one, Measure) and one.function.__module__ == module)
+
+
 def over(
     values: Tensor, of: str = "seeds", taken: Callable[[Tensor], Any] | None = None, detail: str = ""
 ) -> Measurement:

@@ -1,15 +1,17 @@
 """What recurs in studies: numbers read from runs, curves along training, tables by seed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Reference, Table, grid, line
 from anchorlab.findings.figures import Range
+from anchorlab.tasks import Batch, Task
 from anchorlab.training import TrainedRun
 
 MEAN_AND_RANGE = "Mean over seeds; the band reaches from the lowest to the highest."
@@ -63,6 +65,22 @@ def along_units(
     return [step / run.experiment.steps_per_unit for step in steps], values
 
 
+def train_size(run: TrainedRun) -> int:
+    """Return the number of training sequences of a run that was trained on a fixed sample."""
+    return run.experiment.recipe.data.size  # type: ignore[union-attr]
+
+
+def mean_and_range(values: Float[Tensor, "member"]) -> tuple[float, float, float]:
+    """Return the mean, the lowest and the highest of values, as cells of a table."""
+    return float(values.mean()), float(values.min()), float(values.max())
+
+
+def example(task: Task, batch: Batch, among: Bool[Tensor, "batch"]) -> tuple[int, tuple[str, ...]]:
+    """Return the place in a batch of the first sequence among the chosen ones, and its tokens as texts."""
+    place = int(among.nonzero()[0])
+    return place, tuple(token.text for token in task.render(batch.inputs[place : place + 1])[0].tokens)
+
+
 def training_curves(
     title: str,
     runs: Mapping[str, TrainedRun],
@@ -73,20 +91,46 @@ def training_curves(
     y_label: str = "test accuracy",
     log_y: bool = False,
     references: Sequence[Reference] = (),
+    bands: bool = True,
 ) -> LineFigure:
-    """Return the figure of a metric along training, a curve with its range over seeds for each run by its label.
+    """Return the figure of a metric along training, a curve for each run by its label.
 
-    Accuracies are drawn from 0 to 1, anything else as the data decide.
+    A curve is the mean over seeds, with its range where there are `bands`. Accuracies are drawn from 0 to 1, anything
+    else as the data decide.
     """
+    lines = tuple(line(label, *along_units(run, split, metric)) for label, run in runs.items())
     return LineFigure(
         title=title,
         caption=caption,
         x_label=next(iter(runs.values())).experiment.recipe.unit,
         y_label=y_label,
-        lines=tuple(line(label, *along_units(run, split, metric)) for label, run in runs.items()),
+        lines=lines if bands else tuple(replace(one, low=(), high=()) for one in lines),
         y_range=ACCURACY if metric == "accuracy" else (None, None),
         log_y=log_y,
         references=tuple(references),
+    )
+
+
+def split_curves(
+    title: str,
+    run: TrainedRun,
+    splits: Mapping[str, str],
+    metric: str = "accuracy",
+    *,
+    caption: str = MEAN_AND_RANGE,
+    y_label: str = "accuracy",
+) -> LineFigure:
+    """Return the figure of one run's metric along training, a curve with its range over seeds for each split.
+
+    `splits` names each split's curve. Accuracies are drawn from 0 to 1, anything else as the data decide.
+    """
+    return LineFigure(
+        title=title,
+        caption=caption,
+        x_label=run.experiment.recipe.unit,
+        y_label=y_label,
+        lines=tuple(line(label, *along_units(run, split, metric)) for split, label in splits.items()),
+        y_range=ACCURACY if metric == "accuracy" else (None, None),
     )
 
 
@@ -128,17 +172,34 @@ def attention_maps(
     return MapFigure(title=title, caption=caption, maps=(row,), value_range=(0.0, 1.0))
 
 
-def seed_table(title: str, caption: str, seeds: Sequence[int], columns: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each seed and a column for each heading and its values `[member]`.
+def column_table(title: str, caption: str, columns: Mapping[str, Any]) -> Table:
+    """Return a table from its columns: under each heading its values `[row]`, a tensor or a sequence.
 
     Whole-number tensors keep their numbers whole; a float that is not finite is shown as a dash.
     """
     values = [one.tolist() if isinstance(one, Tensor) else list(one) for one in columns.values()]
+    rows = tuple(tuple(map(_cell, row)) for row in zip(*values, strict=True))
+    return Table(title=title, caption=caption, columns=tuple(columns), rows=rows)
+
+
+def seed_table(title: str, caption: str, seeds: Sequence[int], columns: Mapping[str, Any]) -> Table:
+    """Return a table with a row for each seed and a column for each heading and its values `[member]`.
+
+    Values are shown as in `column_table`.
+    """
+    return column_table(title, caption, {"seed": seeds, **columns})
+
+
+def mean_table(
+    title: str, caption: str, heading: str, rows: Mapping[str, Mapping[str, Float[Tensor, "member"]]]
+) -> Table:
+    """Return a table with a row for each label, under `heading`, and the means over seeds of its named columns."""
+    columns = next(iter(rows.values()))
     return Table(
         title=title,
         caption=caption,
-        columns=("seed", *columns),
-        rows=tuple((seed, *map(_cell, row)) for seed, *row in zip(seeds, *values, strict=True)),
+        columns=(heading, *columns),
+        rows=tuple((label, *(float(row[name].mean()) for name in columns)) for label, row in rows.items()),
     )
 
 

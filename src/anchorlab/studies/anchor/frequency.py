@@ -17,7 +17,7 @@ from anchorlab.findings import LineFigure, Reference, Table, at_least, within
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import claim
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, training_curves
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
@@ -145,7 +145,7 @@ def _table(seen: Learned, seeds: Sequence[int]) -> Table:
 STUDY = Study(
     name="anchor/frequency",
     doc=__doc__,
-    claims=(loss_first, accuracy_first, slower, both_learned),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={

@@ -1,45 +1,40 @@
-"""How attention begins to avoid the noise: the gradient of W_KQ after the first step.
+"""Attention avoids the noise: the gradient of the key-query matrix after one step.
 
-Nothing is trained: the first step follows the exact expected gradient, and the next gradient is averaged over drawn
-sequences. Source: truncated weights, section 4.2 and appendix A.2.
+After one gradient step from zero the feed-forward layer and the value matrix have moved. The gradient of the key-query
+matrix, zero until then, now leads attention away from the noise token.
+
+Source: truncated weights, section 4.2 and appendix A.2. Nothing is trained: the first step follows the exact expected
+gradient, and the next gradient is averaged over drawn sequences.
 """
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
+from jaxtyping import Float
 
-from anchorlab.findings import (
-    Claim,
-    ClaimResult,
-    Findings,
-    Line,
-    LineFigure,
-    Provenance,
-    Reference,
-    Table,
-    line,
-)
+from anchorlab.findings import Line, LineFigure, Reference, Table, at_least, at_most, line, within
 from anchorlab.rng import generator
-from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.truncation.judging import judge_numbers
+from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law
-from anchorlab.theory.attention_gradient import LeadingOrder, first_step, key_query_gradient, leading_order
+from anchorlab.theory.attention_gradient import first_step, key_query_gradient, leading_order
 from anchorlab.theory.one_step import feedforward_moments, value_moments
 from anchorlab.theory.uniform_recall import UniformRecall
 from anchorlab.training import TrainedRun
 
 ALPHA, LEARNING_RATE = 0.5, 1.0
-_STUDY = "truncation/attention-gradient"
-_TOKENS = ("noise", "trigger", "other")
-_LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}
+LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}
+POWERS = {"W_F": 0, "W_V": -1, "W_KQ": -2, "trigger": -3, "other": -3}
+"""The paper's powers in N: how far each matrix moves, and the parts of W_KQ's gradient."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`tokens` are the N along which T = `ratio` N; `ratios` the T/N at N = `ratios_at`; `batches` of `batch` each."""
+class Setting:
+    """What is drawn: `batches` of `batch` sequences at every N of `tokens`, with T = `ratio` N, and at every T/N of
+    `ratios`, with N = `ratios_at`."""
 
     tokens: tuple[int, ...]
     ratio: int
@@ -49,183 +44,161 @@ class Settings:
     batch: int
 
 
-SETTINGS = {
-    "quick": Settings((64, 96, 128, 192, 256, 384), 16, (1, 2, 3, 4, 6, 8, 16, 32, 64), 64, 8, 512),
-    "paper": Settings(
-        (128, 192, 256, 384, 512, 768, 1024), 64, (1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256), 128, 16, 1024
-    ),
-    "smoke": Settings((8, 12, 16), 4, (1, 2, 4), 8, 3, 32),
-}
-"""What each profile draws."""
-
-CLAIMS = (
-    Claim(
-        f"{_STUDY}/noise-avoided",
-        "W_KQ moves away from the noise token",
-        "truncated weights, appendix A.2",
-        "below 0",
-        "largest projection on W_E(N+1) W_E(q)ᵀ over N, times N²",
-        (None, -0.01),
-    ),
-    Claim(
-        f"{_STUDY}/noise-order",
-        "In the order of 1/N²",
-        "truncated weights, appendix A.2",
-        "Θ(1/N²)",
-        "power of this projection in N, at a fixed T/N",
-        (-2.1, -1.9),
-    ),
-    Claim(
-        f"{_STUDY}/noise-leading",
-        "Its size is -η α² (1 - α) (α - p) / N²",
-        "truncated weights, appendix A.2",
-        "this, from its (α/N) c (α - 1) with c = ηα/N",
-        "the projection over this, at the largest N",
-        (0.9, 1.1),
-    ),
-    Claim(
-        f"{_STUDY}/others-attended",
-        "It moves towards the other tokens",
-        "truncated weights, appendix A.2",
-        "above 0",
-        "smallest mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger, over N, times N³",
-        (0.01, None),
-    ),
-    Claim(
-        f"{_STUDY}/others-order",
-        "In the order of 1/N³",
-        "truncated weights, appendix A.2",
-        "Θ(1/N³)",
-        "power of this projection in N, at a fixed T/N",
-        (-3.1, -2.9),
-    ),
-    Claim(
-        f"{_STUDY}/uniform",
-        "Alike towards all tokens of [N], the trigger among them",
-        "truncated weights, appendix A.2",
-        "uniformly",
-        "projection on W_E(q) W_E(q)ᵀ over that of the other tokens, at the largest N",
-        (0.5, 2.0),
-    ),
-    Claim(
-        f"{_STUDY}/three-speeds",
-        "W_F moves as 1, W_V as 1/N and W_KQ as 1/N²",
-        "truncated weights, appendix A.2",
-        "powers 0, -1 and -2",
-        "largest distance of the three measured powers in N from these, the first two of the exact first step",
-        (None, 0.1),
-    ),
-)
+QUICK = Setting((64, 96, 128, 192, 256, 384), 16, (1, 2, 3, 4, 6, 8, 16, 32, 64), 64, 8, 512)
+PAPER = Setting((128, 192, 256, 384, 512, 768, 1024), 64, (1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256), 128, 16, 1024)
+SMOKE = Setting((8, 12, 16), 4, (1, 2, 4), 8, 3, 32)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The projections of -grad_KQ on W_E(k) W_E(q)ᵀ for the noise token, the trigger and another token, `[batch]`."""
+class Gradient:
+    """Projections of -grad_KQ on W_E(k) W_E(q)ᵀ for each kind of token k: noise, trigger and any other."""
 
     law: UniformRecall
-    noise: np.ndarray
-    trigger: np.ndarray
-    other: np.ndarray
+    noise: Float[np.ndarray, "batch"]
+    trigger: Float[np.ndarray, "batch"]
+    other: Float[np.ndarray, "batch"]
+
+    def of(self, token: str) -> Float[np.ndarray, "batch"]:
+        """Return the projections of a kind of token."""
+        return {"noise": self.noise, "trigger": self.trigger, "other": self.other}[token]
 
     def mean(self, token: str) -> float:
-        """The mean over batches."""
+        """Return the mean projection over batches."""
         return float(self.of(token).mean())
 
     def error(self, token: str) -> float:
-        """Its standard error."""
+        """Return the standard error of the mean."""
         values = self.of(token)
         return float(values.std(ddof=1) / sqrt(values.size))
 
-    def of(self, token: str) -> np.ndarray:
-        """The projections of one of noise, trigger and other, `[batch]`."""
-        return {"noise": self.noise, "trigger": self.trigger, "other": self.other}[token]
-
     def derived(self, token: str) -> float:
-        """The leading order."""
-        closed: LeadingOrder = leading_order(self.law, LEARNING_RATE)
-        return {"noise": closed.noise, "trigger": closed.trigger, "other": closed.other}[token]
+        """Return the leading order for N, T ≫ 1."""
+        return float(getattr(leading_order(self.law, LEARNING_RATE), token))
 
 
-def measure(law: UniformRecall, batches: int, batch: int) -> Measured:
-    """The gradient after the exact first step, over so many independent batches of sequences."""
+@dataclass(frozen=True)
+class Seen:
+    """The gradients at every N, in ascending order, and at every T/N."""
+
+    by_tokens: Sequence[Gradient]
+    by_ratio: Sequence[Gradient] = ()
+
+    @cached_property
+    def moves(self) -> dict[str, list[float]]:
+        """How far each matrix moves in its leading direction, by N: the exact first step of W_F and W_V, and W_KQ."""
+        laws = [one.law for one in self.by_tokens]
+        return {
+            "W_F": [-LEARNING_RATE * feedforward_moments(law, "noise").mean for law in laws],
+            "W_V": [-LEARNING_RATE * value_moments(law, ("noise", "other")).mean for law in laws],
+            "W_KQ": [-one.mean("noise") for one in self.by_tokens],
+        }
+
+    @cached_property
+    def powers(self) -> dict[str, PowerLaw | None]:
+        """The power in N of everything in `POWERS`; None for values that are not all positive."""
+        tokens = np.array([one.law.tokens for one in self.by_tokens], dtype=np.float64)
+        values = self.moves | {token: [one.mean(token) for one in self.by_tokens] for token in ("trigger", "other")}
+        return {name: fit_power_law(tokens, np.array(one)) if min(one) > 0 else None for name, one in values.items()}
+
+
+def measure(law: UniformRecall, batches: int, batch: int) -> Gradient:
+    """Return the gradient after the exact first step, over independent batches of sequences."""
     weights = first_step(law, LEARNING_RATE)
     found = np.zeros((batches, law.tokens + 1))
     for index in range(batches):
         random = generator(0, "attention gradient", law.tokens, law.length, index)
         for block in law.blocks(random, batch):
             found[index] += key_query_gradient(law, block, weights) * block.targets.size / batch
-    return Measured(law, found[:, -1], found[:, 0], found[:, 1:-1].mean(axis=1))
+    return Gradient(law, found[:, -1], found[:, 0], found[:, 1:-1].mean(axis=1))
 
 
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """Draws everything; there are no runs to read."""
-    began, settings = time.monotonic(), SETTINGS[provenance.profile]
-    by_tokens = [
-        measure(UniformRecall(tokens, settings.ratio * tokens, ALPHA), settings.batches, settings.batch)
-        for tokens in settings.tokens
-    ]
-    by_ratio = [
-        measure(UniformRecall(settings.ratios_at, ratio * settings.ratios_at, ALPHA), settings.batches, settings.batch)
-        for ratio in settings.ratios
-    ]
-    powers = _powers(by_tokens)
-    provenance = replace(provenance, seeds="0", seconds=round(time.monotonic() - began, 1))
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="After one gradient step from zero the feed-forward layer and the value matrix have moved. The "
-        f"gradient of the key-query matrix, zero until then, now leads attention away from the noise token. {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=_judge(by_tokens, powers, provenance.profile),
-        figures=(_against_tokens(by_tokens, settings.ratio), _against_ratio(by_ratio), _speeds(by_tokens)),
-        tables=(_table([*by_tokens, *by_ratio]), _power_table(powers)),
+def see(setting: Setting) -> Seen:
+    """Draw everything that a setting asks for, from seed 0."""
+
+    def at(tokens: int, ratio: int) -> Gradient:
+        return measure(UniformRecall(tokens, ratio * tokens, ALPHA), setting.batches, setting.batch)
+
+    by_tokens = [at(tokens, setting.ratio) for tokens in setting.tokens]
+    return Seen(by_tokens, [at(setting.ratios_at, ratio) for ratio in setting.ratios])
+
+
+@claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01))
+def noise_avoided(seen: Seen) -> float:
+    """Largest projection on W_E(N+1) W_E(q)ᵀ over N, times N²."""
+    return max(one.mean("noise") * one.law.tokens**2 for one in seen.by_tokens)
+
+
+@claim("In the order of 1/N²", at="appendix A.2", paper="Θ(1/N²)", band=within(-2.1, -1.9))
+def noise_order(seen: Seen) -> PowerLaw | None:
+    """Power of this projection in N, at a fixed T/N."""
+    return seen.powers["W_KQ"]
+
+
+@claim(
+    "Its size is -η α² (1 - α) (α - p) / N²",
+    at="appendix A.2",
+    paper="this, from its (α/N) c (α - 1) with c = ηα/N",
+    band=within(0.9, 1.1),
+)
+def noise_leading(seen: Seen) -> float:
+    """The projection over this, at the largest N."""
+    return seen.by_tokens[-1].mean("noise") / seen.by_tokens[-1].derived("noise")
+
+
+@claim("It moves towards the other tokens", at="appendix A.2", paper="above 0", band=at_least(0.01))
+def others_attended(seen: Seen) -> float:
+    """Smallest mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger, over N, times N³."""
+    return min(one.mean("other") * one.law.tokens**3 for one in seen.by_tokens)
+
+
+@claim("In the order of 1/N³", at="appendix A.2", paper="Θ(1/N³)", band=within(-3.1, -2.9))
+def others_order(seen: Seen) -> PowerLaw | None:
+    """Power of this projection in N, at a fixed T/N."""
+    return seen.powers["other"]
+
+
+@claim(
+    "Alike towards all tokens of [N], the trigger among them",
+    at="appendix A.2",
+    paper="uniformly",
+    band=within(0.5, 2.0),
+)
+def uniform(seen: Seen) -> float:
+    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens, at the largest N."""
+    return seen.by_tokens[-1].mean("trigger") / seen.by_tokens[-1].mean("other")
+
+
+@claim(
+    "W_F moves as 1, W_V as 1/N and W_KQ as 1/N²",
+    at="appendix A.2",
+    paper="powers 0, -1 and -2",
+    band=at_most(0.1),
+)
+def three_speeds(seen: Seen) -> float | None:
+    """Largest distance of the three measured powers in N from these, the first two of the exact first step."""
+    powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
+    known = [abs(found.slope - POWERS[name]) for name, found in powers.items() if found is not None]
+    return max(known) if len(known) == len(powers) else None
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the gradients along N and T/N; there are no runs to read."""
+    seen = see(setting)
+    return Analysis(
+        seen,
+        figures=[_against_tokens(seen.by_tokens, setting.ratio), _against_ratio(seen.by_ratio), _speeds(seen)],
+        tables=[_table([*seen.by_tokens, *seen.by_ratio]), _power_table(seen.powers)],
+        seeds="0",
     )
 
 
-def _sizes(by_tokens: Sequence[Measured]) -> dict[str, list[float]]:
-    """How far each matrix moves in its leading direction: the exact first step, and the drawn gradient of W_KQ."""
-    laws = [one.law for one in by_tokens]
-    return {
-        "W_F": [-LEARNING_RATE * feedforward_moments(law, "noise").mean for law in laws],
-        "W_V": [-LEARNING_RATE * value_moments(law, ("noise", "other")).mean for law in laws],
-        "W_KQ": [-one.mean("noise") for one in by_tokens],
-    }
-
-
-def _powers(by_tokens: Sequence[Measured]) -> dict[str, PowerLaw | None]:
-    """The powers in N of the three matrices' moves and of W_KQ's parts; None for one that is not of one sign."""
-    tokens = np.array([one.law.tokens for one in by_tokens], dtype=np.float64)
-    sizes = _sizes(by_tokens) | {token: [one.mean(token) for one in by_tokens] for token in ("trigger", "other")}
-    return {
-        name: fit_power_law(tokens, np.array(values)) if min(values) > 0 else None for name, values in sizes.items()
-    }
-
-
-def _judge(by_tokens: Sequence[Measured], powers: dict[str, PowerLaw | None], profile: str) -> tuple[ClaimResult, ...]:
-    last = by_tokens[-1]
-    speeds = [(powers[name], power) for name, power in (("W_F", 0), ("W_V", -1), ("W_KQ", -2))]
-    known = [abs(found.slope - power) for found, power in speeds if found is not None]
-    values: dict[str, float | PowerLaw | None] = {
-        "noise-avoided": max(one.mean("noise") * one.law.tokens**2 for one in by_tokens),
-        "noise-order": powers["W_KQ"],
-        "noise-leading": last.mean("noise") / last.derived("noise"),
-        "others-attended": min(one.mean("other") * one.law.tokens**3 for one in by_tokens),
-        "others-order": powers["other"],
-        "uniform": last.mean("trigger") / last.mean("other"),
-        "three-speeds": max(known) if len(known) == 3 else None,
-    }
-
-    return judge_numbers(CLAIMS, values, profile)
-
-
-def _against_tokens(by_tokens: Sequence[Measured], ratio: int) -> LineFigure:
+def _against_tokens(by_tokens: Sequence[Gradient], ratio: int) -> LineFigure:
     tokens = [one.law.tokens for one in by_tokens]
     lines = []
     for token, sign in (("noise", -1), ("trigger", 1), ("other", 1)):
         drawn = sign * np.stack([one.of(token) for one in by_tokens], axis=1)
         derived = sign * np.array([[one.derived(token) for one in by_tokens]])
-        for label, values in ((_LABELS[token], drawn), ("derived", derived)):  # a logarithmic axis has no place below 0
+        for label, values in ((LABELS[token], drawn), ("derived", derived)):  # a logarithmic axis has no place below 0
             shown = values.min(axis=0) > 0
             lines.append(line(label, np.array(tokens)[shown], values[:, shown]))
     return LineFigure(
@@ -241,17 +214,17 @@ def _against_tokens(by_tokens: Sequence[Measured], ratio: int) -> LineFigure:
     )
 
 
-def _against_ratio(by_ratio: Sequence[Measured]) -> LineFigure:
+def _against_ratio(by_ratio: Sequence[Gradient]) -> LineFigure:
     tokens, lengths = by_ratio[0].law.tokens, [one.law.length / one.law.tokens for one in by_ratio]
     return LineFigure(
         title="Gradient of W_KQ towards ordinary tokens, against T/N",
-        caption=f"N = {tokens}, α = {ALPHA:g}, η = {LEARNING_RATE:g}; times N³. The trigger stands at the end of every "
-        "sequence, so that it draws attention to itself, at the cost of all others where T is not far above N. Mean "
+        caption=f"N = {tokens}, α = {ALPHA:g}, η = {LEARNING_RATE:g}; times N³. The trigger ends every "
+        "sequence, and draws attention to itself, at the cost of all others where T is not far above N. Mean "
         "and range over independent batches.",
         x_label="T/N",
         y_label="projection · N³",
         lines=(
-            line(_LABELS["other"], lengths, np.stack([one.other * tokens**3 for one in by_ratio], axis=1)),
+            line(LABELS["other"], lengths, np.stack([one.other * tokens**3 for one in by_ratio], axis=1)),
             line("derived", lengths, [[one.derived("other") * tokens**3 for one in by_ratio]]),
         ),
         log_x=True,
@@ -259,25 +232,25 @@ def _against_ratio(by_ratio: Sequence[Measured]) -> LineFigure:
     )
 
 
-def _speeds(by_tokens: Sequence[Measured]) -> LineFigure:
-    tokens = tuple(float(one.law.tokens) for one in by_tokens)
+def _speeds(seen: Seen) -> LineFigure:
+    tokens = tuple(float(one.law.tokens) for one in seen.by_tokens)
     return LineFigure(
         title="How fast the three matrices move",
         caption="The move of each matrix in its leading direction, sign aside: W_F and W_V in the first step, towards "
         "the noise; W_KQ in the gradient after it, away from the noise.",
         x_label="N, tokens",
         y_label="move",
-        lines=tuple(Line(name, tokens, tuple(values)) for name, values in _sizes(by_tokens).items()),
+        lines=tuple(Line(name, tokens, tuple(values)) for name, values in seen.moves.items()),
         log_x=True,
         log_y=True,
     )
 
 
-def _table(measured: Sequence[Measured]) -> Table:
+def _table(measured: Sequence[Gradient]) -> Table:
     rows = [
-        (one.law.tokens, one.law.length, _LABELS[token], one.mean(token), one.error(token), one.derived(token))
+        (one.law.tokens, one.law.length, LABELS[token], one.mean(token), one.error(token), one.derived(token))
         for one in measured
-        for token in _TOKENS
+        for token in LABELS
     ]
     return Table(
         title="Projections of W_KQ's negative gradient after the first step",
@@ -287,13 +260,12 @@ def _table(measured: Sequence[Measured]) -> Table:
     )
 
 
-def _power_table(powers: dict[str, PowerLaw | None]) -> Table:
-    names = {"W_F": "W_F", "W_V": "W_V", "W_KQ": "W_KQ, noise token", "trigger": "W_KQ, trigger"}
-    paper = {"W_F": 0, "W_V": -1, "W_KQ": -2, "trigger": -3, "other": -3}
+def _power_table(powers: Mapping[str, PowerLaw | None]) -> Table:
+    names = {"W_KQ": "W_KQ, noise token", "trigger": "W_KQ, trigger", "other": "W_KQ, every other token"}
     rows = [
-        (names.get(name, "W_KQ, every other token"), paper[name], found.slope, f"{found.low:.3f} to {found.high:.3f}")
-        if found is not None
-        else (names.get(name, "W_KQ, every other token"), paper[name], None, "not of one sign")
+        (names.get(name, name), POWERS[name], None, "not of one sign")
+        if found is None
+        else (names.get(name, name), POWERS[name], found.slope, f"{found.low:.3f} to {found.high:.3f}")
         for name, found in powers.items()
     ]
     return Table(
@@ -305,21 +277,22 @@ def _power_table(powers: dict[str, PowerLaw | None]) -> Table:
 
 
 STUDY = Study(
-    name=_STUDY,
-    title="Attention avoids the noise: the gradient of the key-query matrix after one step",
-    claims=CLAIMS,
+    name="truncation/attention-gradient",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    analyse=analyse,
     profiles={
         "quick": Profile(
-            tuple,
+            QUICK,
             "Quick profile: N from 64 to 384 with T = 16 N, and N = 64 with T from N to 64 N; 4096 sequences at each. "
             "The paper's argument asks for N, T ≫ 1 and the gradient of the expected loss.",
         ),
         "paper": Profile(
-            tuple,
+            PAPER,
             "Paper profile: the paper's argument asks for N, T ≫ 1 and the gradient of the expected loss, without "
             "numbers. N from 128 to 1024 with T = 64 N, and N = 128 with T from N to 256 N; 16 384 sequences at each.",
+            paper=True,
         ),
-        "smoke": Profile(tuple, "Smoke profile: far too small to show anything; it only exercises the code."),
     },
-    analyse=analyse,
+    smoke=SMOKE,
 )

@@ -1,22 +1,24 @@
-"""One gradient step from zero: what the feed-forward layer and the attention each learn of the noise.
+"""One gradient step: the feed-forward layer learns the noise more surely than the attention.
 
-Nothing is trained: sequences are drawn, the gradients at zero follow from counting, and theory says what to expect.
-Source: truncated weights, section 4.1 (Theorem 1) and appendix D (Lemmas D.1 and D.2, Table 2).
+One layer of attention with a linear feed-forward layer takes one full-batch gradient step from zero. Both learn the
+noise; the paper says how well, and here it is measured on drawn sequences.
+
+Source: truncated weights, section 4.1 (Theorem 1) and appendix D (Lemmas D.1 and D.2, Table 2). Nothing is trained: the
+gradients at zero follow from counting.
 """
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from anchorlab.findings import Band, Claim, Findings, Provenance
-from anchorlab.studies.study import Profile, Study
-from anchorlab.studies.truncation import margin_figures, printed_moments
-from anchorlab.studies.truncation.judging import judge_numbers
+from anchorlab.findings import at_most, within
+from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.truncation import margin_figures, margin_scans, printed_moments
 from anchorlab.studies.truncation.margin_scans import (
-    DELTA,
     LOGITS,
+    Point,
     Scan,
     Scanned,
     measure,
@@ -28,14 +30,21 @@ from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.uniform_recall import UniformRecall
 from anchorlab.training import TrainedRun
 
-_STUDY = "truncation/one-step"
+DELTA_LEMMAS, DELTA_THEOREM = printed_moments.DELTA, margin_scans.DELTA
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is drawn: `batches` of `batch` sequences for Table 2, and `draws` training sets for each point of a scan.
+class Setting:
+    """What is drawn.
 
-    `needed` are the laws by N at which the samples needed are sought, among `needed_samples`.
+    Args
+        table: the law behind the check of Table 2
+        batches: how many batches are drawn for it
+        batch: sequences in each of them
+        draws: training sets at each point of a scan
+        scans: the scans of the margins, by name
+        needed: laws, by N, for which the samples needed are sought
+        needed_samples: the numbers of samples among which they are sought
     """
 
     table: UniformRecall
@@ -51,288 +60,300 @@ def _law(tokens: int, length: int) -> UniformRecall:
     return UniformRecall(tokens, length, alpha=0.5)
 
 
-SETTINGS = {
-    "quick": Settings(
-        table=UniformRecall(16, 64, 0.3),  # at 0.5 one entry of Table 2 vanishes
-        batches=64,
-        batch=16_384,
-        draws=200,
-        scans={
-            "samples": Scan(_law(64, 256), 1, "samples", (64, 128, 256, 512, 1024, 2048, 4096)),
-            "tokens": Scan(_law(32, 512), 256, "tokens", (16, 24, 32, 48, 64, 96, 128)),
-            "length": Scan(_law(32, 512), 256, "length", (64, 128, 256, 512, 1024)),
-            "short tokens": Scan(_law(4096, 64), 2048, "tokens", (512, 724, 1024, 1448, 2048, 2896, 4096)),
-            "short length": Scan(_law(4096, 64), 2048, "length", (32, 45, 64, 91, 128, 181, 256)),
-        },
-        needed=tuple(_law(tokens, 256) for tokens in (64, 256, 1024, 4096)),
-        needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024),
-    ),
-    "paper": Settings(
-        table=UniformRecall(64, 1024, 0.3),
-        batches=256,
-        batch=16_384,
-        draws=1000,
-        scans={
-            "samples": Scan(_law(256, 1024), 1, "samples", (256, 512, 1024, 2048, 4096, 8192, 16_384)),
-            "tokens": Scan(_law(64, 2048), 1024, "tokens", (32, 48, 64, 96, 128, 192, 256)),
-            "length": Scan(_law(64, 2048), 1024, "length", (256, 512, 1024, 2048, 4096)),
-            "short tokens": Scan(_law(16_384, 128), 8192, "tokens", (2048, 2896, 4096, 5793, 8192, 11_585, 16_384)),
-            "short length": Scan(_law(16_384, 128), 8192, "length", (64, 91, 128, 181, 256, 362, 512)),
-        },
-        needed=tuple(_law(tokens, 512) for tokens in (64, 256, 1024, 4096, 16_384)),
-        needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024, 2048),
-    ),
-    "smoke": Settings(
-        table=UniformRecall(8, 16, 0.3),
-        batches=4,
-        batch=64,
-        draws=4,
-        scans={
-            "samples": Scan(_law(8, 16), 1, "samples", (8, 16, 32)),
-            "tokens": Scan(_law(8, 32), 16, "tokens", (8, 12, 16)),
-            "length": Scan(_law(8, 32), 16, "length", (16, 32, 64)),
-            "short tokens": Scan(_law(64, 16), 64, "tokens", (32, 64, 128)),
-            "short length": Scan(_law(64, 16), 64, "length", (8, 16, 32)),
-        },
-        needed=tuple(_law(tokens, 32) for tokens in (8, 16, 32)),
-        needed_samples=(8, 16, 32),
-    ),
-}
-"""What each profile draws."""
-
-
-def _claim(name: str, statement: str, source: str, paper: str, measured_as: str, band: Band) -> Claim:
-    return Claim(f"{_STUDY}/{name}", statement, f"truncated weights, {source}", paper, measured_as, band)
-
-
-CLAIMS = (
-    _claim(
-        "means",
-        "The projected gradients have the means that theory derives",
-        "Lemmas D.1 and D.2",
-        "Lemma D.1, Table 2",
-        "largest distance of a drawn mean from the exact one, over the 12 entries, in standard errors",
-        (None, 4.0),
-    ),
-    _claim(
-        "variances",
-        "They have the variances that theory derives",
-        "Lemmas D.1 and D.2",
-        "Lemma D.1, Table 2",
-        "largest distance of a drawn variance from the exact one, over the 12 entries, in standard errors",
-        (None, 4.0),
-    ),
-    _claim(
-        "printed-means",
-        "The means of Table 2 are right as printed",
-        "Table 2",
-        "all of them",
-        "share of the readable printed means that agree with the derivation for T ≫ N, leaving signs aside",
-        (1.0, 1.0),
-    ),
-    _claim(
-        "printed-variances",
-        "The variances of Table 2 are right as printed",
-        "Table 2",
-        "all of them",
-        "share of the printed variances that agree with the derivation for T ≫ N",
-        (1.0, 1.0),
-    ),
-    _claim(
-        "lemma-bounds",
-        "All projections keep within the bounds of Lemmas D.1 and D.2",
-        "Lemmas D.1 and D.2",
-        "with probability 1 - δ",
-        f"share of training sets in which they do, with exact moments and δ = {printed_moments.DELTA:g}",
-        (1 - printed_moments.DELTA, 1.0),
-    ),
-    _claim(
-        "feedforward-margin",
-        "After one step the feed-forward layer's margin is its learning rate times α",
-        "Theorem 1",
-        "α",
-        "mean margin at the most samples, over α",
-        (0.95, 1.05),
-    ),
-    _claim(
-        "attention-margin",
-        "The attention's margin is N times smaller",
-        "Theorem 1",
-        "(α²q + α(1 - q)) / N for a share q of noise in the test sequence",
-        "mean margin at the most samples on test sequences drawn from the law, over this value",
-        (0.95, 1.05),
-    ),
-    _claim(
-        "feedforward-samples",
-        "The feed-forward margin's spread falls as 1/√m",
-        "Theorem 1",
-        "power -1/2",
-        "power of the standard deviation over training sets in m",
-        (-0.55, -0.45),
-    ),
-    _claim(
-        "attention-samples",
-        "So does the attention's",
-        "Theorem 1",
-        "power -1/2",
-        "power of the standard deviation over training sets in m, on test sequences drawn from the law",
-        (-0.55, -0.45),
-    ),
-    _claim(
-        "feedforward-tokens-length",
-        "The feed-forward margin's spread depends on neither N nor T",
-        "Theorem 1",
-        "no power (but of a logarithm of N)",
-        "largest power of the standard deviation in N or T, leaving signs aside",
-        (None, 0.1),
-    ),
-    _claim(
-        "attention-tokens",
-        "For T ≫ N the attention margin's spread falls as 1/N",
-        "Theorem 1",
-        "power -1, from 1/N² under the root",
-        "power of the standard deviation in N, on test sequences drawn from the law",
-        (-1.1, -0.9),
-    ),
-    _claim(
-        "attention-short-tokens",
-        "For N ≫ T it falls as 1/√N on the hardest test sequence",
-        "Theorem 1",
-        "power -1/2, from 1/(TN) under the root",
-        "power of the standard deviation in N, on one repeated token",
-        (-0.6, -0.4),
-    ),
-    _claim(
-        "attention-short-length",
-        "There it falls as 1/√T",
-        "Theorem 1",
-        "power -1/2, from 1/(TN) under the root",
-        "power of the standard deviation in T, on one repeated token",
-        (-0.6, -0.4),
-    ),
-    _claim(
-        "theorem-bounds",
-        "Margins keep within the bounds of Theorem 1",
-        "Theorem 1",
-        "with probability 1 - δ, up to a constant",
-        f"largest constant needed at any point, for either layer and any test sequence, with δ = {DELTA:g}; the "
-        "inequality of Bernstein, from which the bounds come, has 2 before the root",
-        (None, 2.0),
-    ),
-    _claim(
-        "feedforward-few",
-        "The feed-forward layer needs no more samples for more tokens",
-        "section 4.1",
-        "m = Ω(1)",
-        "power in N of the samples with which 95 % of training sets have a margin within half of α",
-        (-0.2, 0.2),
-    ),
-    _claim(
-        "attention-many",
-        "The attention needs many more, in proportion to N",
-        "section 4.1",
-        "m of order N, up to logarithms",
-        "power in N of the samples with which 95 % have a margin within half of theory's value, on test sequences "
-        "drawn from the law",
-        (0.5, 1.5),
-    ),
-    _claim(
-        "attention-many-hardest",
-        "It does so on the hardest test sequence",
-        "section 4.1",
-        "m of order N, up to logarithms",
-        "the same on one repeated token",
-        (0.5, 1.5),
-    ),
+QUICK = Setting(
+    table=UniformRecall(16, 64, 0.3),  # at 0.5 one entry of Table 2 vanishes
+    batches=64,
+    batch=16_384,
+    draws=200,
+    scans={
+        "samples": Scan(_law(64, 256), 1, "samples", (64, 128, 256, 512, 1024, 2048, 4096)),
+        "tokens": Scan(_law(32, 512), 256, "tokens", (16, 24, 32, 48, 64, 96, 128)),
+        "length": Scan(_law(32, 512), 256, "length", (64, 128, 256, 512, 1024)),
+        "short tokens": Scan(_law(4096, 64), 2048, "tokens", (512, 724, 1024, 1448, 2048, 2896, 4096)),
+        "short length": Scan(_law(4096, 64), 2048, "length", (32, 45, 64, 91, 128, 181, 256)),
+    },
+    needed=tuple(_law(tokens, 256) for tokens in (64, 256, 1024, 4096)),
+    needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024),
+)
+PAPER = Setting(
+    table=UniformRecall(64, 1024, 0.3),
+    batches=256,
+    batch=16_384,
+    draws=1000,
+    scans={
+        "samples": Scan(_law(256, 1024), 1, "samples", (256, 512, 1024, 2048, 4096, 8192, 16_384)),
+        "tokens": Scan(_law(64, 2048), 1024, "tokens", (32, 48, 64, 96, 128, 192, 256)),
+        "length": Scan(_law(64, 2048), 1024, "length", (256, 512, 1024, 2048, 4096)),
+        "short tokens": Scan(_law(16_384, 128), 8192, "tokens", (2048, 2896, 4096, 5793, 8192, 11_585, 16_384)),
+        "short length": Scan(_law(16_384, 128), 8192, "length", (64, 91, 128, 181, 256, 362, 512)),
+    },
+    needed=tuple(_law(tokens, 512) for tokens in (64, 256, 1024, 4096, 16_384)),
+    needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024, 2048),
+)
+SMOKE = Setting(
+    table=UniformRecall(8, 16, 0.3),
+    batches=4,
+    batch=64,
+    draws=4,
+    scans={
+        "samples": Scan(_law(8, 16), 1, "samples", (8, 16, 32)),
+        "tokens": Scan(_law(8, 32), 16, "tokens", (8, 12, 16)),
+        "length": Scan(_law(8, 32), 16, "length", (16, 32, 64)),
+        "short tokens": Scan(_law(64, 16), 64, "tokens", (32, 64, 128)),
+        "short length": Scan(_law(64, 16), 64, "length", (8, 16, 32)),
+    },
+    needed=tuple(_law(tokens, 32) for tokens in (8, 16, 32)),
+    needed_samples=(8, 16, 32),
 )
 
 
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """Draws everything; there are no runs to read."""
-    began, settings = time.monotonic(), SETTINGS[provenance.profile]
-    drawn = printed_moments.draw_moments(settings.table, settings.batches, settings.batch)
-    scanned = {name: measure_scan(scan, settings.draws) for name, scan in settings.scans.items()}
-    searched = [
-        [measure(law, samples, settings.draws) for samples in settings.needed_samples] for law in settings.needed
-    ]
-    needed = {logit: [samples_needed(points, logit) for points in searched] for logit in LOGITS}
-    provenance = replace(provenance, seeds="0", seconds=round(time.monotonic() - began, 1))
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="One layer of attention with a linear feed-forward layer takes one full-batch gradient step from zero. "
-        f"Both learn the noise; the paper says how well, and here it is measured on drawn sequences. {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=judge_numbers(CLAIMS, _values(drawn, scanned, settings.needed, needed), provenance.profile),
-        figures=(
-            printed_moments.figure(drawn, means=True),
-            printed_moments.figure(drawn, means=False),
-            margin_figures.margins(scanned["samples"]),
-            *map(margin_figures.spreads, scanned.values()),
-            margin_figures.needed(settings.needed, needed),
-        ),
-        tables=(
-            printed_moments.table(drawn, means=True),
-            printed_moments.table(drawn, means=False),
-            printed_moments.reach_table(drawn),
-            margin_figures.powers(list(scanned.values())),
-        ),
+@dataclass(frozen=True)
+class Seen:
+    """Drawn gradients, scanned margins, and the samples needed: for each of `laws`, by the name of the logit."""
+
+    drawn: Drawn
+    scanned: Mapping[str, Scanned]
+    laws: Sequence[UniformRecall]
+    needed: Mapping[str, Sequence[float]]
+
+    @property
+    def most_samples(self) -> Point:
+        """The point with the most samples."""
+        return self.scanned["samples"].points[-1]
+
+    def needed_power(self, logit: str) -> PowerLaw | None:
+        """Return the power in N of the samples needed; None unless they were found for every N."""
+        needed, tokens = np.array(self.needed[logit]), np.array([law.tokens for law in self.laws], dtype=np.float64)
+        return fit_power_law(tokens, needed) if np.isfinite(needed).all() else None
+
+
+def see(setting: Setting) -> Seen:
+    """Draw everything that a setting asks for, from seed 0."""
+    searched = [[measure(law, samples, setting.draws) for samples in setting.needed_samples] for law in setting.needed]
+    return Seen(
+        drawn=printed_moments.draw_moments(setting.table, setting.batches, setting.batch),
+        scanned={name: measure_scan(scan, setting.draws) for name, scan in setting.scans.items()},
+        laws=setting.needed,
+        needed={logit: [samples_needed(points, logit) for points in searched] for logit in LOGITS},
     )
 
 
-def _values(
-    drawn: Drawn, scanned: dict[str, Scanned], laws: Sequence[UniformRecall], needed: dict[str, list[float]]
-) -> dict[str, float | PowerLaw | None]:
-    """What was measured, by the last part of the claims' ids."""
-    most = scanned["samples"].points[-1].margins
-    points = [point for one in scanned.values() for point in one.points]
-    flat = [scanned[name].power("feedforward").slope for name in scanned if name != "samples"]
-    tokens = np.array([law.tokens for law in laws], dtype=np.float64)
-    return {
-        "means": float(np.abs(drawn.scores(means=True)).max()),
-        "variances": float(np.abs(drawn.scores(means=False)).max()),
-        "printed-means": printed_moments.share_right(means=True),
-        "printed-variances": printed_moments.share_right(means=False),
-        "lemma-bounds": drawn.kept,
-        "feedforward-margin": float(most["feedforward"].values.mean()),
-        "attention-margin": float(most["typical"].values.mean()),
-        "feedforward-samples": scanned["samples"].power("feedforward"),
-        "attention-samples": scanned["samples"].power("typical"),
-        "feedforward-tokens-length": max(map(abs, flat)),
-        "attention-tokens": scanned["tokens"].power("typical"),
-        "attention-short-tokens": scanned["short tokens"].power("repeated"),
-        "attention-short-length": scanned["short length"].power("repeated"),
-        "theorem-bounds": max(margin.excess for point in points for margin in point.margins.values()),
-        "feedforward-few": _power_or_nothing(tokens, needed["feedforward"]),
-        "attention-many": _power_or_nothing(tokens, needed["typical"]),
-        "attention-many-hardest": _power_or_nothing(tokens, needed["repeated"]),
-    }
+@claim(
+    "The projected gradients have the means that theory derives",
+    at="Lemmas D.1 and D.2",
+    paper="Lemma D.1, Table 2",
+    band=at_most(4.0),
+)
+def means(seen: Seen) -> float:
+    """Largest distance of a drawn mean from the exact one, over the 12 entries, in standard errors."""
+    return float(np.abs(seen.drawn.scores(means=True)).max())
 
 
-def _power_or_nothing(tokens: np.ndarray, needed: list[float]) -> PowerLaw | None:
-    """The power of the samples needed in N; None where they were not found for every N."""
-    return fit_power_law(tokens, np.array(needed)) if np.isfinite(needed).all() else None
+@claim(
+    "They have the variances that theory derives",
+    at="Lemmas D.1 and D.2",
+    paper="Lemma D.1, Table 2",
+    band=at_most(4.0),
+)
+def variances(seen: Seen) -> float:
+    """Largest distance of a drawn variance from the exact one, over the 12 entries, in standard errors."""
+    return float(np.abs(seen.drawn.scores(means=False)).max())
+
+
+@claim(
+    "The means of Table 2 are right as printed", at="Table 2", paper="all of them", band=within(1.0, 1.0), exact=True
+)
+def printed_means(seen: Seen) -> float:
+    """Share of the readable printed means that agree with the derivation for T ≫ N, leaving signs aside."""
+    return printed_moments.share_right(means=True)
+
+
+@claim(
+    "The variances of Table 2 are right as printed",
+    at="Table 2",
+    paper="all of them",
+    band=within(1.0, 1.0),
+    exact=True,
+)
+def printed_variances(seen: Seen) -> float:
+    """Share of the printed variances that agree with the derivation for T ≫ N."""
+    return printed_moments.share_right(means=False)
+
+
+@claim(
+    "All projections keep within the bounds of Lemmas D.1 and D.2",
+    at="Lemmas D.1 and D.2",
+    paper="with probability 1 - δ",
+    band=within(1 - DELTA_LEMMAS, 1.0),
+)
+def lemma_bounds(seen: Seen) -> float:
+    """Share of training sets in which they do, with exact moments and δ = {DELTA_LEMMAS:g}."""
+    return seen.drawn.kept
+
+
+@claim(
+    "After one step the feed-forward layer's margin is its learning rate times α",
+    at="Theorem 1",
+    paper="α",
+    band=within(0.95, 1.05),
+)
+def feedforward_margin(seen: Seen) -> float:
+    """Mean margin at the most samples, over α."""
+    return float(seen.most_samples.margins["feedforward"].values.mean())
+
+
+@claim(
+    "The attention's margin is N times smaller",
+    at="Theorem 1",
+    paper="(α²q + α(1 - q)) / N for a share q of noise in the test sequence",
+    band=within(0.95, 1.05),
+)
+def attention_margin(seen: Seen) -> float:
+    """Mean margin at the most samples on test sequences drawn from the law, over this value."""
+    return float(seen.most_samples.margins["typical"].values.mean())
+
+
+@claim("The feed-forward margin's spread falls as 1/√m", at="Theorem 1", paper="power -1/2", band=within(-0.55, -0.45))
+def feedforward_samples(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation over training sets in m."""
+    return seen.scanned["samples"].power("feedforward")
+
+
+@claim("So does the attention's", at="Theorem 1", paper="power -1/2", band=within(-0.55, -0.45))
+def attention_samples(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation over training sets in m, on test sequences drawn from the law."""
+    return seen.scanned["samples"].power("typical")
+
+
+@claim(
+    "The feed-forward margin's spread depends on neither N nor T",
+    at="Theorem 1",
+    paper="no power (but of a logarithm of N)",
+    band=at_most(0.1),
+)
+def feedforward_tokens_length(seen: Seen) -> float:
+    """Largest power of the standard deviation in N or T, leaving signs aside."""
+    return max(abs(one.power("feedforward").slope) for name, one in seen.scanned.items() if name != "samples")
+
+
+@claim(
+    "For T ≫ N the attention margin's spread falls as 1/N",
+    at="Theorem 1",
+    paper="power -1, from 1/N² under the root",
+    band=within(-1.1, -0.9),
+)
+def attention_tokens(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation in N, on test sequences drawn from the law."""
+    return seen.scanned["tokens"].power("typical")
+
+
+@claim(
+    "For N ≫ T it falls as 1/√N on the hardest test sequence",
+    at="Theorem 1",
+    paper="power -1/2, from 1/(TN) under the root",
+    band=within(-0.6, -0.4),
+)
+def attention_short_tokens(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation in N, on one repeated token."""
+    return seen.scanned["short tokens"].power("repeated")
+
+
+@claim(
+    "There it falls as 1/√T", at="Theorem 1", paper="power -1/2, from 1/(TN) under the root", band=within(-0.6, -0.4)
+)
+def attention_short_length(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation in T, on one repeated token."""
+    return seen.scanned["short length"].power("repeated")
+
+
+@claim(
+    "Margins keep within the bounds of Theorem 1",
+    at="Theorem 1",
+    paper="with probability 1 - δ, up to a constant",
+    band=at_most(2.0),
+)
+def theorem_bounds(seen: Seen) -> float:
+    """Largest constant needed at any point, for either layer and any test sequence, with δ = {DELTA_THEOREM:g}; the
+    inequality of Bernstein, from which the bounds come, has 2 before the root."""
+    points = [point for one in seen.scanned.values() for point in one.points]
+    return max(margin.excess for point in points for margin in point.margins.values())
+
+
+@claim(
+    "The feed-forward layer needs no more samples for more tokens",
+    at="section 4.1",
+    paper="m = Ω(1)",
+    band=within(-0.2, 0.2),
+)
+def feedforward_few(seen: Seen) -> PowerLaw | None:
+    """Power in N of the samples with which 95 % of training sets have a margin within half of α."""
+    return seen.needed_power("feedforward")
+
+
+@claim(
+    "The attention needs many more, in proportion to N",
+    at="section 4.1",
+    paper="m of order N, up to logarithms",
+    band=within(0.5, 1.5),
+)
+def attention_many(seen: Seen) -> PowerLaw | None:
+    """Power in N of the samples with which 95 % have a margin within half of theory's value, on test sequences drawn
+    from the law."""
+    return seen.needed_power("typical")
+
+
+@claim(
+    "It does so on the hardest test sequence",
+    at="section 4.1",
+    paper="m of order N, up to logarithms",
+    band=within(0.5, 1.5),
+)
+def attention_many_hardest(seen: Seen) -> PowerLaw | None:
+    """The same on one repeated token."""
+    return seen.needed_power("repeated")
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the moments of Table 2 and the margins of Theorem 1; there are no runs to read."""
+    seen = see(setting)
+    return Analysis(
+        seen,
+        figures=[
+            printed_moments.figure(seen.drawn, means=True),
+            printed_moments.figure(seen.drawn, means=False),
+            margin_figures.margins(seen.scanned["samples"]),
+            *map(margin_figures.spreads, seen.scanned.values()),
+            margin_figures.needed(seen.laws, seen.needed),
+        ],
+        tables=[
+            printed_moments.table(seen.drawn, means=True),
+            printed_moments.table(seen.drawn, means=False),
+            printed_moments.reach_table(seen.drawn),
+            margin_figures.powers(list(seen.scanned.values())),
+        ],
+        seeds="0",
+    )
 
 
 STUDY = Study(
-    name=_STUDY,
-    title="One gradient step: the feed-forward layer learns the noise more surely than the attention",
-    claims=CLAIMS,
+    name="truncation/one-step",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    analyse=analyse,
     profiles={
         "quick": Profile(
-            tuple,
+            QUICK,
             "Quick profile: N and T from 16 to 4096 and from 32 to 1024 with α = 0.5, 200 training sets of up to 4096 "
             "sequences at each point; Table 2 at N = 16, T = 64, α = 0.3 from a million sequences. The theorem asks "
             "for N, T ≫ 1.",
         ),
         "paper": Profile(
-            tuple,
+            PAPER,
             "Paper profile: the theorem asks for N, T ≫ 1 and names no numbers. N from 32 to 16 384, T from 64 to "
             "4096, α = 0.5, 1000 training sets of up to 16 384 sequences at each point; Table 2 at N = 64, T = 1024, "
             "α = 0.3 from four million sequences.",
+            paper=True,
         ),
-        "smoke": Profile(tuple, "Smoke profile: far too small to show anything; it only exercises the code."),
     },
-    analyse=analyse,
+    smoke=SMOKE,
 )

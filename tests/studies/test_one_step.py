@@ -5,10 +5,11 @@ from anchorlab.rng import generator
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, study
 from anchorlab.studies.truncation.margin_scans import Margin, Point, Scan, Scanned, measure, samples_needed
-from anchorlab.studies.truncation.one_step import SETTINGS, STUDY
+from anchorlab.studies.truncation.one_step import STUDY, Seen
 from anchorlab.studies.truncation.printed_moments import (
     DELTA,
     PRINTED,
+    Drawn,
     _keeps_bounds,
     draw_moments,
     verdict,
@@ -16,6 +17,7 @@ from anchorlab.studies.truncation.printed_moments import (
 )
 from anchorlab.theory.one_step import ENTRIES, Moments, feedforward_gradient, value_gradient
 from anchorlab.theory.uniform_recall import UniformRecall
+from tests.studies.hand_made_runs import values_of, verdicts_of
 
 LAW = UniformRecall(8, 16, 0.5)
 
@@ -116,6 +118,96 @@ def test_a_study_without_trainings_says_where_it_comes_from(tmp_path):
     assert (again.claims, again.figures) == (findings.claims, findings.figures)
 
 
-def test_the_study_is_registered_with_settings_for_every_profile():
+def margin(value=1.0, deviation=1.0, excess=0.5) -> Margin:
+    return Margin(np.full((2, 1), value), float(deviation), float(deviation), excess)
+
+
+def scanned(along, feedforward, typical, repeated, /, **last) -> Scanned:
+    """A scan whose deviations follow these powers of its axis; `last` replaces margins at its last point."""
+    values = (16, 64, 256)
+    points = [
+        Point(x, {"feedforward": margin(deviation=x**feedforward), "typical": margin(deviation=x**typical),
+                  "repeated": margin(deviation=x**repeated)})
+        for x in values
+    ]  # fmt: skip
+    points[-1] = Point(values[-1], {**points[-1].margins, **last})
+    return Scanned(Scan(LAW, 1, along, values), points)
+
+
+def drawn_by_hand(means, variances, kept=0.95) -> Drawn:
+    """Twelve entries with exact mean 0 and variance 1, in four batches that spread by a standard error of 1."""
+    batches = np.array([-1.0, 1.0, -1.0, 1.0]) * np.sqrt(3)  # standard deviation 2, over four batches: 1
+    exact = tuple(Moments(0.0, 1.0, 1.0) for _ in range(12))
+    return Drawn(LAW, exact, np.array(means)[:, None] + batches, 1 + np.array(variances)[:, None] + batches, kept)
+
+
+def seen_by_hand(**changes) -> Seen:
+    scans = {
+        "samples": scanned(
+            "samples", -0.5, -0.5, -0.5, feedforward=margin(0.97, 256**-0.5), typical=margin(1.04, 256**-0.5)
+        ),
+        "tokens": scanned("tokens", 0.02, -1, -1),
+        "length": scanned("length", -0.05, 0, 0),
+        "short tokens": scanned("tokens", 0, 0, -0.5),
+        "short length": scanned("length", 0, -1, -0.5, repeated=margin(deviation=256**-0.5, excess=1.5)),
+    }
+    given = {
+        "drawn": drawn_by_hand([0.5, -3.5, *[0] * 10], [2.5, -1, *[0] * 10]),
+        "scanned": scans,
+        "laws": [UniformRecall(tokens, 32, 0.5) for tokens in (10, 100, 1000)],
+        "needed": {
+            "feedforward": [8.0, 8.0, 8.0],
+            "typical": [10.0, 100.0, 1000.0],
+            "repeated": [20.0, 200.0, float("nan")],
+        },
+    }
+    return Seen(**given | changes)
+
+
+def test_every_claim_of_measurements_made_by_hand():
+    found = values_of(STUDY, seen_by_hand())
+    assert found == {
+        "means": pytest.approx(3.5),
+        "variances": pytest.approx(2.5),
+        "printed-means": 1.0,
+        "printed-variances": pytest.approx(0.3),  # seven of ten are corrected
+        "lemma-bounds": 0.95,
+        "feedforward-margin": pytest.approx(0.97),
+        "attention-margin": pytest.approx(1.04),
+        "feedforward-samples": pytest.approx(-0.5),
+        "attention-samples": pytest.approx(-0.5),
+        "feedforward-tokens-length": pytest.approx(0.05),
+        "attention-tokens": pytest.approx(-1),
+        "attention-short-tokens": pytest.approx(-0.5),
+        "attention-short-length": pytest.approx(-0.5),
+        "theorem-bounds": pytest.approx(1.5),
+        "feedforward-few": pytest.approx(0),
+        "attention-many": pytest.approx(1),
+        "attention-many-hardest": None,
+    }
+    verdicts = verdicts_of(STUDY, seen_by_hand())
+    assert verdicts.pop("printed-variances") == "contradicted"  # a derivation needs no training
+    assert verdicts.pop("attention-many-hardest") == "not measured"
+    assert set(verdicts.values()) == {"reproduced"}
+
+
+def test_claims_outside_their_bands():
+    bad = seen_by_hand(
+        drawn=drawn_by_hand([-4.5, *[0] * 11], [4.5, *[0] * 11], kept=0.85),
+        scanned={
+            "samples": scanned("samples", -1, 0, -0.5, feedforward=margin(0.9, 256**-1.0), typical=margin(1.1, 1)),
+            "tokens": scanned("tokens", -0.3, -0.5, -1),
+            "length": scanned("length", 0.2, 0, 0),
+            "short tokens": scanned("tokens", 0, -0.5, -1),
+            "short length": scanned("length", 0, -0.5, 0, typical=margin(deviation=1 / 16, excess=2.5)),
+        },
+        needed={"feedforward": [8.0, 80.0, 800.0], "typical": [8.0, 8.0, 8.0], "repeated": [8.0, 8.0, 8.0]},
+    )
+    verdicts = verdicts_of(STUDY, bad)
+    assert verdicts.pop("printed-means") == "reproduced"
+    assert verdicts.pop("printed-variances") == "contradicted"
+    assert set(verdicts.values()) == {"not at this scale"}
+
+
+def test_the_study_is_registered():
     assert study("truncation/one-step") is STUDY
-    assert set(SETTINGS) == set(STUDY.profiles)
