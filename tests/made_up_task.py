@@ -7,7 +7,7 @@ from pydantic import Field
 
 from anchorlab.axes import TaskShape
 from anchorlab.tasks import Answer, Batch, Example, Task, Token
-from anchorlab.tasks.proof import Proof
+from anchorlab.tasks.task import Proof
 from anchorlab.tasks.registry import task_family
 
 

@@ -26,7 +26,7 @@ from anchorlab.findings import (
     numbers,
 )
 from anchorlab.lens import Circuit, CircuitPath, AttentionRule
-from anchorlab.tasks.task import Example, Token
+from anchorlab.tasks.batch import Example, Token
 from anchorlab.viewer.view import AttentionView, ViewPath
 
 PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)

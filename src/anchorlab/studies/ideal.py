@@ -3,7 +3,7 @@
 import torch
 
 from anchorlab.tasks import Task
-from anchorlab.tasks.task import loss_per_position
+from anchorlab.tasks.metrics import loss_per_position
 
 
 def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[str, float]:

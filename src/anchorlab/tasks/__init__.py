@@ -1,4 +1,4 @@
-"""What is to be learned: benchmark functions that draw sequences, know the right answers and prove their separation."""
+"""What models learn: benchmark functions that draw sequences, answer them and prove that their splits are separate."""
 
 from anchorlab.tasks.anchor import (
     AnchorBased,
@@ -13,24 +13,22 @@ from anchorlab.tasks.anchor import (
     Scoring,
     Separation,
     Vocabulary,
-    load_task,
 )
-from anchorlab.tasks.export.export import export
-from anchorlab.tasks.proof import Proof
-from anchorlab.tasks.recall.associative import NoisyAssociative
-from anchorlab.tasks.recall.noisy import NoisyRecall
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, example_data
+from anchorlab.tasks.build import load_task, task
+from anchorlab.tasks.export import export
+from anchorlab.tasks.metrics import loss_per_position
+from anchorlab.tasks.recall import NoisyAssociative, NoisyRecall
 from anchorlab.tasks.registry import (
     parse_task,
     register_task,
-    task,
     task_arguments,
     task_description,
     task_family,
     task_names,
 )
-from anchorlab.tasks.retrieval.minimal import MinimalRetrieval
-from anchorlab.tasks.retrieval.tokens import TokenRetrieval
-from anchorlab.tasks.task import Answer, Batch, Example, Task, Token, TraceStep, example_data, loss_per_position
+from anchorlab.tasks.retrieval import MinimalRetrieval, TokenRetrieval
+from anchorlab.tasks.task import Proof, Task
 
 __all__ = [
     "AnchorBased",

@@ -1,8 +1,7 @@
-"""Tasks by name: registration by decorator, building from arguments, rebuilding from a run's file."""
+"""The registry of tasks: factories by name, task classes by family."""
 
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import Field, create_model
@@ -19,7 +18,10 @@ _families: dict[str, type[Task]] = {}
 
 
 def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
-    """Registers a task class under its `family` tag, by which runs on disk find it; a duplicate tag raises."""
+    """Register a task class under its `family` tag, by which `parse_task` finds it.
+
+    Errors: `ValueError` for a duplicate tag, or a class whose `family` has another default.
+    """
 
     def register(task_class: type[SomeTask]) -> type[SomeTask]:
         if task_class.model_fields["family"].default != family:
@@ -33,10 +35,11 @@ def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
 
 
 def register_task(name: str) -> Callable[[Factory], Factory]:
-    """Registers a factory (a function that returns a task, or a task class) under a name; a duplicate name raises.
+    """Register a factory (a function that returns a task, or a task class) under a name.
 
-    The factory's parameters are the task's arguments and must have type hints; the first line of its docstring
+    The factory's parameters become the task's arguments and need type hints; the first line of its docstring
     describes the task in lists.
+    Errors: `ValueError` for a duplicate name or a factory without a docstring.
     """
 
     def register(factory: Factory) -> Factory:
@@ -65,70 +68,49 @@ def _arguments_model(name: str, factory: Callable[..., Task]) -> type[Spec]:
     return model
 
 
-def task(name: str, **arguments: Any) -> Task:
-    """The task called `name`, or declared in the TOML file `name`, with the arguments given.
+def task_factory(name: str) -> tuple[Callable[..., Task], type[Spec]]:
+    """Return the factory of a registered task and the specification of its arguments.
 
-    Text values, as a command line gives them, are read as what the argument's type asks for.
-    Errors: `SpecError` for an unknown name, an unknown argument, or a value out of range (`task.<argument>`).
-
-    >>> task("anchor/identity", length="12").shape.length
-    12
+    Errors: `SpecError` for an unknown name.
     """
-    if name.endswith(".toml"):
-        from anchorlab.tasks.anchor.declare import load_task
-
-        if arguments:
-            raise SpecError(
-                f"task.{next(iter(arguments))}", f"{name} is a file and takes no arguments", "edit the file"
-            )
-        return load_task(Path(name))
     if name not in _factories:
         raise unknown_name("task", name, _factories, "task")
-    factory, model = _factories[name]
-    values = model.parse(arguments, at="task")
-    try:
-        built = factory(**{key: getattr(values, key) for key in model.model_fields})
-    except SpecError as error:
-        raise SpecError(f"task.{error.field}", error.problem, error.remedy) from None
-    return built.model_copy(update={"name": name})
+    return _factories[name]
 
 
 def task_names() -> tuple[str, ...]:
-    """The names of the registered tasks, in alphabetical order."""
+    """Return the names of the registered tasks in alphabetical order."""
     return tuple(sorted(_factories))
 
 
 def task_description(name: str) -> str:
-    """What a registered task is, in one line.
+    """Return the one-line description of a registered task.
 
     Errors: `SpecError` for an unknown name.
     """
-    if name not in _factories:
-        raise unknown_name("task", name, _factories, "task")
-    return (inspect.getdoc(_factories[name][0]) or "").splitlines()[0]
+    return (inspect.getdoc(task_factory(name)[0]) or "").splitlines()[0]
 
 
 def task_arguments(name: str) -> Mapping[str, Any]:
-    """The arguments of a registered task with their defaults, in order.
+    """Return the arguments of a registered task with their defaults, in order.
 
     Errors: `SpecError` for an unknown name.
     """
-    if name not in _factories:
-        raise unknown_name("task", name, _factories, "task")
-    return {key: info.get_default(call_default_factory=True) for key, info in _factories[name][1].model_fields.items()}
+    fields = task_factory(name)[1].model_fields
+    return {key: info.get_default(call_default_factory=True) for key, info in fields.items()}
 
 
 def parse_task(data: Any, at: str = "task") -> Task:
-    """Rebuilds a task of any family from its `model_dump(mode="json")`; the result equals the task dumped.
+    """Rebuild a task of any family from its `model_dump(mode="json")`; the result equals the original.
 
-    Errors: `SpecError`, naming the field below `at`.
+    Errors: `SpecError` that names the field below `at`.
     """
     if not isinstance(data, Mapping):
         raise SpecError(at, f"should hold a task's fields, got {data!r:.60}", "write them as a table")
     family = data.get("family")
     if not isinstance(family, str):
-        raise SpecError(f"{at}.family", "is missing" if family is None else f"should be text, got {family!r:.60}",
-                        f"known: {', '.join(sorted(_families))}")  # fmt: skip
+        problem = "is missing" if family is None else f"should be text, got {family!r:.60}"
+        raise SpecError(f"{at}.family", problem, f"known: {', '.join(sorted(_families))}")
     if family not in _families:
         raise unknown_name(f"{at}.family", family, _families, "task family")
     return _families[family].parse(dict(data), at=at)

@@ -14,7 +14,7 @@ from anchorlab.models.model import predict
 from anchorlab.models.transformer import Transformer
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch, Task
-from anchorlab.tasks.task import loss_per_position
+from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.step import autocast
 from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch

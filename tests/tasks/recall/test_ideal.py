@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.tasks import NoisyRecall
-from anchorlab.tasks.task import loss_per_position
+from anchorlab.tasks.metrics import loss_per_position
 
 LENGTH, TOKENS, ALPHA = 5, 3, 0.3
 

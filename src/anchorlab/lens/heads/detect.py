@@ -14,7 +14,7 @@ from anchorlab.lens.heads import per_sequence
 from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 from anchorlab.lens.look.record import Record
-from anchorlab.tasks.task import Batch
+from anchorlab.tasks.batch import Batch
 
 if TYPE_CHECKING:
     import polars

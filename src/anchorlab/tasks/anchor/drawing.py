@@ -1,27 +1,31 @@
-"""How the latents of one split are drawn: a frame, then every key among those that the separation allows there."""
+"""How the sequences of one split are drawn: a frame, then every key among those that the separation allows there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from numpy.random import Generator
 
+from anchorlab.errors import SpecError
 from anchorlab.tasks.alias import AliasTable
 from anchorlab.tasks.anchor.latent import Latent
 from anchorlab.tasks.anchor.placement import Layout
+from anchorlab.tasks.anchor.reader import Found, Reader
 from anchorlab.tasks.anchor.separation import SEEN, UNSEEN, Separation
+
+_MOST_REDRAWS = 1000
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What one split draws from.
+    """The frames of one split, their probabilities, and the keys allowed in each of their slots.
 
     Shapes
-        frames: the rows of `Layout.frames` that this split has, `[choice]`
+        frames: rows of `Layout.frames`, `[choice]`
         group: the group of each, `[choice]`
         kind: which list of allowed keys a slot has, `[choice slot]`
-        start, count: where that list lies in `allowed`, `[kind]`
+        start, count: where that list is in `allowed`, `[kind]`
         allowed: the lists of allowed keys, one after the other
     """
 
@@ -36,18 +40,18 @@ class Drawing:
 
     @property
     def latents(self) -> float:
-        """How many latents there are: over frames, the product of the keys allowed in each slot."""
+        """The number of latents: the product of the keys allowed in each slot, summed over frames."""
         return float(np.prod(self.count[self.kind].astype(np.float64), axis=1).sum())
 
     def listed(self, kind: int) -> Int[np.ndarray, "key"]:
-        """The keys of one list."""
+        """Return the keys of one list."""
         keys: np.ndarray = self.allowed[self.start[kind] : self.start[kind] + self.count[kind]]
         return keys
 
     def frame(
         self, random: Generator, rows: int, groups: Int[np.ndarray, "row"] | None = None
     ) -> Int[np.ndarray, "row"]:
-        """An index into `frames` for each row, of a given group if any."""
+        """Draw an index into `frames` for each row, within the row's group if `groups` are given."""
         if groups is None:
             return self.alias.draw(random, np.zeros(rows, dtype=np.int64))
         chosen = np.empty(rows, dtype=np.int64)
@@ -57,17 +61,18 @@ class Drawing:
         return chosen
 
     def keys(self, random: Generator, chosen: Int[np.ndarray, "row"]) -> Int[np.ndarray, "row slot"]:
-        """A key for each slot of each row, uniform among those allowed; -1 where the rule has no such slot."""
+        """Draw a key for each slot of each row, uniform among those allowed; -1 where the rule has no such slot."""
         kind = self.kind[chosen]
         index = (random.random(kind.shape) * self.count[kind]).astype(np.int64)
         keys: np.ndarray = self.allowed[self.start[kind] + index]
         return keys
 
 
-def draw_from(layout: Layout, separation: Separation, group: Int[np.ndarray, "frame"]) -> tuple[Drawing | None, ...]:
-    """For each split of the separation what it draws from; None where nothing is left.
+def drawings(layout: Layout, separation: Separation, group: Int[np.ndarray, "frame"]) -> dict[str, Drawing]:
+    """Return what each split draws from.
 
-    Rules are uniform, then the anchors among a rule's, then the positions among those where the split has keys.
+    Rules are uniform, then the anchors of a rule, then the positions among those where the split has keys.
+    Errors: `SpecError` for a split that has nothing to draw.
     """
     frames, items = layout.frames, np.arange(layout.vocabulary.items[0], layout.vocabulary.items[1] + 1)
     exists = frames.key_positions >= 0
@@ -82,21 +87,32 @@ def draw_from(layout: Layout, separation: Separation, group: Int[np.ndarray, "fr
         sides.append((anchors == SEEN, held_out))
     if separation.of_anchors:
         sides.append((anchors == UNSEEN, anything))
-    return tuple(_drawing(layout, mine, allowed, group, items) for mine, allowed in sides)
+    found = {}
+    for name, (mine, allowed) in zip(separation.splits, sides, strict=True):
+        drawing = _drawing(layout, mine, allowed, group, items)
+        if drawing is None:
+            raise SpecError("separation", f"leaves no {name} keys", "hold out other keys")
+        found[name] = drawing
+    return found
 
 
 def _drawing(
-    layout: Layout, mine: np.ndarray, allowed: np.ndarray, group: np.ndarray, items: np.ndarray
+    layout: Layout,
+    mine: Bool[np.ndarray, "frame"],
+    allowed: Bool[np.ndarray, "frame slot item"],
+    group: Int[np.ndarray, "frame"],
+    items: Int[np.ndarray, "item"],
 ) -> Drawing | None:
+    """Return the drawing of the frames in `mine` that have a key for every slot, None if there are none."""
     frames, exists = layout.frames, layout.frames.key_positions >= 0
     chosen = np.flatnonzero(mine & (allowed.any(axis=2) | ~exists).all(axis=1) & exists.any(axis=1))
     if not len(chosen):
         return None
-    packed = np.packbits(allowed[chosen].reshape(-1, len(items)), axis=1)  # few bytes are sorted faster than many
+    packed = np.packbits(allowed[chosen].reshape(-1, len(items)), axis=1)  # packed bytes sort faster than bools
     _, one, kind = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True)
     masks = allowed[chosen].reshape(-1, len(items))[one]
     kind = np.where(exists[chosen], kind.reshape(len(chosen), -1), len(masks))
-    lists = [items[mask] for mask in masks] + [np.array([-1])]  # the last is what a slot holds that the rule lacks
+    lists = [items[mask] for mask in masks] + [np.array([-1])]  # the last is for slots that the rule does not have
     count = np.array([len(one) for one in lists])
     weights = _shares(frames.rule[chosen], _same(frames.select(chosen)))
     return Drawing(
@@ -115,14 +131,61 @@ def _drawing(
 
 
 def _same(frames: Latent) -> Int[np.ndarray, "frame"]:
-    """A number for each choice of rule and anchors."""
+    """Number the choices of rule and anchors."""
     _, same = np.unique(np.column_stack([frames.rule, frames.anchors]), axis=0, return_inverse=True)
     return same.reshape(-1)
 
 
-def _shares(rule: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-    """How likely a frame is when rules are uniform, then anchors within them, then positions within those."""
+def _shares(rule: Int[np.ndarray, "frame"], anchors: Int[np.ndarray, "frame"]) -> Float[np.ndarray, "frame"]:
+    """Weigh frames so that rules are uniform, then anchors within a rule, then positions within those."""
     _, first, frames_in = np.unique(anchors, return_index=True, return_counts=True)
     anchors_in = np.bincount(rule[first], minlength=int(rule.max()) + 1)
     weights: np.ndarray = 1.0 / (anchors_in[rule] * frames_in[anchors])
     return weights
+
+
+def draw_sequences(
+    reader: Reader,
+    drawing: Drawing,
+    choice: Int[np.ndarray, "row"],
+    random: Generator,
+    into: Int[np.ndarray, "row position"],
+) -> Found:
+    """Write sequences of the chosen frames into `into`; draw those that have no single answer again.
+
+    Args
+        choice: for each row an index into `drawing.frames`
+        random: draws keys and noise
+        into: overwritten in place
+
+    Returns
+        The latents drawn, with their answers and those of the rivals.
+
+    Errors: `SpecError` if some rows still have no answer after a thousand draws.
+    """
+    layout = reader.layout
+    first, last = layout.vocabulary.items
+    frames = drawing.frames[choice]
+    places = layout.frames.select(frames)
+
+    def draw(rows: np.ndarray | slice) -> Found:
+        keys = drawing.keys(random, choice[rows])
+        latent = places.select(rows).with_keys(keys)
+        tokens = random.integers(first, last + 1, size=(len(latent), layout.placement.length), dtype=np.uint16)
+        layout.write(tokens, frames[rows], latent)
+        into[rows] = tokens
+        found = reader.answer(latent, into[rows], rivals=True)
+        if not layout.alone:  # several patterns share their anchors' positions: refuse a sequence that another fits
+            found.answer[layout.find(into[rows]).rule != latent.rule] = -1
+        return found
+
+    found = draw(slice(None))
+    for _ in range(_MOST_REDRAWS):
+        again = np.flatnonzero(found.answer < 0)
+        if not len(again):
+            return found
+        new = draw(again)
+        found.latent.keys[again], found.answer[again] = new.latent.keys, new.answer
+        for name, other in found.rivals.items():
+            other[again] = new.rivals[name]
+    raise SpecError("rules", "hardly ever have an answer", "see that ties and clashes of rules are rare")

@@ -13,7 +13,8 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
 from anchorlab.tasks.anchor.operation import Operation
-from anchorlab.tasks.task import Batch, Scores
+from anchorlab.tasks.batch import Batch
+from anchorlab.tasks.metrics import correct, probability
 
 CHANGED = "changed"
 """The name under which the other label of statistical tasks stands among a batch's rivals."""
@@ -92,11 +93,11 @@ class Labels(Spec):
         """
         soft = self.targets == "distribution"
         answers = batch.answers.argmax(dim=-1) if soft else batch.answers
-        kept, other = Scores.probability(outputs, answers), Scores.probability(outputs, batch.rivals[CHANGED])
+        kept, other = probability(outputs, answers), probability(outputs, batch.rivals[CHANGED])
         elsewhere = 1 - kept - other
         return {
-            "accuracy": Scores.correct(outputs, answers),
-            "label accuracy": Scores.correct(outputs, batch.targets.argmax(dim=-1) if soft else batch.targets),
+            "accuracy": correct(outputs, answers),
+            "label accuracy": correct(outputs, batch.targets.argmax(dim=-1) if soft else batch.targets),
             "probability of answer": kept,
             "probability of changed": other,
             "total variation": ((kept - 1 + self.share).abs() + (other - self.share).abs() + elsewhere) / 2,

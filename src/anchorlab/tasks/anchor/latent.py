@@ -1,18 +1,19 @@
-"""The part of a sequence that decides its answer; everything else is noise."""
+"""The part of a sequence that determines its answer; the rest is noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 
 @dataclass(frozen=True)
 class Latent:
-    """What a rule's slots hold and where they stand; -1 where nothing was found, or where a rule has fewer slots.
+    """The tokens and positions of a rule's slots; -1 where nothing was found, or where the rule has fewer slots.
 
     Shapes
-        rule: which rule it is, counted from 0, `[row]`
-        anchors, anchor_positions: by anchor slot, `[row anchor]`; the position of a slot is where it stands first
+        rule: index of the rule, `[row]`
+        anchors, anchor_positions: by anchor slot, `[row anchor]`; a slot that occurs twice has its first position
         keys, key_positions: by key slot, `[row slot]`
     """
 
@@ -25,22 +26,28 @@ class Latent:
     def __len__(self) -> int:
         return int(self.rule.shape[0])
 
+    @classmethod
+    def concatenate(cls, parts: Sequence["Latent"]) -> "Latent":
+        """Return the rows of all parts."""
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
     @property
-    def found(self) -> np.ndarray:
-        """Where there is one."""
+    def found(self) -> Bool[np.ndarray, "row"]:
+        """Whether each row has a latent."""
         return self.rule >= 0
 
     def select(self, rows: np.ndarray | slice) -> "Latent":
-        """Some of the rows, by index or mask."""
+        """Return some of the rows, by index or mask."""
         return Latent(
             self.rule[rows], self.anchors[rows], self.anchor_positions[rows], self.keys[rows], self.key_positions[rows]
         )
 
-    def with_keys(self, keys: np.ndarray) -> "Latent":
-        """The same places with other keys."""
+    def with_keys(self, keys: Int[np.ndarray, "row slot"]) -> "Latent":
+        """Return the same slots with other keys."""
         return Latent(self.rule, self.anchors, self.anchor_positions, keys, self.key_positions)
 
-    def columns(self) -> np.ndarray:
-        """All of it side by side, `[row column]`: equal rows are equal latents."""
+    def columns(self) -> Int[np.ndarray, "row column"]:
+        """Return all fields side by side; equal rows are equal latents."""
         parts = (self.rule[:, None], self.anchors, self.anchor_positions, self.keys, self.key_positions)
         return np.concatenate(parts, axis=1)

@@ -119,7 +119,7 @@ class Layout:
         for index, (ways, chosen) in enumerate(zip(self.assignments, self.combinations, strict=True)):
             rows = np.repeat(np.arange(len(ways)), len(chosen))
             parts.append(self._latent(index, ways[rows], np.tile(chosen, (len(ways), 1)), None))
-        return _stack(parts)
+        return Latent.concatenate(parts)
 
     def _latent(self, rule: int, ways: np.ndarray, anchors: np.ndarray, keys: np.ndarray | None) -> Latent:
         pattern = self.patterns[rule]
@@ -180,16 +180,6 @@ class Layout:
             for ways, chosen in zip(self.assignments, self.combinations, strict=True)
         ]
         return np.cumsum([0, *counts[:-1]]), np.concatenate(ways), shown
-
-    def frame_of(self, latent: Latent) -> Int[np.ndarray, "row"]:
-        """The frame that each latent fills, a row of `frames`."""
-        known = self.frames.with_keys(np.full_like(self.frames.keys, -1)).columns()
-        asked = latent.with_keys(np.full_like(latent.keys, -1)).columns()
-        _, number = np.unique(np.concatenate([known, asked]), axis=0, return_inverse=True)
-        number = number.reshape(-1)
-        place = np.empty(number.max() + 1, dtype=np.int64)
-        place[number[: len(known)]] = np.arange(len(known))
-        return place[number[len(known) :]]
 
     def places(self, rule: int, latent: Latent, row: int) -> list[int]:
         """Where each written token of one latent stands, copies too."""
@@ -266,7 +256,3 @@ class Layout:
 def _wide(values: np.ndarray, width: int) -> np.ndarray:
     """Columns of -1 added up to `width`."""
     return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=-1)
-
-
-def _stack(parts: Sequence[Latent]) -> Latent:
-    return Latent(*(np.concatenate(columns) for columns in zip(*(vars(part).values() for part in parts), strict=True)))

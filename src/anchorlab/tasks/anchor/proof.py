@@ -1,67 +1,74 @@
-"""What an anchor function's separation owes: disjoint splits, and tests that ask for nothing unseen."""
+"""The proof of an anchor function's separation: disjoint splits, and a test that asks for nothing unseen."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from anchorlab.errors import SpecError
+from anchorlab.tasks.anchor.drawing import Drawing
 from anchorlab.tasks.anchor.latent import Latent
-from anchorlab.tasks.proof import SAMPLES, Proof, crossings
-
-if TYPE_CHECKING:
-    from anchorlab.tasks.anchor.function import AnchorFunction
+from anchorlab.tasks.anchor.reader import Reader
+from anchorlab.tasks.task import SAMPLES, Proof, Task, crossings
 
 MOST_LATENTS = 2**20
-"""How many latents a proof lists; beyond that it tries samples."""
+"""How many latents a proof lists; beyond that it draws samples."""
 
-_MOST_AT_ONCE = 2**17  # what every construction of a task lists
+_ROWS_AT_ONCE = 2**16
+
+Drawings = Mapping[str, Drawing]
 
 
-def every_latent(task: "AnchorFunction", most: int = MOST_LATENTS) -> Latent | None:
-    """Every frame with every item in each of its slots, once; None where they are more than `most`."""
-    frames, items = task.layout.frames, np.arange(task.vocabulary.items[0], task.vocabulary.items[1] + 1)
+def every_latent(reader: Reader) -> tuple[Latent, Int[np.ndarray, "row"]] | None:
+    """List every frame with every item in each of its slots.
+
+    Returns the latents and the frame of each, or None if there are more than `MOST_LATENTS` or an answer reads noise.
+    """
+    frames, (first, last) = reader.layout.frames, reader.layout.vocabulary.items
+    items = np.arange(first, last + 1)
     slots = (frames.key_positions >= 0).sum(axis=1)
-    if (float(len(items)) ** slots).sum() > MOST_LATENTS or any(
-        rule.answer.reads_noise for rule in task.rules.values()
-    ):
+    if (float(len(items)) ** slots).sum() > MOST_LATENTS or any(r.answer.reads_noise for r in reader.rules.values()):
         return None
-    parts = []
+    parts, indices = [], []
     for count in np.unique(slots).tolist():
-        mine = frames.select(np.flatnonzero(slots == count))
+        mine = np.flatnonzero(slots == count)
         choices = np.stack(np.meshgrid(*[items] * count, indexing="ij"), axis=-1).reshape(-1, count) if count else None
         ways = 1 if choices is None else len(choices)
-        keys = np.full((len(mine) * ways, frames.keys.shape[1]), -1)
+        index = np.repeat(mine, ways)
+        keys = np.full((len(index), frames.keys.shape[1]), -1)
         if choices is not None:
             keys[:, :count] = np.tile(choices, (len(mine), 1))
-        parts.append(mine.select(np.repeat(np.arange(len(mine)), ways)).with_keys(keys))
-    return Latent(*(np.concatenate(values) for values in zip(*(vars(part).values() for part in parts), strict=True)))
+        parts.append(frames.select(index).with_keys(keys))
+        indices.append(index)
+    return Latent.concatenate(parts), np.concatenate(indices)
 
 
-def prove_coverage(task: "AnchorFunction") -> None:
-    """Raises `SpecError` where an operation leaves the vocabulary or test asks for what training never shows.
+def prove_coverage(reader: Reader, drawings: Drawings) -> None:
+    """Raise `SpecError` if an operation leaves the vocabulary, or test asks for what training never shows.
 
-    Where latents are too many to list, keys are still compared exactly; answers only by `prove`.
+    If there are too many latents to list, only keys are compared, exactly; `prove` compares answers.
     """
-    latents = every_latent(task, _MOST_AT_ONCE)
-    if latents is None:
-        if task.separation.covering:
-            for unseen in _unseen_keys(task):
+    listed = every_latent(reader)
+    if listed is None:
+        if reader.separation.covering:
+            for unseen in _unseen_keys(drawings):
                 raise _uncovered("key", unseen)
         return
-    side = task.separation.side(latents, task.placement.length)
+    side = reader.separation.side(listed[0], reader.layout.placement.length)
     kept = np.flatnonzero(side >= 0)
-    latents, side = latents.select(kept), side[kept]
-    answer = task.answer(latents, None).answer
-    _check_answers(task, latents, answer)
+    latents, frame, side = listed[0].select(kept), listed[1][kept], side[kept]
+    answer = reader.answer(latents, None).answer
+    _check_answers(reader, latents, answer)
     drawable = answer >= 0
-    if not task.layout.alone:
-        for rows, again in _read_back(task, latents):
+    if not reader.layout.alone:
+        for rows, again in _read_back(reader, latents, frame):
             drawable[rows] &= again.found
-    _check_frames(task, latents, side, drawable)
-    if not task.separation.covering:
+    for index, (name, drawing) in enumerate(drawings.items()):
+        if np.setdiff1d(drawing.frames, frame[drawable & (side == index)]).size:
+            problem = f"have no single answer for some anchors and places of {name}"
+            raise SpecError("rules", problem, "use more items or other rules")
+    if not reader.separation.covering:
         return
     good = np.flatnonzero(drawable)
     latents, answer, side = latents.select(good), answer[good], side[good]
@@ -72,48 +79,39 @@ def prove_coverage(task: "AnchorFunction") -> None:
             raise _uncovered(what, int(unseen_tokens[0]))
 
 
-def _check_answers(task: "AnchorFunction", latents: Latent, answer: Int[np.ndarray, "row"]) -> None:
-    for index, (name, rule) in enumerate(task.rules.items()):
+def _check_answers(reader: Reader, latents: Latent, answer: Int[np.ndarray, "row"]) -> None:
+    """Raise `SpecError`, naming the operation and the keys, if a rule that always has an answer lacks one."""
+    for index, (name, rule) in enumerate(reader.rules.items()):
         missing = np.flatnonzero((answer < 0) & (latents.rule == index))
         if not missing.size or rule.answer.may_be_nothing:
             continue
         one = latents.select(missing[:1])
-        shown = {**dict(zip(rule.pattern.anchors, one.anchors[0].tolist(), strict=False)),
-                 **dict(zip(rule.pattern.keys, one.keys[0].tolist(), strict=False))}  # fmt: skip
-        values = ", ".join(f"{slot} = {value}" for slot, value in shown.items())
+        held = {
+            **dict(zip(rule.pattern.anchors, one.anchors[0].tolist(), strict=False)),
+            **dict(zip(rule.pattern.keys, one.keys[0].tolist(), strict=False)),
+        }
+        anchor_at = {int(p): int(a) for p, a in zip(one.anchor_positions[0], one.anchors[0], strict=True)}
         field, what = f"rules.{name}", f"`{rule.answer.text:.60}`"
-        for step in rule.answer.evaluate(task.reading(one, index, None))[2]:
-            if step.value[0] < 0:
-                anchor = shown[step.slot]
-                field, what = f"operations.{anchor}", str(task.operations[anchor])
+        for _, position, value in reader.answer(one, None).steps:
+            if value[0] < 0:
+                anchor = anchor_at[int(position[0])]
+                field, what = f"operations.{anchor}", str(reader.operations[anchor])
                 break
-        raise SpecError(
-            field,
-            f"{what} leaves the {task.vocabulary.size} tokens where {values}",
-            "use a larger vocabulary.size or a smaller step",
-        )
+        values = ", ".join(f"{slot} = {value}" for slot, value in held.items())
+        problem = f"{what} leaves the {reader.size} tokens where {values}"
+        raise SpecError(field, problem, "use a larger vocabulary.size or a smaller step")
 
 
-def _check_frames(
-    task: "AnchorFunction", latents: Latent, side: Int[np.ndarray, "row"], drawable: Bool[np.ndarray, "row"]
-) -> None:
-    frame = task.layout.frame_of(latents)
-    for index, (name, drawing) in enumerate(zip(task.splits, task.drawings, strict=True)):
-        assert drawing is not None  # refused at construction
-        if np.setdiff1d(drawing.frames, frame[drawable & (side == index)]).size:
-            raise SpecError(
-                "rules", f"have no single answer for some anchors and places of {name}", "use more items or other rules"
-            )
-
-
-def _read_back(task: "AnchorFunction", latents: Latent) -> Iterator[tuple[Int[np.ndarray, "row"], Latent]]:
-    """The latents, some at a time, as they are read after being written into sequences."""
-    for start in range(0, len(latents), 2**16):
-        rows = np.arange(start, min(start + 2**16, len(latents)))
-        mine = latents.select(rows)
-        sequences = np.full((len(rows), task.placement.length), task.vocabulary.items[0])
-        task.layout.write(sequences, task.layout.frame_of(mine), mine)
-        yield rows, task.layout.find(sequences)
+def _read_back(
+    reader: Reader, latents: Latent, frame: Int[np.ndarray, "row"]
+) -> Iterator[tuple[Int[np.ndarray, "part"], Latent]]:
+    """Write the latents into sequences and read them back, some rows at a time."""
+    layout = reader.layout
+    for start in range(0, len(latents), _ROWS_AT_ONCE):
+        rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(latents)))
+        sequences = np.full((len(rows), layout.placement.length), layout.vocabulary.items[0])
+        layout.write(sequences, frame[rows], latents.select(rows))
+        yield rows, layout.find(sequences)
 
 
 def _uncovered(what: str, token: int) -> SpecError:
@@ -122,37 +120,38 @@ def _uncovered(what: str, token: int) -> SpecError:
         if what == "key"
         else f"asks in test for the answer {token}, which training never shows"
     )
-    return SpecError("separation", problem, "hold out fewer keys, or let it pass with covering = false")
+    return SpecError("separation", problem, "hold out fewer keys, or allow it with covering = false")
 
 
-def _unseen_keys(task: "AnchorFunction") -> list[int]:
-    shown: list[set[int]] = []
-    for drawing in task.drawings:
-        assert drawing is not None  # refused at construction
-        kinds = np.unique(drawing.kind).tolist()
-        shown.append({int(key) for kind in kinds for key in drawing.listed(kind)})
+def _unseen_keys(drawings: Drawings) -> list[int]:
+    """Return the keys of test that training never shows."""
+    shown = [
+        {int(key) for kind in np.unique(drawing.kind).tolist() for key in drawing.listed(kind)}
+        for drawing in drawings.values()
+    ]
     return sorted(set().union(*shown[1:]) - shown[0] - {-1})
 
 
-def prove(task: "AnchorFunction") -> Proof:
-    """Enumeration of every latent where they are few, else the predicate on a million sequences of each split."""
-    latents = every_latent(task)
-    return _by_samples(task) if latents is None else _by_enumeration(task, latents)
+def prove(task: Task, reader: Reader, drawings: Drawings) -> Proof:
+    """Prove a task's separation by listing every latent if they are few, else on a million sequences of each split."""
+    listed = every_latent(reader)
+    return _by_samples(task, reader, drawings) if listed is None else _by_enumeration(reader, *listed)
 
 
-def _by_enumeration(task: "AnchorFunction", latents: Latent) -> Proof:
-    side = task.separation.side(latents, task.placement.length)
+def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row"]) -> Proof:
+    splits, length = reader.separation.splits, reader.layout.placement.length
+    side = reader.separation.side(latents, length)
     drawn, read, misread = np.zeros(len(latents), dtype=bool), 0, 0
-    answer = task.answer(latents, None).answer
-    for rows, again in _read_back(task, latents):
+    answer = reader.answer(latents, None).answer
+    for rows, again in _read_back(reader, latents, frame):
         drawn[rows] = again.found & (answer[rows] >= 0)
         kept = np.flatnonzero(drawn[rows])
         same = (again.columns() == latents.select(rows).columns()).all(axis=1)
-        same &= task.separation.side(again, task.placement.length) == side[rows]
+        same &= reader.separation.side(again, length) == side[rows]
         read, misread = read + len(kept), misread + int((~same[kept]).sum())
     columns = latents.columns()
-    sets = [columns[drawn & (side == index)] for index in range(len(task.splits))]
-    counts = dict(zip(task.splits, map(len, sets), strict=True))
+    sets = [columns[drawn & (side == index)] for index in range(len(splits))]
+    counts = dict(zip(splits, map(len, sets), strict=True))
     together = np.concatenate(sets)
     meeting = len(together) - len(np.unique(together, axis=0))
     seen = {
@@ -162,20 +161,20 @@ def _by_enumeration(task: "AnchorFunction", latents: Latent) -> Proof:
         for what, tokens in (("keys", latents.keys), ("answers", answer))
     }
     unseen = {
-        what: sorted(set().union(*list(sets_of.values())[1:]) - sets_of["train"]) for what, sets_of in seen.items()
+        what: sorted(set().union(*list(by_split.values())[1:]) - by_split["train"]) for what, by_split in seen.items()
     }
-    covered = not any(unseen.values()) or not task.separation.covering
+    covered = not any(unseen.values()) or not reader.separation.covering
     left_out = int((~drawn).sum())
     nowhere = int((drawn & (side < 0)).sum())
+    listed = ", ".join(f"{count:,} in {split}" for split, count in counts.items())
     words = [
-        f"All {len(latents):,} ways to set anchors, positions and keys were listed: "
-        + ", ".join(f"{count:,} for {split}" for split, count in counts.items())
-        + (f", {nowhere:,} for none" if nowhere else "") + ".",
-        f"{meeting:,} of them stand in two splits.",
-        f"Each was written into a sequence and read back: {misread:,} of {read:,} were read otherwise.",
+        f"All {len(latents):,} choices of anchors, positions and keys were listed: {listed}"
+        + (f", {nowhere:,} in no split." if nowhere else "."),
+        f"{meeting:,} of them are in two splits.",
+        f"Each was written into a sequence and read back: {misread:,} of {read:,} were misread.",
         *([f"{left_out:,} are never drawn: they fit several rules, or have no answer."] if left_out else []),
-        *_coverage_words({what: {s: len(v) for s, v in sets_of.items()} for what, sets_of in seen.items()}, unseen),
-    ]  # fmt: skip
+        *_coverage_words({what: {s: len(v) for s, v in by_split.items()} for what, by_split in seen.items()}, unseen),
+    ]
     numbers = {
         "latents": counts,
         "nowhere": nowhere,
@@ -189,23 +188,30 @@ def _by_enumeration(task: "AnchorFunction", latents: Latent) -> Proof:
     return Proof("enumeration", not meeting and not misread and covered, tuple(words), numbers)
 
 
-def _by_samples(task: "AnchorFunction") -> Proof:
+def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
     crossed = crossings(task, SAMPLES)
-    latents = {split: drawing.latents for split, drawing in zip(task.splits, task.drawings, strict=True) if drawing}
+    latents = {split: drawing.latents for split, drawing in drawings.items()}
     seen = {split: torch.unique(task.sample(split, SAMPLES // 5, seed=1).answers).tolist() for split in task.splits}
     unseen = {
-        "keys": _unseen_keys(task),
+        "keys": _unseen_keys(drawings),
         "answers": sorted(set().union(*list(seen.values())[1:]) - set(seen["train"])),
     }
-    covered = not any(unseen.values()) or not task.separation.covering
+    covered = not any(unseen.values()) or not reader.separation.covering
+    counted = ", ".join(f"{count:.3g} latents in {split}" for split, count in latents.items())
+    total = sum(crossed.values())
     words = [
-        "There are " + ", ".join(f"{count:.3g} latents for {split}" for split, count in latents.items())
-        + ": too many to list. In each slot of each frame the keys allowed in training and in test do not meet.",
-        f"{SAMPLES:,} sequences of each split were drawn; {sum(crossed.values()):,} of them stand outside their split.",
+        f"There are {counted}: too many to list. No key is allowed in both training and test in the same slot of the "
+        "same frame.",
+        f"{SAMPLES:,} sequences of each split were drawn; {total:,} of them belong to another split or none.",
         *_coverage_words({"answers": {split: len(tokens) for split, tokens in seen.items()}}, unseen),
-    ]  # fmt: skip
-    numbers = {"samples": SAMPLES, "crossed": crossed, "latents": latents, "unseen": unseen,
-               "answers": {split: len(tokens) for split, tokens in seen.items()}}  # fmt: skip
+    ]
+    numbers = {
+        "samples": SAMPLES,
+        "crossed": crossed,
+        "latents": latents,
+        "unseen": unseen,
+        "answers": {split: len(tokens) for split, tokens in seen.items()},
+    }
     return Proof("samples", not sum(crossed.values()) and covered, tuple(words), numbers)
 
 
@@ -219,6 +225,6 @@ def _coverage_words(counts: dict[str, dict[str, int]], unseen: dict[str, list[in
         words.append(
             f"Test asks for {len(tokens)} {what} that training never shows: {listed}."
             if tokens
-            else f"Every one of the {what} that test asks for is shown in training."
+            else f"Training shows all of the {what} that test asks for."
         )
     return words

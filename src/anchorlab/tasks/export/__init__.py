@@ -1,1 +1,5 @@
-"""Tasks as data for other tools."""
+"""Export: tasks as data files for other programs."""
+
+from anchorlab.tasks.export.export import FORMATS, export
+
+__all__ = ["FORMATS", "export"]

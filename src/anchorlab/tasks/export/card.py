@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 
-from anchorlab.tasks.proof import SAMPLES, Proof, prove_by_samples
+from anchorlab.tasks.batch import Example
 from anchorlab.tasks.registry import task_description, task_names
-from anchorlab.tasks.task import Example, Task
+from anchorlab.tasks.task import SAMPLES, Proof, Task, prove_by_samples
 
 # `task.toml` would not do for the second: `datasets` takes a folder that holds one for another kind of data.
 CARD, SPECIFICATION = "README.md", "specification.toml"

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import unknown_name
+from anchorlab.tasks.batch import Batch, Example
 from anchorlab.tasks.export.card import CARD, RIVAL, SPECIFICATION, Card, Part, card_text
 from anchorlab.tasks.export.toml_text import toml_text
-from anchorlab.tasks.task import Batch, Example, Task
+from anchorlab.tasks.task import Task
 
 if TYPE_CHECKING:
     import polars

@@ -1,1 +1,6 @@
-"""Recall in context, and associative memory, both with noise."""
+"""Recall: noisy in-context recall, and the noisy associative memory."""
+
+from anchorlab.tasks.recall.associative import NoisyAssociative
+from anchorlab.tasks.recall.noisy import NoisyRecall
+
+__all__ = ["NoisyAssociative", "NoisyRecall"]

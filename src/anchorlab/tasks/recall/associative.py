@@ -13,8 +13,10 @@ from torch.nn import functional
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.registry import register_task, task_family
-from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
+from anchorlab.tasks.task import Task
 
 
 @register_task("associative/noisy")
@@ -115,9 +117,9 @@ class NoisyAssociative(Task):
         """`right` and `noise`: the probabilities of output x and of the noise; `accuracy`: x is the most probable."""
         right = batch.answers.argmax(dim=-1)
         return {
-            "right": Scores.probability(outputs, right),
+            "right": probability(outputs, right),
             "noise": torch.softmax(outputs, dim=-1)[..., self.noise_output],
-            "accuracy": Scores.correct(outputs, right),
+            "accuracy": correct(outputs, right),
         }
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:

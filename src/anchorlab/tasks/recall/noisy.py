@@ -16,11 +16,13 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.recall.evidence import read_evidence
 from anchorlab.tasks.recall.markov import MarkovChain, is_table_file, table_chain, table_characters, table_digest
 from anchorlab.tasks.registry import register_task, task_family
-from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
+from anchorlab.tasks.task import Task
 
 _BLOCK = 8192
 _EXISTING_NOISE = 2  # '!' of tiny Shakespeare
@@ -353,9 +355,9 @@ class NoisyRecall(Task):
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
         """`right` and `noise`: the probabilities of y and of the noise token; `accuracy`: y is the most probable."""
         return {
-            "right": Scores.probability(outputs, batch.answers),
+            "right": probability(outputs, batch.answers),
             "noise": torch.softmax(outputs, dim=-1)[..., self.noise_token],
-            "accuracy": Scores.correct(outputs, batch.answers),
+            "accuracy": correct(outputs, batch.answers),
         }
 
     def text_of(self, token: int) -> str:

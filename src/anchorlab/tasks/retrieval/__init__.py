@@ -1,1 +1,6 @@
-"""Retrieval: following a chain through pairs."""
+"""Retrieval: following chains, or any graph of steps, through records."""
+
+from anchorlab.tasks.retrieval.minimal import MinimalRetrieval
+from anchorlab.tasks.retrieval.tokens import TokenRetrieval
+
+__all__ = ["MinimalRetrieval", "TokenRetrieval"]

@@ -16,11 +16,13 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.metrics import LossKind
 from anchorlab.tasks.numbers import Lists, Numbers, Reals
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.retrieval.asked_steps import asked_steps, check_asked_steps
-from anchorlab.tasks.retrieval.records import Records
-from anchorlab.tasks.task import Answer, Batch, Example, LossKind, Task, Token, TraceStep
+from anchorlab.tasks.retrieval.graph import StepGraph
+from anchorlab.tasks.task import Task
 
 _BLOCK = 2048
 
@@ -78,7 +80,7 @@ class MinimalRetrieval(Task):
             raise SpecError("frequencies", f"there are {len(self.frequencies)}", f"give {self.features // 2}, or none")
         if not all(math.isfinite(frequency) for frequency in self.frequencies):
             raise SpecError("frequencies", f"{list(self.frequencies)} are not all finite", "give finite numbers")
-        _ = self._records  # refuses a graph that is none
+        _ = self._graph  # refuses a graph that is none
         return self
 
     @model_serializer(mode="wrap")
@@ -88,13 +90,13 @@ class MinimalRetrieval(Task):
         return written if self.parents else {key: written[key] for key in written if key not in ("parents", "roots")}
 
     @cached_property
-    def _records(self) -> Records:
-        return Records(self.chains, self.steps, self.roots, self.parents)
+    def _graph(self) -> StepGraph:
+        return StepGraph(self.chains, self.steps, self.roots, self.parents)
 
     @property
     def shape(self) -> TaskShape:
         """Vectors in, vectors out."""
-        length = self._records.length + self._records.asking
+        length = self._graph.length + self._graph.asking
         return TaskShape("vectors", length, 2 * self.features, self.features * len(self.asked))
 
     @property
@@ -107,7 +109,7 @@ class MinimalRetrieval(Task):
         """The vector appended to the symbol at each position."""
         index = np.arange(self.shape.length)
         if self.positions == "pair":
-            sizes = [np.full(len(block.ids), block.ids.shape[1]) for block in reversed(self._records.blocks)]
+            sizes = [np.full(len(block.ids), block.ids.shape[1]) for block in reversed(self._graph.blocks)]
             together = np.concatenate([*sizes, np.full(self.chains, self.roots)])
             index = np.repeat(np.arange(len(together)), together)
         rotary = 10_000.0 ** (-2 * np.arange(self.features // 2) / self.features)
@@ -124,7 +126,7 @@ class MinimalRetrieval(Task):
         """
         self.check_draw(split, n)
         random = generator(seed, "sequences", split)
-        records, K = self._records, self.features
+        records, K = self._graph, self.features
         symbols = np.empty((n, records.symbols, K), dtype=np.float32)
         order = np.full((n, self.steps + 1, max(self._counts)), -1)
         inputs = torch.empty((n, self.shape.length, 2 * K), dtype=torch.float32)
@@ -146,7 +148,7 @@ class MinimalRetrieval(Task):
     @property
     def _counts(self) -> list[int]:
         """How many queries there are, then how many records of each step."""
-        return [self.chains, *(len(block.ids) for block in self._records.blocks)]
+        return [self.chains, *(len(block.ids) for block in self._graph.blocks)]
 
     def _draw(
         self,
@@ -156,17 +158,17 @@ class MinimalRetrieval(Task):
         inputs: Float[np.ndarray, "batch position both"],
         targets: Float[np.ndarray, "batch chain output"],
     ) -> None:
-        N, V, K = self.chains, self._records.values, self.features
+        N, V, K = self.chains, self._graph.values, self.features
         symbols[:] = random.standard_normal(symbols.shape, dtype=np.float32)
         draws = np.split(random.random((len(symbols), sum(self._counts))), np.cumsum(self._counts)[:-1], axis=1)
         orders = [np.argsort(draw, axis=1) for draw in draws]
         for step, of_step in enumerate(orders):
             order[:, step, : of_step.shape[1]] = of_step
         # Chains are drawn one after the other, [chain value], and numbered value by value.
-        drawn = np.concatenate([np.arange(N * V).reshape(N, V).T.ravel(), np.arange(N * V, self._records.symbols)])
-        first = np.arange(len(symbols))[:, None] * self._records.symbols
+        drawn = np.concatenate([np.arange(N * V).reshape(N, V).T.ravel(), np.arange(N * V, self._graph.symbols)])
+        first = np.arange(len(symbols))[:, None] * self._graph.symbols
         flat = symbols.reshape(-1, K)
-        inputs[..., :K] = flat[drawn[self._records.lay_out(orders[1:], orders[0])] + first]
+        inputs[..., :K] = flat[drawn[self._graph.lay_out(orders[1:], orders[0])] + first]
         inputs[..., K:] = self.position_vectors
         last_root = orders[0] * V + self.roots - 1 + first
         targets[:] = flat[last_root[:, :, None] + np.array(self.asked)].reshape(targets.shape)
@@ -179,7 +181,7 @@ class MinimalRetrieval(Task):
         if inputs.shape[1] != self.shape.length:
             raise SpecError("inputs", f"have {inputs.shape[1]} positions", f"give {self.shape.length}")
         symbols = inputs.cpu()[..., : self.features]
-        _, found, known = self._records.follow(_numbered(symbols))
+        _, found, known = self._graph.follow(_numbered(symbols))
         values = [symbols.gather(1, at[..., None].expand(-1, -1, self.features)) for at in found]
         answers = torch.cat([values[step - 1] for step in self.asked], dim=-1)
         trace = tuple(
@@ -195,7 +197,7 @@ class MinimalRetrieval(Task):
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch chain"]]:
         """Every symbol of the records that a query leads to, such as `x2 of pair 2`, and `query x0`."""
         numbers = _numbered(batch.inputs.cpu()[..., : self.features])
-        return self._records.roles(numbers) | self._records.query_roles(numbers)
+        return self._graph.roles(numbers) | self._graph.query_roles(numbers)
 
     def split_of(self, inputs: Float[Tensor, "batch position both"]) -> Int[Tensor, "batch"]:
         """0 for a well-formed sequence, which either split could hold (see above), -1 for any other."""
@@ -203,7 +205,7 @@ class MinimalRetrieval(Task):
             return torch.full((inputs.shape[0],), -1)
         values = inputs.cpu()
         placed = (values[..., self.features :] == torch.from_numpy(self.position_vectors)).all(dim=-1).all(dim=-1)
-        return torch.where(self._records.well_formed(_numbered(values[..., : self.features])) & placed, 0, -1)
+        return torch.where(self._graph.well_formed(_numbered(values[..., : self.features])) & placed, 0, -1)
 
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
         """`partial_s`: the mean squared error of step s's symbol over its K coordinates, for each step asked for."""
@@ -214,7 +216,7 @@ class MinimalRetrieval(Task):
     def render(self, inputs: Float[Tensor, "batch position both"]) -> Sequence[Example]:
         """The sequences with a letter for each distinct symbol, in order of appearance from the queries on."""
         numbers = _numbered(inputs.cpu()[..., : self.features])
-        _, found, known = self._records.follow(numbers)
+        _, found, known = self._graph.follow(numbers)
         sides = self.split_of(inputs).tolist()
         return [
             self._render(symbols, found[:, row].T.tolist(), known[row].tolist(), sides[row])
@@ -222,7 +224,7 @@ class MinimalRetrieval(Task):
         ]
 
     def _render(self, symbols: list[int], found: list[list[int]], known: list[bool], side: int) -> Example:
-        records, length = self._records, len(symbols)
+        records, length = self._graph, len(symbols)
         starts = records.query_places(length).tolist()
         ways = [place for start, path in zip(starts, found, strict=True) for place in (*start, *path)]
         names: dict[int, str] = {}

@@ -15,11 +15,13 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.numbers import Lists, Numbers
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.retrieval.asked_steps import asked_steps, check_asked_steps
-from anchorlab.tasks.retrieval.records import Records
-from anchorlab.tasks.task import Answer, Batch, Example, Scores, Task, Token, TraceStep
+from anchorlab.tasks.retrieval.graph import StepGraph
+from anchorlab.tasks.task import Task
 
 _BLOCK = 8192
 
@@ -68,14 +70,14 @@ class TokenRetrieval(Task):
     @model_validator(mode="after")
     def _fits(self) -> "TokenRetrieval":
         check_asked_steps(self.asked_steps, self.steps, self.implicit_curriculum)
-        needed = self._records.symbols
+        needed = self._graph.symbols
         if needed > self.symbols:
             raise SpecError("symbols", f"{self.symbols} are fewer than the {needed} of a sequence", "add some")
         return self
 
     @cached_property
-    def _records(self) -> Records:
-        return Records(self.chains, self.steps, self.roots, self.parents)
+    def _graph(self) -> StepGraph:
+        return StepGraph(self.chains, self.steps, self.roots, self.parents)
 
     @property
     def asked(self) -> tuple[int, ...]:
@@ -90,7 +92,7 @@ class TokenRetrieval(Task):
     def shape(self) -> TaskShape:
         """Tokens in, tokens out."""
         tokens = self.symbols + (self.steps if self._marked else 0)
-        return TaskShape("tokens", self._records.length + self._marked + self._records.asking, tokens, tokens)
+        return TaskShape("tokens", self._graph.length + self._marked + self._graph.asking, tokens, tokens)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """`n` fresh sequences; a query is asked at its last symbol.
@@ -101,7 +103,7 @@ class TokenRetrieval(Task):
         """
         self.check_draw(split, n)
         random = generator(seed, "sequences", split)
-        symbols = np.empty((n, self._records.values, self.chains), dtype=np.int64)
+        symbols = np.empty((n, self._graph.values, self.chains), dtype=np.int64)
         queries = np.empty((n, self.chains), dtype=np.int64)
         inputs = np.empty((n, self.shape.length), dtype=np.int64)
         step = np.empty(n, dtype=np.int64)
@@ -114,7 +116,7 @@ class TokenRetrieval(Task):
             inputs=torch.from_numpy(inputs),
             targets=targets,
             answers=targets,
-            positions=self._records.query_places(self.shape.length)[:, -1],
+            positions=self._graph.query_places(self.shape.length)[:, -1],
             split=split,
             group=torch.from_numpy(np.searchsorted(np.array(self.asked), step)),
             groups=tuple(f"step {one}" for one in self.asked),
@@ -133,7 +135,7 @@ class TokenRetrieval(Task):
         inputs: Int[np.ndarray, "batch position"],
         step: Int[np.ndarray, "batch"],
     ) -> None:
-        rows, records = len(symbols), self._records
+        rows, records = len(symbols), self._graph
         drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : records.symbols]
         symbols[:] = drawn[:, : symbols[0].size].reshape(symbols.shape)
         orders = [np.argsort(random.random((rows, len(block.ids))), axis=1) for block in records.blocks]
@@ -149,7 +151,7 @@ class TokenRetrieval(Task):
         """The step asked for, 0 where the marker is none."""
         if not self._marked:
             return torch.full((len(tokens),), self.asked[0])
-        step = tokens[:, self._records.length] - self.symbols + 1
+        step = tokens[:, self._graph.length] - self.symbols + 1
         return step.where(torch.isin(step, torch.tensor(self.asked)), 0)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
@@ -160,7 +162,7 @@ class TokenRetrieval(Task):
         if inputs.shape[1] != self.shape.length:
             raise SpecError("inputs", f"have {inputs.shape[1]} positions", f"give {self.shape.length}")
         tokens = inputs.cpu()
-        values, places, known = self._records.follow(tokens)
+        values, places, known = self._graph.follow(tokens)
         step = self._step(tokens)
         known = known & (step > 0).unsqueeze(1)
         index = (self.roots + step.clamp(min=1) - 1).view(1, -1, 1).expand(1, -1, self.chains)
@@ -178,8 +180,8 @@ class TokenRetrieval(Task):
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
         """Every symbol of the records that a query leads to, such as `x2 of pair 2`, the marker, and `query x0`."""
         tokens = batch.inputs.cpu()
-        marker = {"marker": torch.full((len(batch), 1), self._records.length)} if self._marked else {}
-        return self._records.roles(tokens) | marker | self._records.query_roles(tokens)
+        marker = {"marker": torch.full((len(batch), 1), self._graph.length)} if self._marked else {}
+        return self._graph.roles(tokens) | marker | self._graph.query_roles(tokens)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """0 for a well-formed sequence, which either split could hold (see above), -1 for any other."""
@@ -188,14 +190,14 @@ class TokenRetrieval(Task):
             return torch.full((len(tokens),), -1)
         legal = (tokens >= 0) & (tokens < self.symbols)
         if self._marked:
-            legal[:, self._records.length] = self._step(tokens) > 0
-        return torch.where(legal.all(dim=1) & self._records.well_formed(tokens), 0, -1)
+            legal[:, self._graph.length] = self._step(tokens) > 0
+        return torch.where(legal.all(dim=1) & self._graph.well_formed(tokens), 0, -1)
 
     def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: the right symbol is the most probable; `right`: its probability."""
         return {
-            "accuracy": Scores.correct(outputs, batch.answers),
-            "right": Scores.probability(outputs, batch.answers),
+            "accuracy": correct(outputs, batch.answers),
+            "right": probability(outputs, batch.answers),
         }
 
     def text_of(self, token: int) -> str:
@@ -204,7 +206,7 @@ class TokenRetrieval(Task):
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
         """The sequences with each query's way to its answer."""
-        answer, places = self.oracle(inputs), self._records.follow(inputs.cpu())[1]
+        answer, places = self.oracle(inputs), self._graph.follow(inputs.cpu())[1]
         answers, known = answer.answers.tolist(), answer.known.tolist()
         sides, steps = self.split_of(inputs).tolist(), self._step(inputs.cpu()).tolist()
         return [
@@ -217,10 +219,10 @@ class TokenRetrieval(Task):
     ) -> Example:
         names = [self.text_of(token) for token in tokens]
         queries = enumerate(zip(paths, known, strict=True))
-        trace = [self._records.way(names, query, path[:step], certain) for query, (path, certain) in queries]
+        trace = [self._graph.way(names, query, path[:step], certain) for query, (path, certain) in queries]
         told = [self.text_of(one) if certain else "unknown" for one, certain in zip(answers, known, strict=True)]
         return Example(
-            tuple(Token(name, role) for name, role in zip(names, self._records.parts(len(names)), strict=True)),
+            tuple(Token(name, role) for name, role in zip(names, self._graph.parts(len(names)), strict=True)),
             tuple(trace),
             ", ".join(told),
             self.splits[side] if side >= 0 else "nowhere",

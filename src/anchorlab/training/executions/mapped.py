@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.tasks.task import LossKind
+from anchorlab.tasks.metrics import LossKind
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.step import forward_loss
 from anchorlab.training.feed import MemberBatches

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from anchorlab.tasks.task import LossKind
+from anchorlab.tasks.metrics import LossKind
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.step import forward_loss
 from anchorlab.training.feed import MemberBatches

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.models.model import predict
-from anchorlab.tasks.task import LossKind, loss_per_position
+from anchorlab.tasks.metrics import LossKind, loss_per_position
 from anchorlab.training.feed import MemberBatches
 
 

@@ -16,7 +16,7 @@ _LONGEST = 65_536
 
 
 @dataclass(frozen=True)
-class Block:
+class StepTable:
     """The records of one step: for each combination of its parents' chains, the parents' symbols and a value.
 
     Shapes
@@ -34,7 +34,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Records:
+class StepGraph:
     """N chains whose steps depend on values before them: a block of records for each step, the last first, and queries.
 
     chains, steps: N and D.
@@ -93,7 +93,7 @@ class Records:
         return self.chains * self.roots
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[StepTable, ...]:
         """The steps' records, step 1 first, though the last step stands first in the sequence."""
         ids, mixed = [], self.chains * self.values
         for step, parents in enumerate(self.graph):
@@ -106,7 +106,7 @@ class Records:
                 records.append([*key, value])
             ids.append(np.array(records))
         starts = np.cumsum([0, *(one.size for one in reversed(ids))])[:-1][::-1].tolist()
-        return tuple(Block(*each) for each in zip(starts, self.graph, ids, strict=True))
+        return tuple(StepTable(*each) for each in zip(starts, self.graph, ids, strict=True))
 
     def query_places(self, length: int) -> Int[Tensor, "query root"]:
         """Where the symbols of each query stand in sequences of this length; it is asked at its last."""
@@ -126,7 +126,7 @@ class Records:
         placed[:, self.length :] = (np.arange(self.roots) * self.chains + queries[:, :, None]).reshape(rows, -1)
         return placed
 
-    def _read(self, block: Block, symbols: Int[Tensor, "batch position"]) -> Int[Tensor, "batch record column"]:
+    def _read(self, block: StepTable, symbols: Int[Tensor, "batch position"]) -> Int[Tensor, "batch record column"]:
         return symbols[:, block.start : block.stop].reshape(len(symbols), *block.ids.shape)
 
     def follow(

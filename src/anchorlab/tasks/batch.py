@@ -1,0 +1,89 @@
+"""The values that tasks hand out: batches, answers of an oracle, and examples to read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences with their targets and answers.
+
+    Shapes
+        inputs: tokens `[batch position]` (int64) or vectors `[batch position feature]` (float32)
+        targets: what training sees: ids `[batch scored]`, or distributions or vectors `[batch scored output]`
+        answers: the right answers, in the shape of the targets; they differ from the targets where labels are noisy
+        positions: the scored positions, `[scored]` if shared by all sequences, else `[batch scored]`
+        weights: `[batch scored]`, 1 where a score counts and 0 where it pads a row; None: all count
+        group: `[batch]`, index into `groups`
+        latents: what the sampler drew, by name, each `[batch ...]`; no oracle reads them
+        rivals: the answers of other rules, by name, each `[batch scored]`, -1 where a rule gives none
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    answers: Tensor
+    positions: Tensor
+    split: str
+    weights: Tensor | None = None
+    group: Tensor | None = None
+    groups: tuple[str, ...] = ("all",)
+    latents: Mapping[str, Tensor] = field(default_factory=dict)
+    rivals: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """One step of an oracle: the position it read and the value it found; -1 where it found nothing."""
+
+    name: str
+    position: Int[Tensor, "batch"]
+    value: Shaped[Tensor, "batch ..."]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The oracle's answers, computed from the inputs alone, with its trace.
+
+    Shapes
+        answers: as `Batch.answers`
+        known: `[batch scored]`, False where the inputs do not determine the answer
+    """
+
+    answers: Shaped[Tensor, "batch scored *output"]
+    known: Bool[Tensor, "batch scored"]
+    trace: tuple[TraceStep, ...] = ()
+
+
+@dataclass(frozen=True)
+class Token:
+    """One position of a sequence for display: its text and its role (`anchor`, `key`, `noise`, ...)."""
+
+    text: str
+    role: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence for display: its tokens, the oracle's trace in words, its answer and its split."""
+
+    tokens: tuple[Token, ...]
+    trace: tuple[str, ...]
+    answer: str
+    split: str
+
+
+def example_data(example: Example) -> dict[str, Any]:
+    """Return an example as plain data, ready for JSON."""
+    return {
+        "tokens": [{"text": token.text, "role": token.role} for token in example.tokens],
+        "trace": list(example.trace),
+        "answer": example.answer,
+        "split": example.split,
+    }

@@ -1,0 +1,57 @@
+"""Tasks from a name and arguments, or from a TOML file."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks.registry import parse_task, task_factory
+from anchorlab.tasks.task import Task
+
+
+def task(name: str, **arguments: Any) -> Task:
+    """Build the task called `name`, or the one declared in the TOML file `name`.
+
+    Arguments given as text, as on a command line, are converted to the argument's type.
+    Errors: `SpecError` for an unknown name, an unknown argument, or a value out of range (`task.<argument>`).
+
+    >>> task("anchor/identity", length="12").shape.length
+    12
+    """
+    if name.endswith(".toml"):
+        if arguments:
+            first = next(iter(arguments))
+            raise SpecError(f"task.{first}", f"{name} is a file and takes no arguments", "edit the file")
+        return load_task(name)
+    factory, model = task_factory(name)
+    values = model.parse(arguments, at="task")
+    try:
+        built = factory(**{key: getattr(values, key) for key in model.model_fields})
+    except SpecError as error:
+        raise SpecError(f"task.{error.field}", error.problem, error.remedy) from None
+    return built.model_copy(update={"name": name})
+
+
+def load_task(path: str | Path) -> Task:
+    """Load a task from a TOML file, an anchor function unless the file names another `family`.
+
+    Its name is the file's `name` field, or else the file's stem.
+
+        [operations]
+        3 = "+5"
+
+    Errors: `SpecError` that names the file and the field.
+    """
+    path = Path(path)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError("task", f"there is no file {path}", "check the path") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problem = str(getattr(error, "strerror", None) or error).replace("\n", " ")
+        raise SpecError(str(path), f"cannot be read as TOML: {problem}", "correct the file") from None
+    try:
+        return parse_task({"family": "anchor", "name": path.stem, **data}, at="task")
+    except SpecError as error:
+        field = error.field.removeprefix("task").removeprefix(".")
+        raise SpecError(f"{path}: {field}" if field else str(path), error.problem, error.remedy) from None
