@@ -1,65 +1,141 @@
+"""What outputs hold between the anchors and after them, on outputs written by hand."""
+
+from dataclasses import replace
+
+import pytest
 import torch
 
-from anchorlab.studies.anchor.working_memory import around, first_stretch, possible_answers, read_held
+from anchorlab.studies.anchor.working_memory import (
+    ADDS,
+    FIRST,
+    QUICK,
+    SECOND,
+    STUDY,
+    around,
+    experiments,
+    first_stretch,
+    read,
+    see,
+)
 from anchorlab.tasks import Batch, task
+from tests.studies.hand_made_models import hand_made_ensemble
+from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
 
-# Eight tokens: the key 30 and anchor 1 at 1 and 2, anchor 4 at 5; then the key 40, anchor 2 at 1 and anchor 3 at 2.
-INPUTS = torch.tensor([[50, 30, 1, 51, 52, 4, 53, 54], [40, 2, 3, 60, 61, 62, 63, 64]])
-ANSWERS = torch.tensor([[29], [40]])  # 30 + 1 - 2, and 40 as it is
-POSSIBLE = torch.tensor([[31, 40], [29, 38]])  # under 3, which changes nothing, and under 4, which takes 2 away
-WORKING_MEMORY = task("anchor/working-memory", length=8)
+# Eight tokens each. The key 30, anchor 1 at 2 and 4 at 5; 40, 2 at 1 and 3 at 2; 70, 2 at 1 and 3 at 5.
+INPUTS = torch.tensor([[50, 30, 1, 51, 52, 4, 53, 54], [40, 2, 3, 60, 61, 62, 63, 64], [70, 2, 60, 61, 62, 3, 63, 64]])
+ANSWERS = torch.tensor([[29], [40], [70]])  # 30 + 1 - 2, and the others as they are
+BATCH = Batch(
+    inputs=INPUTS,
+    targets=ANSWERS,
+    answers=ANSWERS,
+    positions=torch.tensor([7]),
+    split="test",
+    latents={
+        "anchors": torch.tensor([[1, 4], [2, 3], [2, 3]]),
+        "anchor_positions": torch.tensor([[2, 5], [1, 2], [1, 5]]),
+        "key_positions": torch.tensor([[1], [0], [0]]),
+    },
+)
+HOLDS = [[9, 9, 31, 31, 31, 29, 29, 29], [9, 40, 40, 40, 40, 40, 40, 40], [9, 70, 70, 70, 70, 70, 70, 70]]
+# the first key moved by 7: one value, but not ours
+OTHER = [[9, 9, 37, 37, 37, 29, 29, 29], [9, 9, 40, 40, 40, 40, 40, 40], [9, 70, 70, 70, 70, 70, 70, 70]]
+WAVERS = [[9, 9, 31, 29, 31, 31, 29, 29], [9, 9, 7, 7, 7, 40, 40, 40], [9, 71, 70, 71, 71, 70, 70, 70]]
 
 
-def batch() -> Batch:
-    return Batch(
-        inputs=INPUTS,
-        targets=ANSWERS,
-        answers=ANSWERS,
-        positions=torch.tensor([7]),
-        split="test",
-        latents={
-            "anchors": torch.tensor([[1, 4], [2, 3]]),
-            "anchor_positions": torch.tensor([[2, 5], [1, 2]]),
-            "key_positions": torch.tensor([[1], [0]]),
-        },
-    )
+def seen(outputs, accuracy):
+    return read(torch.tensor(outputs), BATCH, torch.tensor(accuracy))
 
 
-def test_the_hand_made_sequences_are_of_the_task():
-    answer = WORKING_MEMORY.oracle(INPUTS)
-    assert answer.answers.tolist() == ANSWERS.tolist()
-    assert possible_answers(WORKING_MEMORY, batch()).tolist() == POSSIBLE.tolist()
+def share(where, of):
+    return where[:, of].float().mean(dim=1)
+
+
+def test_the_anchors_and_the_hand_made_sequences_are_of_the_task():
+    of = task("anchor/working-memory", length=8)
+    assert of.oracle(INPUTS).answers.tolist() == ANSWERS.tolist()
+    assert (of.placement.choices["A"], of.placement.choices["B"]) == (FIRST, SECOND)
+    keys = torch.arange(30, 40)
+    for anchor, added in ADDS.items():
+        assert of.operations[anchor](keys.numpy()).tolist() == (keys + added).tolist()
 
 
 def test_the_first_stretch_ends_before_the_second_anchor():
-    assert first_stretch(batch()).int().tolist() == [[0, 0, 1, 1, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]]
+    assert first_stretch(BATCH, 1)[:2].int().tolist() == [[0, 0, 1, 1, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]]
+    assert first_stretch(BATCH, 3).sum(dim=1).tolist() == [3, 0, 4]
 
 
 def test_a_model_that_holds_the_intermediate_result_and_then_the_answer():
-    outputs = torch.tensor([[[9, 9, 31, 31, 31, 29, 29, 29], [9, 40, 40, 40, 40, 40, 40, 40]]])
-    held = read_held(outputs, batch(), (1,), POSSIBLE)
-    assert held.constant.tolist() == [1.0] and held.whole.tolist() == [1.0]
-    assert held.offsets.tolist() == [[1]] and held.intermediate.tolist() == [1.0]
-    assert held.answered.tolist() == [1.0]
+    held = seen([HOLDS], [1.0])
+    assert held.common.tolist() == [1.0] and held.whole.tolist() == [1.0]
+    assert held.constants.tolist() == [[1, 0]] and share(held.moved, held.stretch).tolist() == [1.0]
+    assert held.answered().tolist() == [1.0]
+    assert values_of(STUDY, held) == dict.fromkeys(
+        ("learns", "one-value", "function-of-key", "own-operation", "answer-kept"), 1.0
+    )
+    assert set(verdicts_of(STUDY, held).values()) == {"reproduced"}
 
 
 def test_members_that_hold_another_value_or_waver():
-    other = [[9, 9, 37, 37, 37, 29, 29, 29], [9, 9, 40, 40, 40, 40, 40, 40]]  # the key moved by 7: one value, not ours
-    wavering = [[9, 9, 31, 29, 31, 31, 29, 29], [9, 9, 7, 7, 7, 40, 40, 40]]
-    held = read_held(torch.tensor([other, wavering]), batch(), (1,), POSSIBLE)
+    held = seen([OTHER, WAVERS], [0.92, 1.0])
     # The second sequence's stretch, of a single position, is too short to count.
-    torch.testing.assert_close(held.constant, torch.tensor([1.0, 2 / 3]))
+    torch.testing.assert_close(held.common, torch.tensor([1.0, 5 / 7]))
     assert held.whole.tolist() == [1.0, 0.0]
-    assert held.offsets.tolist() == [[7], [1]]
-    torch.testing.assert_close(held.intermediate, torch.tensor([1.0, 2 / 3]))
-    assert held.possible.tolist() == [0.0, 1.0]
-    torch.testing.assert_close(held.answered, torch.tensor([1.0, 5 / 9]))  # of 3 and 6 positions
+    assert held.constants.tolist() == [[7, 0], [1, 1]]
+    torch.testing.assert_close(share(held.moved, held.stretch), torch.tensor([1.0, 5 / 7]))
+    torch.testing.assert_close(share(held.possible, held.stretch), torch.tensor([4 / 7, 4 / 7]))
+    torch.testing.assert_close(held.answered(), torch.tensor([1.0, 8 / 12]))  # of 3, 6 and 3 positions
+    assert values_of(STUDY, held) == {
+        "learns": pytest.approx(0.96),
+        "one-value": pytest.approx(6 / 7),
+        "function-of-key": pytest.approx(6 / 7),
+        "own-operation": 0.5,
+        "answer-kept": pytest.approx(10 / 12),
+    }
+    assert verdicts_of(STUDY, held) == {"learns": "reproduced"} | dict.fromkeys(
+        ("one-value", "function-of-key", "own-operation", "answer-kept"), "not at this scale"
+    )
+
+
+def test_only_members_that_learned_are_judged():
+    one = values_of(STUDY, seen([HOLDS, WAVERS], [0.9, 0.89]))
+    assert (one["one-value"], one["function-of-key"], one["own-operation"], one["answer-kept"]) == (1, 1, 1, 1)
+    none = values_of(STUDY, seen([HOLDS, WAVERS], [0.8, 0.5]))
+    assert none == {"learns": pytest.approx(0.65)} | dict.fromkeys(
+        ("one-value", "function-of-key", "own-operation", "answer-kept")
+    )
+
+
+def holding(inputs):
+    """The key under the first anchor from there on, and the answer from the second on."""
+    position = torch.arange(inputs.shape[1])
+    first, second = (torch.isin(inputs, torch.tensor(anchors)).int().argmax(dim=1) for anchors in ((1, 2), (3, 4)))
+    rows = torch.arange(len(inputs))
+    held = inputs[rows, first - 1] + (inputs[rows, first] == 1).int()
+    answer = held - 2 * (inputs[rows, second] == 4).int()
+    return torch.where(position < second[:, None], held[:, None], answer[:, None])
+
+
+def test_outputs_and_accuracy_are_read_from_the_test_split():
+    (experiment,) = experiments(replace(QUICK, seeds=2))
+    values = {
+        ("test", "accuracy"): ends(0.97, 0.6),
+        ("train", "accuracy"): ends(0.1, 1.0),
+        ("test", "loss"): ends(3, 3),
+    }
+    ensemble = hand_made_ensemble([holding, lambda inputs: inputs])
+    read_off = see(HandMadeRun(experiment, [0, 1800], values, {1800: ensemble}))
+    assert read_off.batch.split == "test"
+    assert read_off.accuracy.tolist() == pytest.approx([0.97, 0.6])
+    assert read_off.learned.tolist() == [True, False]
+    assert read_off.common[0] == 1 and read_off.common[1] < 0.5
+    assert read_off.constants[0].tolist() == [1, 0]
+    assert read_off.answered()[0] == 1 and values_of(STUDY, read_off)["function-of-key"] == 1
 
 
 def test_values_are_aligned_at_the_second_anchor():
-    values = torch.tensor([[[1, 1, 0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 1, 1, 1]]])
-    means = around(values, batch(), torch.tensor([True, True]), 3)
+    values = torch.tensor([[[1, 1, 0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 1, 1, 1], [1] * 8]]).bool()
+    means = around(values, BATCH, torch.tensor([True, True, False]), 3)
     # Before: the first sequence from its first anchor on, the second at one place alone.
     torch.testing.assert_close(means, torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0, 0.5, 1.0]]))
-    nothing = around(values, batch(), torch.tensor([False, True]), 3)
+    nothing = around(values, BATCH, torch.tensor([False, True, False]), 3)
     assert nothing.isnan().tolist() == [[True, True, False, False, False, False, False]]
