@@ -136,8 +136,8 @@ def split_curves(
 
 def curves_against(
     title: str,
-    x: Sequence[float],
-    curves: Mapping[str, Float[Tensor, "member x"]],
+    x: Sequence[int | float],
+    curves: Mapping[str, Tensor],
     *,
     x_label: str,
     y_label: str,
@@ -147,7 +147,7 @@ def curves_against(
     y_range: Range = (None, None),
     references: Sequence[Reference] = (),
 ) -> LineFigure:
-    """Return the figure of values against a quantity, a curve with its range over seeds for each label."""
+    """Return the figure of values `[member x]` against a quantity, a curve with its range over seeds for each label."""
     return LineFigure(
         title=title,
         caption=caption,
@@ -162,9 +162,9 @@ def curves_against(
 
 
 def attention_maps(
-    title: str, maps: Mapping[str, Float[Tensor, "query key"]], ticks: Sequence[str] = (), *, caption: str
+    title: str, maps: Mapping[str, Tensor], ticks: Sequence[str] = (), *, caption: str
 ) -> MapFigure:
-    """Return the figure of attention patterns in a row, each under its name, on a scale from 0 to 1.
+    """Return the figure of attention patterns `[query key]` in a row, each under its name, on a scale from 0 to 1.
 
     `ticks` are the tokens of the sequence.
     """

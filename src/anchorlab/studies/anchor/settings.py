@@ -19,6 +19,15 @@ class Setting:
         """Return the experiment that trains this setting on a task."""
         return Experiment(task, self.model, self.recipe, Members(seeds=tuple(range(self.seeds))), label)
 
+    @property
+    def size(self) -> int:
+        """The number of training sequences."""
+        return self.recipe.data.size  # type: ignore[union-attr]
+
+    def on(self, size: int) -> "Setting":
+        """Return the setting with so many training sequences."""
+        return replace(self, recipe=self.recipe.replace(data=FixedSample(size=size)))
+
     def shortened(self, steps: int, seeds: int = 2, size: int | None = None) -> "Setting":
         """Return the setting with few steps and seeds, and on `size` sequences where given; for smoke profiles."""
         return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
