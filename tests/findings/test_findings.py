@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.circuit_panel import circuit_panel
 from anchorlab.findings import (
     CircuitArrow,
     CircuitFigure,
@@ -25,7 +24,8 @@ from anchorlab.findings import (
     line,
     numbers,
 )
-from anchorlab.lens import Circuit, CircuitPath, AttentionRule
+from anchorlab.findings.circuit_panel import circuit_panel
+from anchorlab.lens import AttentionRule, Circuit, CircuitPath
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.viewer.view import AttentionView, ViewPath
 
@@ -40,27 +40,6 @@ def view(patterns, **changes):
     return AttentionView.of(**given)
 
 
-@pytest.mark.parametrize(
-    ("band", "value", "verdict", "words"),
-    [
-        ((0.9, None), 0.9, "reproduced", "at least 0.9"),
-        ((0.9, None), 0.8999, "not reproduced", "at least 0.9"),
-        ((None, 2.0), 2.0, "reproduced", "at most 2"),
-        ((None, 2.0), 2.5, "not reproduced", "at most 2"),
-        ((0.4, 0.6), 0.5, "reproduced", "0.4 to 0.6"),
-        ((0.4, 0.6), 0.7, "not reproduced", "0.4 to 0.6"),
-        ((None, None), -7.0, "reproduced", "any value"),
-        ((None, None), None, "not measured", "any value"),
-        ((0.4, 0.6), math.nan, "not measured", "0.4 to 0.6"),
-        ((0.4, None), math.inf, "not measured", "at least 0.4"),
-    ],
-)
-def test_verdict_comes_from_the_band(band, value, verdict, words):
-    claim = Claim("a/b", "s", "Fig 1", "p", "m", band)
-    assert claim.judge(value, "quick").verdict == verdict
-    assert claim.band_text == words
-
-
 def test_findings_go_to_json_and_back():
     findings = Findings(
         "a/b",
@@ -68,7 +47,7 @@ def test_findings_go_to_json_and_back():
         "Summary with </script>.",
         "quick",
         PROVENANCE,
-        (CLAIM.judge(0.95, "quick", "0.9 to 1"), CLAIM.judge(None, "quick")),
+        (CLAIM.judge(0.95, "quick", "0.9 to 1", paper_setting=True), CLAIM.judge(None, "quick")),
         (
             LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),), references=(Reference("g", 0.1),)),
             MapFigure("t", "c", ((Map("m", grid(np.eye(2)), ("a", "b"), ("a", "b")),),), provenance=PROVENANCE),

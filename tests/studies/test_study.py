@@ -5,41 +5,62 @@ import pytest
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.findings import Claim, Findings
+from anchorlab.findings import Findings, at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, Profile, Study, findings_directory, kept_findings, run_study, study
-from anchorlab.studies.kit import member_values
+from anchorlab.studies import (
+    STUDIES,
+    Analysis,
+    Profile,
+    Study,
+    at_end,
+    claim,
+    findings_directory,
+    kept_findings,
+    run_study,
+    study,
+    study_title,
+)
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
 
-CLAIM = Claim("a/b/loss", "The loss is positive", "Fig 1", "above 0", "loss at the end", (0.0, None))
+DOC = """A study.
+
+It trains two models and reads
+their losses.
+
+Source: Fig 1.
+"""
 
 
-def experiments() -> list[Experiment]:
+def experiments(seeds: tuple[int, ...]) -> list[Experiment]:
     recipe = Recipe(data=FixedSample(size=10), batch=5, duration=2, evaluation=Evaluation(size=5))
     model = DecoderSpec(layers=1, heads=1, width=4, head_width=4)
-    return [
-        Experiment(task("anchor/identity"), model, recipe, Members(seeds=(seed,)), f"seed {seed}") for seed in (3, 1)
-    ]
+    return [Experiment(task("anchor/identity"), model, recipe, Members(seeds=(one,)), f"seed {one}") for one in seeds]
 
 
-def analyse(runs, source, note) -> Findings:
-    losses = [float(member_values(run, "test", "loss")) for run in runs]
-    assert [run.experiment.members.seeds for run in runs] == [(3,), (1,)]  # the order of the experiments
-    return Findings("a/b", "A study", note, source.profile, source, (CLAIM.judge(min(losses), source.profile),))
+@claim("The loss is positive", at="Fig 1", paper="above 0", band=at_least(0.0))
+def loss(losses) -> float:
+    """Loss at the end."""
+    return min(losses)
 
 
-TINY = Study("a/b", "A study", (CLAIM,), {"quick": Profile(experiments, "A note.")}, analyse)
+def analyse(runs, seeds) -> Analysis:
+    assert [run.experiment.members.seeds for run in runs] == [(seed,) for seed in seeds]  # in the experiments' order
+    return Analysis([float(at_end(run, "test", "loss")) for run in runs])
+
+
+TINY = Study("a/b", DOC, (loss,), analyse, {"quick": Profile((3, 1), "A note.")}, experiments=experiments, smoke=(0,))
 
 
 def test_a_study_trains_analyses_and_keeps(tmp_path):
     store = Store(tmp_path)
     told = []
-    whole = sum(one.member_steps * work_per_step(one) for one in experiments())
+    whole = sum(one.member_steps * work_per_step(one) for one in experiments((3, 1)))
     findings = run_study(TINY, "quick", store, workers=1, report=told.append)
-    assert (findings.profile, findings.summary) == ("quick", "A note.")
+    assert (findings.study, findings.title, findings.profile) == ("a/b", "A study", "quick")
+    assert findings.summary == "It trains two models and reads their losses. A note."
     assert (findings.provenance.profile, findings.provenance.seeds) == ("quick", "1, 3")
     assert findings.claims[0].verdict == "reproduced"
     assert len(store.runs()) == 2
@@ -55,13 +76,13 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
 def test_what_findings_took_and_what_of_it_was_there_before(tmp_path):
     """Reading runs again costs next to nothing and changes nothing; the time of analysis counts."""
 
-    def slowly(*given) -> Findings:
+    def slowly(*given) -> Analysis:
         time.sleep(0.3)
         return analyse(*given)
 
     store = Store(tmp_path)
     slow = replace(TINY, analyse=slowly)
-    run(experiments()[:1], store, workers=1)
+    run(experiments((3,)), store, workers=1)
     first = run_study(slow, "quick", store, workers=1).provenance
     assert first.reused == 1 and first.seconds >= 0.3
     assert run_study(TINY, "quick", store, workers=1).provenance == first
@@ -88,28 +109,62 @@ def test_damaged_findings_are_named(tmp_path):
         kept_findings(Store(tmp_path))
 
 
+def test_the_smoke_setting_becomes_a_profile():
+    assert [one.label for one in TINY.experiments_of("smoke")] == ["seed 0"]
+    assert [one.label for one in TINY.experiments_of("quick")] == ["seed 3", "seed 1"]
+    assert not TINY.profile("smoke").is_papers_setting("loss")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"doc": None}, r"^study\.doc: has no title"),
+        ({"doc": "  \n"}, r"^study\.doc: has no title"),
+        ({"claims": (loss, loss)}, r"^study\.claims: has 'loss' twice"),
+    ],
+)
+def test_studies_that_are_refused(changes, message):
+    with pytest.raises(SpecError, match=message):
+        replace(TINY, **changes)
+
+
+def test_a_profile_says_for_which_claims_it_is_the_papers_setting(tmp_path):
+    def verdict(paper) -> str:
+        high = replace(loss, band=(1e9, None))
+        one = replace(TINY, claims=(high,), profiles={"quick": Profile((3, 1), "", paper=paper)}, smoke=None)
+        return run_study(one, "quick", Store(tmp_path)).claims[0].verdict
+
+    assert verdict(False) == verdict(("another",)) == "not at this scale"
+    assert verdict(True) == verdict(("loss",)) == "contradicted"
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_registered_studies_keep_their_contract(name):
     found = study(name)
-    assert found.name == name
+    assert found.name == name and found.title == study_title(name) and found.summary
     assert {"quick", "paper", "smoke"} <= set(found.profiles)
-    ids = [claim.id for claim in found.claims]
-    assert len(set(ids)) == len(ids) and all(one.startswith(f"{name}/") for one in ids)
-    for profile in found.profiles.values():
-        assert profile.note
-        addresses = [experiment.cell.address for experiment in profile.experiments()]
-        assert len(set(addresses)) == len(addresses)
-    numbers = [{one.cell.address for one in profile.experiments()} for profile in found.profiles.values()]
-    assert not set.intersection(*numbers)
+    ids = [found.claim(measure).id for measure in found.claims]
+    assert ids and len(set(ids)) == len(ids) and all(one.startswith(f"{name}/") for one in ids)
+    for measure in found.claims:
+        assert measure.measured_as and "{" not in measure.measured_as, measure.name
+    addresses = {}
+    for profile in found.profiles:
+        assert found.profile(profile).note
+        addresses[profile] = [experiment.cell.address for experiment in found.experiments_of(profile)]
+        assert len(set(addresses[profile])) == len(addresses[profile])
+    assert not set.intersection(*map(set, addresses.values()))
+    assert not any(found.profile(profile).paper for profile in ("quick", "smoke"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     store, found = Store(tmp_path), study(name)
     findings = run_study(found, "smoke", store, workers=1)
     assert (findings.study, findings.profile, findings.provenance.profile) == (name, "smoke", "smoke")
-    assert [result.claim for result in findings.claims] == list(found.claims)
+    assert [result.claim for result in findings.claims] == [found.claim(measure) for measure in found.claims]
     assert {result.profile for result in findings.claims} == {"smoke"}
+    assert {result.scope for result in findings.claims} <= {"other", "exact"}
     assert Findings.from_json(findings.to_json()) == findings
     page = write_report(findings, tmp_path / "page.html").read_text()
     assert all(result.claim.statement.split("'")[0] in page for result in findings.claims)

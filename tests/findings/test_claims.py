@@ -1,0 +1,90 @@
+import math
+
+import pytest
+
+from anchorlab.findings import Claim, Findings, Provenance, at_least, at_most, band_text, ledger, within
+
+
+def claim(band, exact=False) -> Claim:
+    return Claim("a/b/c", "It is high", "Fig 1", "about 1", "its height", band, exact)
+
+
+@pytest.mark.parametrize(
+    ("band", "value", "inside", "words"),
+    [
+        (at_least(0.9), 0.9, True, "at least 0.9"),
+        (at_least(0.9), 0.8999, False, "at least 0.9"),
+        (at_most(2.0), 2.0, True, "at most 2"),
+        (at_most(2.0), 2.5, False, "at most 2"),
+        (within(0.4, 0.6), 0.5, True, "0.4 to 0.6"),
+        (within(0.4, 0.6), 0.7, False, "0.4 to 0.6"),
+        (within(0.4, 0.6), 0.3, False, "0.4 to 0.6"),
+        (within(1.0, 1.0), 1.0, True, "exactly 1"),
+        ((None, None), -7.0, True, "any value"),
+    ],
+)
+def test_the_verdict_comes_from_the_band_and_the_scope(band, value, inside, words):
+    assert band_text(band) == claim(band).band_text == words
+    verdict = "reproduced" if inside else "not at this scale"
+    assert claim(band).judge(value, "quick").verdict == verdict
+    for result in (
+        claim(band).judge(value, "paper", paper_setting=True),
+        claim(band, exact=True).judge(value, "quick"),
+    ):
+        assert result.verdict == ("reproduced" if inside else "contradicted")
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+def test_what_has_no_value_is_not_measured(value):
+    for one in (claim(at_least(0.4)), claim(at_most(0.4), exact=True), claim((None, None))):
+        assert one.judge(value, "paper", paper_setting=True).verdict == "not measured"
+
+
+def test_scopes():
+    plain, exact = claim(at_least(0.5)), claim(at_least(0.5), exact=True)
+    assert plain.judge(1, "quick").scope == "other"
+    assert plain.judge(1, "paper", paper_setting=True).scope == "paper"
+    assert exact.judge(1, "quick").scope == exact.judge(1, "paper", paper_setting=True).scope == "exact"
+
+
+def findings(profile, *results, study="a/b") -> Findings:
+    source = Provenance(profile, "0..2", "2 CPU cores", "0123", "2.6.0", 1.0)
+    return Findings(study, "Title", "", profile, source, results)
+
+
+def test_the_strongest_evidence_comes_first():
+    one = claim(at_least(0.5))
+    quick, scaled, smoke, own = (one.judge(value, name) for value, name in
+                                 ((0.1, "quick"), (0.2, "scaled"), (0.9, "smoke"), (0.6, "mine")))  # fmt: skip
+    paper = one.judge(0.4, "paper", paper_setting=True)
+    (entry,) = ledger(findings(result.profile, result) for result in (smoke, own, quick, paper, scaled))
+    assert [each.result.profile for each in entry.evidence] == ["paper", "scaled", "quick", "mine", "smoke"]
+    assert [each.provenance.profile for each in entry.evidence] == ["paper", "scaled", "quick", "mine", "smoke"]
+    assert entry.strongest.verdict == "contradicted"
+
+
+def test_evidence_without_a_value_comes_last_and_scope_before_profile():
+    one = claim(at_least(0.5))
+    unmeasured = one.judge(None, "paper", paper_setting=True)
+    part = one.judge(0.7, "paper-start", paper_setting=True)
+    other = one.judge(0.1, "scaled")
+    (entry,) = ledger(findings(result.profile, result) for result in (unmeasured, other, part))
+    assert [each.result.profile for each in entry.evidence] == ["paper-start", "scaled", "paper"]
+
+
+def test_the_ledger_keeps_claims_and_studies_in_order():
+    first, second = Claim("a/b/x", "X", "", "", "", (0, 1)), Claim("a/b/y", "Y", "", "", "", (0, 1))
+    third = Claim("c/d/x", "Z", "", "", "", (0, 1))
+    entries = ledger(
+        [
+            findings("quick", first.judge(1, "quick"), second.judge(1, "quick")),
+            findings("quick", third.judge(1, "quick"), study="c/d"),
+            findings("paper", second.judge(2, "paper", paper_setting=True)),
+        ]
+    )
+    assert [(entry.study, entry.claim.id) for entry in entries] == [
+        ("a/b", "a/b/x"),
+        ("a/b", "a/b/y"),
+        ("c/d", "c/d/x"),
+    ]
+    assert [entry.strongest.verdict for entry in entries] == ["reproduced", "contradicted", "reproduced"]

@@ -1,0 +1,71 @@
+"""Claims on the functions that measure them."""
+
+import math
+
+import pytest
+import torch
+
+from anchorlab.findings import at_least, within
+from anchorlab.studies.claim import Measurement, claim, judge, measures_in, over
+from anchorlab.theory import PowerLaw
+
+LIMIT, WORDS = 0.25, "mean over seeds"
+
+
+@claim("It is high", at="Fig 2", paper="about 1", band=at_least(0.5))
+def is_high(seen) -> torch.Tensor:
+    """Height above {LIMIT:g}, {WORDS};
+    judged only where it is known."""
+    return seen
+
+
+@claim("It is exact", at="Theorem 1", paper="1", band=within(1.0, 1.0), exact=True)
+def _exactly_one(seen) -> float:
+    """LSTM's value."""
+    return float(seen.mean())
+
+
+def test_a_claim_takes_its_words_from_the_function():
+    made = is_high.claim("own/study", "paper")
+    assert (made.id, made.statement, made.source) == ("own/study/is-high", "It is high", "paper, Fig 2")
+    assert made.measured_as == "height above 0.25, mean over seeds; judged only where it is known"
+    assert (made.paper, made.band, made.exact) == ("about 1", (0.5, None), False)
+    other = _exactly_one.claim("own/study", "")
+    assert (other.id, other.source, other.exact) == ("own/study/exactly-one", "Theorem 1", True)
+    assert other.measured_as == "LSTM's value"  # a name of capitals keeps them
+
+
+def test_a_measure_is_called_as_its_function():
+    assert is_high(torch.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_measures_of_a_module_in_their_order():
+    assert measures_in(__name__) == (is_high, _exactly_one)
+
+
+@pytest.mark.parametrize(
+    ("measured", "value", "spread", "detail"),
+    [
+        (torch.tensor([0.25, 0.75]), 0.5, "0.25 to 0.75 over 2 seeds", ""),
+        (torch.tensor([0.3]), pytest.approx(0.3), "one value", ""),
+        (torch.tensor([]), None, None, ""),
+        (0.7, 0.7, None, ""),
+        (None, None, None, ""),
+        (PowerLaw(-0.5, -0.6, -0.4, 1.0), -0.5, "95 % interval -0.600 to -0.400", ""),
+        (Measurement(0.2, "wide", "why"), 0.2, "wide", "why"),
+        (over(torch.tensor([1.0, 3.0]), of="pairs", taken=torch.min, detail="d"), 1.0, "1 to 3 over 2 pairs", "d"),
+        (over(torch.tensor([]), detail="none there"), None, None, "none there"),
+    ],
+)
+def test_what_a_measure_may_return(measured, value, spread, detail):
+    result = judge(is_high.claim("a/b", ""), measured, "quick")
+    assert (result.value, result.spread, result.detail) == (value, spread, detail)
+
+
+def test_verdicts_of_measures():
+    made = is_high.claim("a/b", "")
+    assert judge(made, 0.5, "quick").verdict == "reproduced"
+    assert judge(made, 0.4, "quick").verdict == "not at this scale"
+    assert judge(made, 0.4, "paper", paper_setting=True).verdict == "contradicted"
+    assert judge(made, math.nan, "quick").verdict == "not measured"
+    assert judge(_exactly_one.claim("a/b", ""), 0.9, "quick").verdict == "contradicted"
