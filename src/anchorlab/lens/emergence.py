@@ -1,11 +1,11 @@
-"""Emergence: anything that can be measured of a model, at every checkpoint, and when it first passes a level."""
+"""Emergence: measures of a model at every checkpoint, and the steps at which they cross a threshold."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from anchorlab.training import TrainedRun
 
 Measure = Callable[[Ensemble], Mapping[str, Float[Tensor, "member"]]]
-"""What is measured of the members at one checkpoint: one number each, by name."""
+"""A function from an ensemble at one checkpoint to named numbers, one for each member."""
 
 
 @dataclass(frozen=True)
 class Emergence:
-    """Numbers of every member along training: `values[name]` is `[member step]`, measured at `steps`."""
+    """Measures of every member along training.
+
+    Shapes
+        values: `[member step]` by name, measured at the training steps in `steps`
+    """
 
     steps: tuple[int, ...]
     values: Mapping[str, Float[Tensor, "member step"]]
@@ -30,13 +34,13 @@ class Emergence:
     def crossings(
         self, level: float, names: Sequence[str] | None = None, falling: bool = False
     ) -> dict[str, Float[Tensor, "member"]]:
-        """The step at which each number, or each of some, first reaches `level`; see `first_crossing`.
+        """Return the step at which each measure, or those in `names`, first reaches `level` (`first_crossing`).
 
-        Errors: `SpecError` with the nearest name for a number that was not measured.
+        Errors: `SpecError` with the nearest name for an unknown measure.
         """
         for name in names or ():
             if name not in self.values:
-                raise unknown_name("names", name, self.values, "number")
+                raise unknown_name("names", name, self.values, "measure")
         return {
             name: first_crossing(self.steps, self.values[name], level, falling)
             for name in (self.values if names is None else names)
@@ -45,25 +49,25 @@ class Emergence:
 
 @dataclass(frozen=True)
 class PathAttention:
-    """An attention path: which head looks from which positions to which, in each sequence.
+    """An attention path: a head, and the queries and their keys in each sequence.
 
     Shapes
-        queries, keys: `[batch asked]`, positions, -1 where one of them is missing
+        queries, keys: `[batch query]`, positions; -1 in either leaves the pair out
     """
 
     layer: int
     head: int
-    queries: Int[Tensor, "batch asked"]
-    keys: Int[Tensor, "batch asked"]
+    queries: Int[Tensor, "batch query"]
+    keys: Int[Tensor, "batch query"]
 
 
 @dataclass(frozen=True)
 class CrossingOrder:
-    """In which order members pass their levels; what never does comes after all that do.
+    """The order of several crossings in each member. Measures that never cross come last.
 
     Shapes
-        before: `[row column]`, the share of members in which `names[row]` comes strictly before `names[column]`
-        in_order: `[member]`, whether all names come in the order given, none of them never
+        before: `[row column]`, the share of members in which `names[row]` crosses strictly before `names[column]`
+        in_order: `[member]`, whether all measures cross, strictly in the order of `names`
     """
 
     names: tuple[str, ...]
@@ -77,14 +81,17 @@ def emergence(
     steps: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Emergence:
-    """Measures a run at all its checkpoints, or at those of `steps`; one of them is in memory at a time.
-
-    `measure` may join what it likes: detector scores, memories, path attentions. `progress` is called with how many
-    checkpoints are done, and how many there are.
+    """Measure a run at every checkpoint, or at those in `steps`, with one checkpoint in memory at a time.
 
         emergence(run, lambda ensemble: {"noise": noise_share(memory(ensemble, ...))}).crossings(0.5)
 
-    Errors: `SpecError` where there is no checkpoint to measure or the numbers change their names on the way;
+    Args:
+        run: the trained run.
+        measure: returns named numbers, one for each member, such as detector scores or path attentions.
+        steps: the training steps to measure at; None: all checkpoints.
+        progress: called with the number of checkpoints done and their total.
+
+    Errors: `SpecError` for no checkpoint to measure, and for a measure that returns other names at a later step;
     `StoreError` for a step without a checkpoint.
     """
     steps = tuple(run.checkpoints if steps is None else steps)
@@ -96,7 +103,7 @@ def emergence(
             progress(done, len(steps))
         measured = measure(run.ensemble(step))
         if done and measured.keys() != found.keys():
-            raise SpecError("measure", f"gives {sorted(measured)} at step {step}", f"always give {sorted(found)}")
+            raise SpecError("measure", f"returns {sorted(measured)} at step {step}", f"return {sorted(found)} at each")
         for name, value in measured.items():
             found.setdefault(name, []).append(value.detach().double().cpu())
     if progress is not None:
@@ -104,11 +111,11 @@ def emergence(
     return Emergence(steps, {name: torch.stack(values, dim=1) for name, values in found.items()})
 
 
-def path_attention(inputs: Tensor, paths: Mapping[str, PathAttention]) -> Measure:
-    """The mean attention along paths, over sequences and asked positions (stacked attention heads, section 9.1).
+def path_attention(inputs: Shaped[Tensor, "batch position *feature"], paths: Mapping[str, PathAttention]) -> Measure:
+    """Return a measure of the mean attention along each path, over sequences and queries.
 
-    All paths are measured in one pass over `inputs`, `[batch position]` or `[batch position feature]`. What is missing
-    is left out of the mean, which is NaN where a path has no positions at all.
+    All paths are measured in one pass over the inputs. The mean is NaN for a path without a single query and key.
+    Source: stacked attention heads, section 9.1.
     """
 
     def measure(ensemble: Ensemble) -> dict[str, Tensor]:
@@ -120,18 +127,20 @@ def path_attention(inputs: Tensor, paths: Mapping[str, PathAttention]) -> Measur
 
 
 def _along(path: PathAttention, pattern: Float[Tensor, "member batch query key"]) -> Float[Tensor, "member"]:
-    row, asked = torch.nonzero((path.queries >= 0) & (path.keys >= 0), as_tuple=True)
-    return pattern[:, row, path.queries[row, asked], path.keys[row, asked]].mean(dim=1)
+    row, query = torch.nonzero((path.queries >= 0) & (path.keys >= 0), as_tuple=True)
+    return pattern[:, row, path.queries[row, query], path.keys[row, query]].mean(dim=1)
 
 
 def first_crossing(
     steps: Sequence[int], values: Float[Tensor, "member step"], level: float, falling: bool = False
 ) -> Float[Tensor, "member"]:
-    """The step at which each member's values `[member step]` first reach `level`, `[member]`; NaN where never.
+    """Return the step at which each member's values first reach `level`, or NaN if they never do.
 
-    Between two measurements by linear interpolation; `falling` values are to come down to it.
+    The step is interpolated linearly between the last measurement before and the first one at or beyond the level.
+    `falling` values reach it from above.
     """
-    values, level = (-values, -level) if falling else (values, level)
+    if falling:
+        values, level = -values, -level
     reached, at = (values >= level).cummax(dim=1).values, torch.tensor(steps, dtype=torch.float64)
     after = (~reached).sum(dim=1)
     before, index = (after - 1).clamp(min=0), after.clamp(max=len(steps) - 1)
@@ -143,7 +152,7 @@ def first_crossing(
 
 
 def crossing_order(crossings: Mapping[str, Float[Tensor, "member"]]) -> CrossingOrder:
-    """How the crossings of several numbers follow each other, over members."""
+    """Compare the crossings of several measures, by name, in every member; NaN means that a measure never crosses."""
     at = torch.stack([value.double() for value in crossings.values()])
     at = at.where(~at.isnan(), torch.inf)
     before = (at.unsqueeze(1) < at.unsqueeze(0)).double().mean(dim=-1)

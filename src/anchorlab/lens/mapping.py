@@ -1,4 +1,4 @@
-"""Mapping sequences: by how much a model's output moves from position to position once the key has been read."""
+"""Mapping sequences: the changes of a model's output from position to position after the key."""
 
 import torch
 from jaxtyping import Int
@@ -12,15 +12,15 @@ def mapping_sequences(
     outputs: Int[Tensor, "*lead batch position"],
     key_positions: Int[Tensor, "batch"],
 ) -> Int[Tensor, "*lead batch move"]:
-    """The mapping sequence of each input, `[... batch position - 1]`, filled up with zeros.
+    """Return the mapping sequence of each input, padded with zeros to `position - 1` moves.
 
-    With the key x_i, and f the output token at a position: f(x_i+1) - x_i, then f(x_i+2) - f(x_i+1), and so on. The
-    definition ends a sequence at its last change, after which there are only zeros: two inputs have the same mapping
-    sequence exactly where their rows are equal, however many positions follow their keys.
+    With the key x_i and the output token f at each position: f(x_i+1) - x_i, then f(x_i+2) - f(x_i+1), and so on. The
+    definition ends a sequence at its last change. So two inputs have the same mapping sequence if and only if their
+    rows are equal, even with different numbers of positions after their keys.
 
         key 30, outputs after it 40, 36, 36, 36 -> 10, -4, 0, 0
 
-    Errors: `SpecError` for a key at the last position, which no output follows.
+    Errors: `SpecError` for a key at the last position.
     Source: anchor functions, Definition 1.
     """
     length = inputs.shape[-1]
@@ -28,7 +28,7 @@ def mapping_sequences(
         raise SpecError("key_positions", "hold one that no output follows", f"keep them within 0..{length - 2}")
     keys = inputs.gather(-1, key_positions[:, None])
     steps = torch.arange(1, length, device=inputs.device)
-    # Past the end stands the last output again, which is no change.
+    # Past the end the last output is repeated, which makes zeros.
     places = (key_positions[:, None] + steps).clamp(max=length - 1)
     after = outputs.gather(-1, places.expand(*outputs.shape[:-1], length - 1))
     start = keys.expand(*after.shape[:-1], 1)
@@ -36,7 +36,7 @@ def mapping_sequences(
 
 
 def distinct_counts(sequences: Int[Tensor, "batch move"]) -> Int[Tensor, "sequence"]:
-    """How many inputs have each mapping sequence that occurs, the most common first; empty for no inputs."""
+    """Return the number of inputs with each distinct mapping sequence, the most common first."""
     if len(sequences) == 0:
         return torch.zeros(0, dtype=torch.int64)
     counts: Tensor = torch.unique(sequences, dim=0, return_counts=True)[1]

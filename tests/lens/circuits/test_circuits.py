@@ -10,7 +10,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import AttentionRule, Circuit, Explanation, find_circuit
 from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, RESTS, AttentionLosses
 from anchorlab.lens.circuits.explanation import RESERVED, rest_map
-from anchorlab.lens.circuits.search import _told_by_roles
+from anchorlab.lens.circuits.search import _by_roles
 from anchorlab.lens.look.look import as_ensemble
 from anchorlab.models import FNNSpec
 from anchorlab.rng import child_seed
@@ -283,7 +283,7 @@ def test_roles_that_do_not_follow_a_shift_have_no_path():
     own[:, -1] = torch.eye(LENGTH)[-1]
     search.__dict__["patterns"] = {**search.patterns, (0, 0): own}
     shift = {(0, 0): Explanation("uniform", (AttentionRule(EVERYWHERE, 1),))}
-    told = _told_by_roles(search, shift, allowed=10.0)[0, 0]
+    told = _by_roles(search, shift, allowed=10.0)[0, 0]
     assert JOIN in told.rules and "asked" not in {rule.query for rule in told.rules}
 
 

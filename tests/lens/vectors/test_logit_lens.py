@@ -82,7 +82,7 @@ def test_one_vector_for_all_members():
 def test_mistakes():
     model = drawn(DecoderSpec(layers=1, heads=2, width=8, head_width=4))
     for shape in ((3, 8), (2, 4, 9), (9,)):
-        with pytest.raises(SpecError, match=r"vectors: have shape .*, the 2 members a stream of width 8"):
+        with pytest.raises(SpecError, match=r"vectors: have shape .*, but 2 members have a stream of width 8"):
             unembed(model, torch.ones(shape, dtype=torch.float64))
     with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
         unembed(initialise(FNNSpec(layers=1, width=4, hidden=4), TOKENS, [0]), torch.ones(4))

@@ -1,4 +1,4 @@
-"""Circuits: which attention paths suffice for a task, found by replacing attention with hypotheses about it."""
+"""Circuits: the attention paths that suffice for a task, found by replacing attention with hypotheses about it."""
 
 from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
 from anchorlab.lens.circuits.explanation import (

@@ -1,4 +1,4 @@
-"""What was found to suffice: a circuit, as plain values."""
+"""Circuits as plain values: paths, losses and the measures made of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,16 +7,20 @@ from math import inf, nan
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation
 
 Head = tuple[int, int]
-"""A layer and a head in it, both from 0."""
+"""A layer and a head of that layer, both from 0."""
 
 
 @dataclass(frozen=True)
 class CircuitPath:
-    """An attention path of a circuit: a head by which one role looks at one key.
+    """An attention path of a circuit: one head, in which the queries of a role attend to one key.
 
-    `attention` is how much the model itself attends along it, on average. When it is cut, its queries look where other
-    paths of the head lead them, or else where the head's other queries do: `cut_loss` is the circuit's live loss then,
-    `mapped_cut_loss` its loss.
+    Attributes:
+        layer, head: the head, both from 0.
+        rule: the queries and their key.
+        attention: the model's own mean attention along the path.
+        cut_loss: the circuit's live loss without the path. Its queries then follow the head's other paths, or the
+            explanation's rest.
+        mapped_cut_loss: the same for the circuit's loss with maps in place.
     """
 
     layer: int
@@ -32,18 +36,24 @@ class CircuitPath:
 
 @dataclass(frozen=True)
 class Circuit:
-    """A set of attention paths that suffices for a task, all other attention having been replaced.
+    """A set of attention paths that suffices for a task when all other attention is replaced.
 
-    `explanations` says for every head of the model what stands in for its attention, None for one that keeps its own
-    because nothing that was tried explains it; in all losses that attention counts as the circuit's. `roles` are the
-    task's, as they mostly stand from left to right.
+    All losses are on sequences that the search did not use.
 
-    Losses are on fresh sequences: `model_loss` of the model as it is; `loss` of the circuit, its maps in place of all
-    attention, as the paper measures it; `live_loss` with the queries of its paths attending as the model makes them, so
-    that heads count which only tell later ones where to look; `empty_loss` with every head's attention uniform;
-    `rest_loss` of the model that has lost just the circuit's paths, other queries and heads attending as ever.
-    `threshold` is what both losses of the circuit were to stay below where it was searched for. The model is `causal`
-    if none of its heads ever looked ahead.
+    Attributes:
+        explanations: the replacement of every head's attention; None for a head that keeps its own because no
+            hypothesis explains it. Such attention is part of the circuit in all losses.
+        paths: the paths of the circuit, by layer and head.
+        roles: the task's roles, in the order in which they mostly stand from left to right.
+        threshold: the bound on `loss` and `live_loss` during the search.
+        model_loss: the loss of the model itself.
+        loss: the loss with attention maps in place of all attention, as in the paper.
+        live_loss: the loss where the queries of the circuit's paths attend as the model computes it from the replaced
+            stream. It also depends on heads that only determine where later heads attend.
+        empty_loss: the loss with uniform attention in every head.
+        rest_loss: the loss of the model with uniform attention of the circuit's queries and its own attention
+            everywhere else.
+        causal: whether no head ever attended ahead.
     """
 
     explanations: Mapping[Head, Explanation | None]
@@ -64,39 +74,39 @@ class Circuit:
 
     @property
     def unexplained(self) -> tuple[Head, ...]:
-        """The heads that keep their own attention."""
+        """The heads that no hypothesis explains, which keep their own attention."""
         return tuple(head for head, one in self.explanations.items() if one is None)
 
     def without(self, path: CircuitPath) -> dict[Head, Explanation | None]:
-        """The explanations with one path cut: its queries look where their other paths lead, or the rest does."""
+        """Return the explanations with one path cut; its queries follow their other paths, or the rest."""
         head = path.layer, path.head
         one = self.explanations[head]
         return {**self.explanations, head: one and one.without(path.rule)}
 
     @property
     def faithfulness(self) -> float:
-        """How much of what attention does for the model the circuit does: 1 for all of it, 0 for none.
+        """The share of attention's effect on the loss that the circuit has: 1 for all of it, 0 for none.
 
-        More than 1 where its maps, sharper than the model's attention, do better; NaN where attention does nothing.
+        (empty - circuit) / (empty - model). More than 1 if the maps, sharper than the model's attention, do better;
+        NaN if attention has no effect.
         """
         return self._share(self.empty_loss - self.loss)
 
     @property
     def completeness(self) -> float:
-        """How much of what attention does is lost without the circuit's paths: 1 for all of it, 0 for none.
+        """The share of attention's effect on the loss that is lost without the circuit's paths: 1 for all, 0 for none.
 
-        NaN where attention does nothing.
+        (rest - model) / (empty - model). NaN if attention has no effect.
         """
         return self._share(self.rest_loss - self.model_loss)
 
     @property
     def minimality(self) -> float:
-        """By what factor cutting a path raises the circuit's live loss, at the least; infinite without a path."""
+        """The smallest factor by which cutting a path raises the circuit's live loss; infinite without paths."""
         least = min((path.cut_loss for path in self.paths), default=inf)
         return least / self.live_loss if self.live_loss else inf
 
     def _share(self, loss: float) -> float:
-        """Of what attention does for the model."""
         whole = self.empty_loss - self.model_loss
         return loss / whole if whole else nan
 

@@ -1,4 +1,4 @@
-"""What a head is said to do: rules that tell queries where to look, and the attention map that carries them out."""
+"""Explanations of heads: rules from queries to keys, and the attention maps that they make."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,28 +12,27 @@ from anchorlab.errors import SpecError
 from anchorlab.spec import unknown_name
 
 Rest = Literal["uniform", "itself", "nothing"]
-"""Where queries look that no rule speaks of: everywhere alike, at themselves, or nowhere (all weights 0)."""
+"""The attention of queries without a rule: uniform, to themselves, or none (all weights 0)."""
 
 RESTS: tuple[Rest, ...] = ("uniform", "itself", "nothing")
-"""All of them, the simplest first. The paper (stacked attention heads, appendix E) replaces useless heads by the first
-two; in useful ones, queries that are not expected to look anywhere look nowhere."""
+"""All rests, the simplest first. The paper (stacked attention heads, appendix E) replaces useless heads by the first
+two; in useful heads, queries without a rule attend to nothing."""
 
 EVERYWHERE = "every position"
 SAME, AFTER_SAME = "same token", "after same token"
 RESERVED = (EVERYWHERE, SAME, AFTER_SAME)
-"""The keys and queries that are no role: no task may have roles of these names."""
+"""Names of keys and queries that are not roles; a task must not have roles of these names."""
 
 Roles = Mapping[str, Int[Tensor, "batch _"]]
-"""Positions by role, `[batch instance]`, as `Task.roles` gives them; roles may differ in their number of instances."""
+"""Positions by role, `[batch instance]`, from `Task.roles`; roles may differ in their number of instances."""
 
 
 @dataclass(frozen=True)
 class AttentionRule:
-    """Queries of one role look at one key.
+    """The queries of one role attend to one key.
 
-    `query` is a role, or `every position`. `key` is a role, a number of positions before the query (0: itself), or
-    `same token` and `after same token`: where the query's token stood before, and what followed it there, all of these
-    alike.
+    `query` is a role, or `every position`. `key` is a role, a number of positions before the query (0: itself),
+    `same token` (all earlier copies of the query's token) or `after same token` (the positions after these).
     """
 
     query: str
@@ -52,10 +51,11 @@ class AttentionRule:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A head in words: its rules, and where all other queries look. Of several rules for a query, each has a share.
+    """An explanation of a head: its rules, and the rest for all other queries.
 
-    Queries of some other rule do not attend along those in `cut`, not even where they attend as the model makes them,
-    unless that other rule says the same; queries without another look where the rest does.
+    Several rules for one query share its attention. Queries do not attend along rules in `cut`, even where the model
+    computes their attention, except to keys that a rule in `rules` gives them too. Queries whose rules are all cut
+    follow the rest.
     """
 
     rest: Rest
@@ -66,7 +66,7 @@ class Explanation:
         return "; ".join([*map(str, self.rules), f"else {self.rest}" if self.rules else self.rest])
 
     def without(self, rule: AttentionRule) -> "Explanation":
-        """The same with one of its rules cut: its queries look where their other rules send them, or the rest does."""
+        """Return the explanation with one of its rules cut; its queries follow their other rules, or the rest."""
         if rule not in self.rules:
             return self
         return Explanation(self.rest, tuple(one for one in self.rules if one != rule), (*self.cut, rule))
@@ -75,10 +75,10 @@ class Explanation:
 def rule_places(
     rule: AttentionRule, roles: Roles, length: int, causal: bool = False
 ) -> tuple[Int[Tensor, "batch instance"], Int[Tensor, "batch instance"]]:
-    """The queries of a rule and the key of each, both -1 where one is missing or, if `causal`, the key is ahead.
+    """Return the queries of a rule and the key of each; both are -1 for a missing one or, if `causal`, a key ahead.
 
-    Errors: `SpecError` for an unknown role, for a key too far before, and for a rule about the same token, which has
-    no single key.
+    Errors: `SpecError` for an unknown role, a key too far before, and a rule about the same token, which may have
+    several keys.
     """
     if rule.key in (SAME, AFTER_SAME):
         raise SpecError("rule.key", f"{rule.key!r} may be several places", "name a role or a distance")
@@ -86,7 +86,9 @@ def rule_places(
     queries = torch.arange(length).expand(batch, -1) if rule.query == EVERYWHERE else _role(rule.query, roles, "query")
     if isinstance(rule.key, int):
         if not 0 <= rule.key < length:
-            raise SpecError("rule.key", f"{rule.key} before is outside {length} positions", "look less far")
+            raise SpecError(
+                "rule.key", f"{rule.key} before is outside {length} positions", f"give one of 0..{length - 1}"
+            )
         keys = (queries - rule.key).clamp(min=-1)
     else:
         keys = _role(rule.key, roles, "key")
@@ -105,14 +107,15 @@ def rule_cells(
     tokens: Int[Tensor, "batch position"] | None = None,
     causal: bool = False,
 ) -> Bool[Tensor, "batch query key"]:
-    """Which keys a rule sends which queries to; if `causal`, none that is ahead.
+    """Return True where a rule gives a query a key; if `causal`, no key is ahead of its query.
 
-    `tokens` are needed for rules about the same token alone. Errors: as `rule_places`; `SpecError` where tokens are
-    missing.
+    Only rules about the same token need `tokens`.
+
+    Errors: as `rule_places`; `SpecError` for missing tokens.
     """
     if rule.key in (SAME, AFTER_SAME):
         cells = _same_token(tokens, after=rule.key == AFTER_SAME)
-        return cells if rule.query == EVERYWHERE else cells & _standing(_role(rule.query, roles, "query"), length)
+        return cells if rule.query == EVERYWHERE else cells & _holds(_role(rule.query, roles, "query"), length)
     queries, keys = rule_places(rule, roles, length, causal)
     row, instance = torch.nonzero(queries >= 0, as_tuple=True)
     cells = torch.zeros(len(queries), length, length, dtype=torch.bool)
@@ -127,9 +130,18 @@ def attention_map(
     causal: bool = True,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> Float[Tensor, "batch query key"]:
-    """The attention that carries an explanation out: 1 at the key of each query's rule, its rest where there is none.
+    """Return the attention map of an explanation: 1 at the key of each query's rule, the rest for other queries.
 
-    Several rules or keys of one query share its attention. Errors: as `rule_cells`.
+    Several rules or keys of one query share its attention.
+
+    Args:
+        explanation: the rules and the rest.
+        roles: positions by role, `[batch instance]`.
+        length: the number of positions.
+        causal: whether uniform attention, and the rules, leave out keys ahead of the query.
+        tokens: needed for rules about the same token.
+
+    Errors: as `rule_cells`.
     """
     batch = len(next(iter(roles.values())))
     cells = torch.zeros(batch, length, length)
@@ -140,7 +152,7 @@ def attention_map(
 
 
 def rest_map(rest: Rest, length: int, causal: bool = True) -> Float[Tensor, "query key"]:
-    """The attention map of a head without any rule."""
+    """Return the attention map of a rest, the same for all sequences."""
     if rest == "itself":
         return torch.eye(length)
     everywhere = torch.ones(length, length)
@@ -154,8 +166,8 @@ def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:
     return roles[name]
 
 
-def _standing(places: Int[Tensor, "batch instance"], length: int) -> Bool[Tensor, "batch position one"]:
-    """Whether the role stands at each position."""
+def _holds(places: Int[Tensor, "batch instance"], length: int) -> Bool[Tensor, "batch position one"]:
+    """Whether each position is one of the places."""
     cells = torch.zeros(len(places), length + 1, dtype=torch.bool)
     return cells.scatter(1, places.where(places >= 0, length), True)[:, :-1].unsqueeze(-1)
 

@@ -1,4 +1,4 @@
-"""Hypotheses about a head, the simplest first, drawn from where it looks."""
+"""Hypotheses about a head, the simplest first, from its attention pattern."""
 
 from collections.abc import Iterator
 
@@ -20,11 +20,11 @@ from anchorlab.lens.circuits.explanation import (
 from anchorlab.lens.heads import detectors
 
 FOLLOWED = 0.2
-"""The least mean attention along a rule that a head can be said to follow."""
+"""The smallest mean attention along a rule that a head counts as following."""
 
-_LEVELS = (0.8, 0.5, FOLLOWED)  # the least mean attention by which a role looks at a key, first strictly, then less so
-_SHIFTED = 0.3  # the least mean attention of a head that shifts
-_NEAR = 3  # how far before a query a key without a role may stand
+_LEVELS = (0.8, 0.5, FOLLOWED)  # thresholds of the mean attention from a role to a key, the strictest first
+_SHIFTED = 0.3  # threshold of the mean attention of a head that shifts
+_NEAR = 3  # the largest distance from a query back to a key without a role
 
 
 def hypotheses(
@@ -32,13 +32,14 @@ def hypotheses(
     roles: Roles,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> list[Explanation]:
-    """What a head may be doing, the simplest first (stacked attention heads, appendix E).
+    """Return the explanations to try for a head, the simplest first (stacked attention heads, appendix E).
 
-    First a rest alone: uniform, itself, nothing; then one rule for every position: a shift by what the shift detector
-    finds, the same token before, or what followed it; a broadcast, every position looking at a role that stands
-    once, or at several; at last a rule for each role, for the keys at which the head looks from it, first those with at
-    least 0.8 of its attention, then those with half, then those with a fifth. Each with each rest. Of roles that always
-    stand alike the first is named.
+    1. A rest alone: uniform, itself, nothing.
+    2. One rule for every position: the best shift, earlier copies of the token, or the positions after these.
+    3. Broadcasts: every position attends to a role with one instance, or to several such roles.
+    4. Rules by role: every key with a mean attention of at least 0.8 from the role; then of at least 0.5; then 0.2.
+
+    Each set of rules is combined with each rest. Of roles that always have the same positions, only the first is used.
     """
     roles = _apart(roles)
     simple = [(), *_everywhere(pattern, tokens), *_broadcast(pattern, roles)]
@@ -47,7 +48,7 @@ def hypotheses(
 
 
 def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[AttentionRule, ...]]:
-    """One rule for every position."""
+    """Each single rule for every position that the pattern suggests."""
     heads = pattern.unsqueeze(1)
     shifts = {k: float(detectors.shift(heads, k)) for k in range(1, pattern.shape[-1] // 2 + 1)}
     best = max(shifts, key=shifts.__getitem__, default=0)
@@ -60,7 +61,7 @@ def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Attent
 
 
 def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...]]:
-    """The roles at which others look, one by one and then together."""
+    """The roles that other positions attend to, one by one and then together."""
     rules = [AttentionRule(EVERYWHERE, name) for name in roles if roles[name].shape[1] == 1]
     found = [rule for rule in rules if _from_others(pattern, rule, roles) >= FOLLOWED]
     yield from ((rule,) for rule in found)
@@ -69,19 +70,19 @@ def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, .
 
 
 def _from_others(pattern: Tensor, rule: AttentionRule, roles: Roles) -> float:
-    """The mean attention along a rule of all queries but the key itself; 0 if there is but one in a sequence."""
+    """The mean attention along a rule from all queries but the key itself; 0 if that leaves one query per sequence."""
     causal = not bool(pattern.triu(1).any())
     cells = rule_cells(rule, roles, pattern.shape[-1], causal=causal) & ~torch.eye(pattern.shape[-1], dtype=torch.bool)
     return float(pattern[cells].mean()) if int(cells.sum()) > len(pattern) else 0.0
 
 
 def _repeats(tokens: Tensor) -> bool:
-    """Whether any token stands twice in any sequence."""
+    """Whether any token occurs twice in any sequence."""
     return bool((tokens.sort(dim=1).values.diff(dim=1) == 0).any())
 
 
 def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...]]:
-    """Where each role looks, with at least each level's attention."""
+    """The keys that each role attends to, for each level of attention."""
     rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
     found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
     for level in _LEVELS:
@@ -89,14 +90,14 @@ def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...
 
 
 def _apart(roles: Roles) -> Roles:
-    """The roles without those that stand where an earlier one does."""
+    """The roles without those that have the positions of an earlier one."""
     names = list(roles)
     alike = {name for at, name in enumerate(names) if any(torch.equal(roles[name], roles[one]) for one in names[:at])}
     return {name: places for name, places in roles.items() if name not in alike}
 
 
 def _rules(query: str, roles: Roles, length: int) -> list[AttentionRule]:
-    """Every key at which a role may look: roles that belong to it, and places before that are no such role's."""
+    """The rules with every key that a role may attend to: fitting roles, and near positions that are no such role."""
     named = [key for key in roles if key != query and roles[key].shape[1] in (1, roles[query].shape[1])]
     places = [roles[key].expand_as(roles[query]) for key in named]
     near = [
@@ -113,9 +114,9 @@ def rule_attention(
     roles: Roles,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> float:
-    """The mean attention along a rule, over the queries that have a key they can see; 0 where none has.
+    """Return the mean attention along a rule, over the queries that have a visible key; 0 if there is none.
 
-    A head that never looks ahead along a rule is taken for one that cannot.
+    Keys ahead of their queries count as visible if the head attends to any of them.
     """
     if rule.key in (SAME, AFTER_SAME):
         cells = rule_cells(rule, roles, pattern.shape[-1], tokens)
@@ -131,9 +132,9 @@ def rule_attention(
 def resolved(
     rule: AttentionRule, roles: Roles, length: int, tokens: Int[Tensor, "batch position"] | None = None
 ) -> tuple[AttentionRule, ...]:
-    """A rule for every position as one for each role; its key is a role wherever that always stands there.
+    """Return the rules by role that a rule for every position implies, with roles as keys where these always coincide.
 
-    What looks from a position that is no role is left out.
+    Queries without a role are left out.
     """
     found = []
     for query in roles:

@@ -1,36 +1,40 @@
-"""What a model loses when explanations stand in for its attention."""
+"""The losses of a model whose attention is replaced by explanations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.lens.circuits.circuit import Head
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation, Roles, attention_map, rest_map, rule_cells
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look
-from anchorlab.tasks.task import Batch, Task, loss_per_position
+from anchorlab.tasks.batch import Batch
+from anchorlab.tasks.metrics import loss_per_position
+from anchorlab.tasks.task import Task
 from anchorlab.training.ensemble import Ensemble
 
 Assignment = Mapping[Head, Explanation | None]
-"""What stands in for each head's attention; heads with None, and those left out, attend as they do."""
-
+"""The explanation that replaces each head's attention; heads with None, and heads left out, keep their own."""
 
 _HIDDEN = -1e9
-"""What is added to the score of a key that must not be attended to; finite, lest a query without any key has none."""
+"""Added to the score of a hidden key; finite, so that the softmax is defined for a query whose keys are all hidden."""
 
 
 def attention_site(layer: int | str, name: str = "hook_pattern") -> str:
-    """A site of a layer's attention: of its patterns if nothing else is named."""
+    """Return a site of a layer's attention, by default that of its pattern."""
     return f"blocks.{layer}.attn.{name}"
 
 
 @dataclass(frozen=True)
 class AttentionLosses:
-    """One member on one batch: its attention patterns, and its losses under replacements."""
+    """The attention patterns of one member on one batch, and its losses under replaced attention.
+
+    `ensemble` has a single member. Losses are the task's own, averaged over scored positions, and are computed once.
+    """
 
     ensemble: Ensemble
     task: Task
@@ -42,18 +46,18 @@ class AttentionLosses:
         return self.task.roles(self.batch)
 
     @cached_property
-    def tokens(self) -> Tensor | None:
-        """The inputs where they are tokens."""
+    def tokens(self) -> Int[Tensor, "batch position"] | None:
+        """The inputs if they are tokens, otherwise None."""
         return self.batch.inputs if self.batch.inputs.ndim == 2 else None
 
     @cached_property
     def _known(self) -> dict[tuple[frozenset[tuple[Head, Explanation | None]], bool], float]:
-        """The losses so far: a search comes back to many assignments."""
+        """The losses computed so far; a search asks for many assignments again."""
         return {}
 
     @property
     def length(self) -> int:
-        """Positions of a sequence."""
+        """The number of positions of a sequence."""
         return int(self.batch.inputs.shape[1])
 
     @cached_property
@@ -69,59 +73,59 @@ class AttentionLosses:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether no head ever looks ahead."""
+        """Whether no head ever attends ahead."""
         return not any(bool(pattern.triu(1).any()) for pattern in self.patterns.values())
 
     def outputs(self, assignment: Assignment, live: bool = False) -> Float[Tensor, "batch scored output"]:
-        """What the member answers with every explained head replaced.
+        """Return the member's outputs with the attention of every explained head replaced by its map.
 
-        Where `live`, only the rest is: queries that some rule speaks of attend as the model makes them, but for what
-        is cut, from a stream in which all else is replaced. So what later attention needs of earlier heads counts as
-        well.
+        If `live`, only queries without a rule are replaced. Queries with a rule attend as the model computes it from
+        the replaced stream, except along cut rules. So the outputs also depend on heads that only determine where later
+        heads attend.
         """
         changes = []
         for head, one in assignment.items():
             if one is not None and live and one.rules:
-                asked = self._asked(one.rules)
+                queries = self._queries(one.rules)
                 rest = rest_map(one.rest, self.length, self.causal)
-                changes += [_change(head, "scale", asked.expand(-1, -1, self.length))]
-                changes += [_change(head, "add", (1 - asked) * rest)]
+                changes += [_change(head, "scale", queries.expand(-1, -1, self.length))]
+                changes += [_change(head, "add", (1 - queries) * rest)]
                 if one.cut:
                     cut = self._cells(one.cut) & ~self._cells(one.rules)
                     changes += [_change(head, "add", _HIDDEN * cut, "hook_attn_scores")]
             elif one is not None:
-                there = attention_map(one, self.roles, self.length, self.causal, self.tokens)
-                changes += [_change(head, "replace", there)]
+                replacement = attention_map(one, self.roles, self.length, self.causal, self.tokens)
+                changes += [_change(head, "replace", replacement)]
         return self._answers(changes)
 
     def loss(self, assignment: Assignment, live: bool = False) -> float:
-        """The mean loss over scored positions of these outputs, computed once."""
-        asked = frozenset(assignment.items()), live
-        if asked not in self._known:
-            self._known[asked] = self._loss(self.outputs(assignment, live))
-        return self._known[asked]
+        """Return the mean loss of `outputs` over scored positions."""
+        key = frozenset(assignment.items()), live
+        if key not in self._known:
+            self._known[key] = self._loss(self.outputs(assignment, live))
+        return self._known[key]
 
     def worst_loss(self, assignment: Assignment, enough: float) -> float:
-        """The larger of both losses; where the first is above `enough`, that one."""
+        """Return the larger of loss and live loss; skip the second, and return the first, if it is above `enough`."""
         loss = self.loss(assignment)
         ruled = any(one is not None and one.rules for one in assignment.values())
         return max(loss, self.loss(assignment, live=True)) if ruled and loss <= enough else loss
 
     def loss_without(self, rules: Mapping[Head, Sequence[AttentionRule]]) -> float:
-        """The mean loss of the model when the queries of some rules attend uniformly; all else attends as ever."""
+        """Return the mean loss with uniform attention of the rules' queries and unchanged attention elsewhere."""
         changes = []
         for head, chosen in rules.items():
-            asked = self._asked(chosen)
-            uniform = asked * rest_map("uniform", self.length, self.causal)
-            changes += [_change(head, "scale", (1 - asked).expand_as(uniform)), _change(head, "add", uniform)]
+            queries = self._queries(chosen)
+            uniform = queries * rest_map("uniform", self.length, self.causal)
+            changes += [_change(head, "scale", (1 - queries).expand_as(uniform)), _change(head, "add", uniform)]
         return self._loss(self._answers(changes))
 
-    def _asked(self, rules: Sequence[AttentionRule]) -> Float[Tensor, "batch query one"]:
-        """1 for each query that some rule sends anywhere it can look."""
+    def _queries(self, rules: Sequence[AttentionRule]) -> Float[Tensor, "batch query one"]:
+        """1 for each query to which some rule gives a visible key."""
         return self._cells(rules).any(dim=-1, keepdim=True).float()
 
     def _cells(self, rules: Sequence[AttentionRule]) -> Bool[Tensor, "batch query key"]:
-        """What these rules send to what it can look at."""
+        """True where some rule gives a query a visible key."""
         cells = [rule_cells(rule, self.roles, self.length, self.tokens, self.causal) for rule in rules]
         return torch.stack(cells).any(dim=0)
 

@@ -1,4 +1,4 @@
-"""Finding the circuit that a model uses: the procedure of the paper's appendix E, without the looking by eye."""
+"""Search for the circuit of a model: the procedure of stacked attention heads, appendix E, automated."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,14 +17,14 @@ from anchorlab.tasks.task import Task
 from anchorlab.training.ensemble import Ensemble
 
 _ALIKE = 0.02
-"""Two rests cost alike if they differ by no more than this share of what may be lost."""
+"""Two rests cost the same if their losses differ by at most this share of threshold minus model loss."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many parts of it are done, and how many there are."""
+"""Called with the current phase of the search, the number of its steps done, and their total."""
 
 LEEWAY = 0.04
-"""How far above the model's own loss a circuit's may be where no threshold is given, as a share of what attention does
-for the model: of the way from its loss to the lowest with a rest alone in every head."""
+"""The default threshold, as a share of attention's effect: of the difference between the model's loss and the lowest
+loss with the same rest in every head."""
 
 
 def find_circuit(
@@ -36,29 +36,42 @@ def find_circuit(
     split: str | None = None,
     sequences: int = 256,
     seed: int = 0,
-    progress: Progress = lambda what, done, of: None,
+    progress: Progress = lambda phase, done, total: None,
 ) -> Circuit:
-    """The attention paths that suffice for a task, all other attention replaced (stacked attention heads, appendix E).
+    """Find the attention paths that suffice for a task when all other attention is replaced.
 
-    Every head of one member gets `hypotheses`, the simplest first. Each is tried alone, its map in place of the head's
-    attention, until one keeps the loss below the threshold. Then all heads are taken together, those that cost least
-    alone first; each takes the simplest hypothesis with which the loss of all that are explained so far stays within
-    an allowance that grows from head to head to half of the way to the threshold, or to all of it where nothing else
-    explains a head. Rules for every position are told by roles where that suffices, and paths are cut, the cheapest
-    first, as long as the loss stays below the threshold; every head gets the rest that costs least. What is reported is
-    measured on fresh sequences.
+    The search follows stacked attention heads, appendix E:
 
-    Where attention is replaced, the earlier heads that make it look there have nothing left to do. So every loss is
-    taken twice, and the larger counts: with the maps in place, and with the queries of rules attending as the model
-    makes them, all else replaced. This goes beyond the paper, whose first heads hardly cost anything when cut.
+    1. Each head alone: try its `hypotheses`, the simplest first, until the attention map of one keeps the loss below
+       the threshold.
+    2. All heads together, in the order of their loss alone: give each head the simplest hypothesis with which the loss
+       stays within an allowance. The allowance grows from head to head, up to half of the way from the model's loss to
+       the threshold; heads that remain unexplained may use all of it.
+    3. Rules by role: replace rules for every position by rules for roles where the loss stays below the threshold.
+    4. Pruning: give every head the rest that costs least, and cut paths, the cheapest first, while the loss stays below
+       the threshold. Repeat until no path can be cut.
+    5. Measure the circuit on fresh sequences.
 
-    The loss is the task's own over the scored positions of `sequences` sequences of a split, by default the last. The
-    threshold is above the model's loss by 4 % of what attention does where none is given, `LEEWAY`, and by 1 % of that
-    loss at the least: by 0.04 in the retrieval problem, as the paper's 0.05 for models at 0.01. The same model and seed
-    give the same circuit.
+    An attention map in place of a head's attention leaves nothing to do for the earlier heads that direct it. Therefore
+    the search takes the larger of two losses: with maps in place of all attention, and live, with the queries of rules
+    attending as the model computes it. This goes beyond the paper, where cutting the first heads costs almost nothing.
 
-    Errors: `SpecError` for a member or a split that is not there and for a model above the threshold; `SiteError` for a
-    model without attention.
+    The same model and seed give the same circuit.
+
+    Args:
+        model: an ensemble, or a module.
+        task: gives the sequences, their roles and the loss.
+        member: the member to explain.
+        threshold: the largest loss that the circuit may have. None: above the model's loss by `LEEWAY` (4 %) of
+            attention's effect, and by at least 1 % of the model's loss. That is 0.04 in the retrieval problem; the
+            paper uses 0.05 for models with a loss of 0.01.
+        split: the split to draw sequences from; None: the last.
+        sequences: how many to draw, for the search and again for the measurement.
+        seed: for drawing them.
+        progress: called with the phase, the steps done and their total.
+
+    Errors: `SpecError` for an unknown member or split, a model whose loss is above the threshold or not finite, and a
+    task with a role of a reserved name; `SiteError` for a model without attention.
     """
     ensemble = as_ensemble(model)
     members = ensemble.size if ensemble.weights else 1
@@ -84,24 +97,25 @@ def find_circuit(
     if own > allowed:
         raise SpecError("threshold", f"{allowed:.4g} is below the model's loss {own:.4g}", "raise it, or train longer")
     found = _joined(search, _alone(search, allowed, progress), own, allowed, progress)
-    found = _pruned(search, _told_by_roles(search, found, allowed), own, allowed, progress)
-    return _validated(fresh, found, allowed)
+    found = _by_roles(search, found, allowed)
+    found = _pruned(search, found, own, allowed, progress)
+    return _measured(fresh, found, allowed)
 
 
 def _allowance(search: AttentionLosses, own: float) -> float:
-    """The threshold where none is given; where attention does next to nothing, a hundredth of the loss is left."""
+    """The default threshold; at least 1 % above the model's loss, for models where attention has no effect."""
     least = min(search.loss(dict.fromkeys(search.patterns, Explanation(rest))) for rest in RESTS)
     return own + max(LEEWAY * (least - own), 0.01 * own)
 
 
 _Candidates = Mapping[Head, tuple[float, list[Explanation]]]
-"""For each head what it costs alone, and its hypotheses from the simplest that suffices alone on."""
+"""By head: its loss alone, and its hypotheses from the simplest sufficient one on."""
 
 _Found = dict[Head, Explanation | None]
 
 
 def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Candidates:
-    """Each head by itself, those that cost least first."""
+    """Explain each head by itself; return the heads in the order of their loss."""
     found: dict[Head, tuple[float, list[Explanation]]] = {}
     for done, (head, pattern) in enumerate(search.patterns.items()):
         progress("each head alone", done, len(search.patterns))
@@ -114,7 +128,7 @@ def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Cand
 
 
 def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
-    """All heads together, for half of what they may cost; what that leaves unexplained may take the other half."""
+    """Explain all heads together within half of the allowed loss, then the remaining heads within all of it."""
     found: _Found = dict.fromkeys(search.patterns)
     half = own + (allowed - own) / 2
     growing = [own + (half - own) * (done + 1) / len(candidates) for done in range(len(candidates))]
@@ -127,8 +141,8 @@ def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowe
     return found
 
 
-def _told_by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
-    """Rules for every position as rules of the roles alone that do follow them, where nothing else is needed."""
+def _by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
+    """Replace rules for every position by those rules for roles that the head follows, where these suffice."""
     for head, one in found.items():
         if one is not None and any(rule.query == EVERYWHERE for rule in one.rules):
             rules = tuple(
@@ -137,40 +151,41 @@ def _told_by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _F
                 for part in resolved(rule, search.roles, search.length, search.tokens)
                 if rule_attention(search.patterns[head], part, search.roles, search.tokens) >= FOLLOWED
             )
-            told = min(
+            best = min(
                 ({**found, head: Explanation(rest, rules)} for rest in RESTS),
-                key=lambda whole: search.worst_loss(whole, allowed),
+                key=lambda assignment: search.worst_loss(assignment, allowed),
             )
-            found = told if search.worst_loss(told, allowed) <= allowed else found
+            found = best if search.worst_loss(best, allowed) <= allowed else found
     return found
 
 
 def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
-    """Cuts the paths that are not needed, one sweep from the cheapest on after another, until all are needed.
+    """Cut the paths that are not needed, in rounds from the cheapest path on, until a round cuts none.
 
-    Before each sweep every head gets the rest that costs least with the paths that are left. What is not needed is no
-    part of the circuit; it is hidden from no query that attends as the model makes it.
+    Each round begins by giving every head the rest that costs least. A path is removed only if the loss stays allowed
+    both with its keys hidden from live queries (`Explanation.cut`) and with them visible again.
     """
-    left = -1
-    while left != len(paths := [(head, rule) for head, one in found.items() if one for rule in one.rules]):
-        left, found = len(paths), _rested(search, found, (allowed - own) * _ALIKE)
+    before = -1
+    while before != len(paths := [(head, rule) for head, one in found.items() if one for rule in one.rules]):
+        before, found = len(paths), _with_best_rests(search, found, (allowed - own) * _ALIKE)
         costs = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}
         for done, path in enumerate(sorted(paths, key=costs.__getitem__)):
             progress("cutting paths", done, len(paths))
-            cut = _cut(found, *path)
-            if search.worst_loss(cut, allowed) <= allowed:
-                rid = {head: one and replace(one, cut=()) for head, one in cut.items()}
-                found = rid if search.worst_loss(rid, allowed) <= allowed else found
+            hidden = _cut(found, *path)
+            if search.worst_loss(hidden, allowed) <= allowed:
+                visible = {head: one and replace(one, cut=()) for head, one in hidden.items()}
+                found = visible if search.worst_loss(visible, allowed) <= allowed else found
     return found
 
 
-def _rested(search: AttentionLosses, found: _Found, alike: float) -> _Found:
-    """Every head with the rest that costs least, the simplest of those that cost alike."""
+def _with_best_rests(search: AttentionLosses, found: _Found, alike: float) -> _Found:
+    """Give every head the simplest rest whose loss is within `alike` of the lowest."""
     for head, one in found.items():
         if one is not None:
-            rested = [{**found, head: replace(one, rest=rest)} for rest in RESTS]
-            losses = [search.worst_loss(whole, inf) for whole in rested]
-            found = next(whole for whole, loss in zip(rested, losses, strict=True) if loss <= min(losses) + alike)
+            possible = [{**found, head: replace(one, rest=rest)} for rest in RESTS]
+            losses = [search.worst_loss(assignment, inf) for assignment in possible]
+            close = (loss <= min(losses) + alike for loss in losses)
+            found = next(assignment for assignment, good in zip(possible, close, strict=True) if good)
     return found
 
 
@@ -179,8 +194,8 @@ def _cut(found: _Found, head: Head, rule: AttentionRule) -> _Found:
     return {**found, head: one and one.without(rule)}
 
 
-def _validated(fresh: AttentionLosses, found: _Found, allowed: float) -> Circuit:
-    """The circuit with all its numbers, on sequences that the search has not seen."""
+def _measured(fresh: AttentionLosses, found: _Found, allowed: float) -> Circuit:
+    """The circuit with its losses on sequences that the search did not use."""
     rules = {head: one.rules for head, one in found.items() if one is not None and one.rules}
     paths = tuple(
         CircuitPath(

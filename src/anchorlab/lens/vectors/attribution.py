@@ -1,10 +1,10 @@
-"""Direct logit attribution and the logit lens: what each part of a transformer adds to its logits, and when."""
+"""Direct logit attribution: what each component of a transformer adds to its logits."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import polars
 
 _EPSILON = 1e-5
-"""What layer norms add to the variance."""
+"""The constant that layer norms add to the variance."""
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """What each component adds to the logits: the contributions of all components sum to `logits`.
+    """The contribution of each component to the logits; all contributions add up to `logits`.
 
-    `components` are `hook_embed`, `hook_pos_embed`, `blocks.0.attn.head.0` and so on, `blocks.0.mlp`, and last `bias`:
-    all that the biases of attention outputs, layer norms and output map add, whatever the input. A feed-forward layer's
-    own bias is part of the layer.
+    `components` are `hook_embed`, `hook_pos_embed`, `blocks.0.attn.head.0` and so on, `blocks.0.mlp` and so on, and
+    last `bias`: the biases of attention outputs, layer norms and output map. The bias of a feed-forward layer belongs
+    to that layer.
 
     Shapes
-        contributions: `[member component batch scored]` for one token each, with a last axis `output` for all tokens
-        logits: the same without `component`
+        contributions: `[member component batch scored]` for given tokens, with a last axis `output` for all tokens
+        logits: `[member batch scored]`, likewise
     """
 
     components: tuple[str, ...]
@@ -44,7 +44,7 @@ class Attribution:
     def table(self) -> "polars.DataFrame":
         """One row per member and component, in the model's order, with its mean contribution over batch and scored.
 
-        Errors: `SpecError` where the contributions are to all tokens, whose mean says nothing.
+        Errors: `SpecError` for contributions to all tokens.
         """
         import polars
 
@@ -63,19 +63,25 @@ class Attribution:
 
 def attribute(
     model: Ensemble | nn.Module,
-    inputs: Tensor,
+    inputs: Shaped[Tensor, "batch position *feature"],
     tokens: Int[Tensor, "batch scored"] | None = None,
     positions: Int[Tensor, "*batch scored"] | None = None,
     batch_size: int = 512,
 ) -> Attribution:
-    """The direct contribution of each component to the logits of `tokens` at `positions`, or to all logits.
+    """Return the direct contribution of each component to the logits.
 
-    Without `positions` the last position is asked. The residual stream is a sum of what embeddings, heads and
-    feed-forward layers write. A layer norm that it passes is linear once its scale is frozen,
-    `x -> (x - mean(x)) / s * w + b` with the standard deviation s that the whole stream has there; so every summand can
-    be followed through all later norms and the output map. In a pre-layer-norm model this is the last norm alone; in
-    the post-layer-norm decoder every norm of the stream. What a component does through later layers is not counted.
-    Without a residual path, what stood in the stream before adds nothing.
+    The residual stream is the sum of the outputs of embeddings, heads and feed-forward layers. A layer norm is linear
+    once its scale is frozen: `x -> (x - mean(x)) / s * w + b`, with the standard deviation s of the whole stream. So
+    every summand can be followed through all later norms of the stream and the output map. In a pre-layer-norm model
+    that is the last norm; in the post-layer-norm decoder it is every norm. Effects of a component through later layers
+    do not count. Without a residual path, earlier components contribute 0.
+
+    Args:
+        model: an ensemble, or a module.
+        inputs: tokens or vectors.
+        tokens: the tokens whose logits to attribute, one per scored position; None: all tokens.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
+        batch_size: how many sequences run at a time.
 
     Errors: `SpecError` for a model that is not one of this package's transformers, and for tokens that do not fit the
     positions.
@@ -102,7 +108,10 @@ def attribute(
 
 
 def transformer(ensemble: Ensemble) -> Transformer:
-    """The template of an ensemble; `SpecError` where it is not one of this package's transformers."""
+    """Return the template of an ensemble as a transformer.
+
+    Errors: `SpecError` for a model that is not one of this package's transformers.
+    """
     if not isinstance(ensemble.template, Transformer):
         kind = type(ensemble.template).__name__
         raise SpecError("model", f"is of type {kind}", "give a transformer, such as a decoder")
@@ -110,7 +119,7 @@ def transformer(ensemble: Ensemble) -> Transformer:
 
 
 def blocks(template: Transformer) -> list[Block]:
-    """The blocks of a transformer, in order, typed as such."""
+    """Return the blocks of a transformer, in order."""
     return [cast(Block, block) for block in template.blocks]
 
 
@@ -150,7 +159,7 @@ class _Parts:
         self.values[-1] += self.weights.get(f"{block.attn.name}.b_O", 0.0)
 
     def _join(self, names: list[str], outputs: Tensor, added: bool) -> None:
-        """New summands, placed before the biases; where they are not `added` to what is there, that is gone."""
+        """Insert new summands before the biases; unless they are `added` to the stream, all earlier ones become 0."""
         kept = self.values if added else torch.zeros_like(self.values)
         self.values = torch.cat([kept[:-1], outputs, kept[-1:]])
         self.names = [*self.names[:-1], *names, "bias"]
@@ -168,12 +177,10 @@ def _of_tokens(values: Float[Tensor, "any batch scored output"], tokens: Tensor)
     return values.gather(-1, tokens.unsqueeze(-1).expand(len(values), *tokens.shape, 1)).squeeze(-1)
 
 
-def _by_member(chunks_of_members: list[Tensor], ensemble: Ensemble) -> Tensor:
-    """`[member ...]` of `[... batch ...]`, the chunks of each member's batch in order."""
-    count = len(chunks_of_members) // ensemble.size
-    return torch.stack(
-        [torch.cat(chunks_of_members[at : at + count], dim=1) for at in range(0, len(chunks_of_members), count)]
-    )
+def _by_member(parts: list[Tensor], ensemble: Ensemble) -> Tensor:
+    """Join parts of the batch, on axis 1, and stack them to `[member ...]`; the parts are ordered by member."""
+    count = len(parts) // ensemble.size
+    return torch.stack([torch.cat(parts[at : at + count], dim=1) for at in range(0, len(parts), count)])
 
 
 def _stream_sites(template: Transformer) -> list[str]:
@@ -194,5 +201,5 @@ def _scale(x: Tensor) -> Tensor:
 
 
 def _output_map(weights: dict[str, Tensor], stream: Tensor) -> Tensor:
-    """`W_U`; where there is no output map, the stream itself is the prediction."""
+    """`W_U`, or the identity for a model whose prediction is the stream itself."""
     return weights["unembed.W_U"] if "unembed.W_U" in weights else torch.eye(stream.shape[-1], dtype=stream.dtype)

@@ -1,4 +1,4 @@
-"""Directions of queries and keys: of positions alone, of tokens alone, and of whole sequences as recorded."""
+"""Directions of queries and keys: of positions alone, of tokens alone, and of recorded sequences."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,11 +22,11 @@ PerRow = Float[Tensor, "member layer *sequence head row head_width"]
 
 @dataclass(frozen=True)
 class Directions:
-    """Queries and keys of every head for some rows: positions alone, tokens alone, or the positions of sequences.
+    """Queries and keys of every head. The rows are positions alone, tokens alone, or the positions of sequences.
 
     Shapes
-        queries, keys: `[member layer head row head_width]`; of recorded sequences with `batch` before `head`, and
-            before that `candidate` where there were some. The results of the methods have the same axes.
+        queries, keys: `[member layer head row head_width]`; for recorded sequences `[member layer batch head row
+            head_width]`, or `[member layer candidate batch head row head_width]`
     """
 
     queries: PerRow
@@ -38,18 +38,22 @@ class Directions:
         return cosine_similarity(self.queries, self.keys)
 
     def match(self, k: int = 0) -> PerHead:
-        """How far the query of row p has the direction of the key of row p - k: the mean cosine over p.
+        """Return the mean cosine, over rows p, between the query of row p and the key of row p - k.
 
-        k = 1 is a head that shifts by one; below 0 the key is that of a later row; of tokens, 0 asks for the same one.
+        k = 1 is high for a head that shifts by one. A negative k compares with later rows. For tokens, k = 0 compares a
+        token with itself.
+
         Errors: `SpecError` for a k that leaves no row.
         """
         self._require_distance(k)
         return self.similarity.diagonal(-k, dim1=-2, dim2=-1).mean(dim=-1)
 
     def nearest(self, k: int = 0) -> PerHead:
-        """The share of rows p whose query is nearer in direction to the key of row p - k than to any other row's.
+        """Return the share of rows p whose query is closer in direction to the key of row p - k than to any other key.
 
-        All rows count as others, those that a mask would hide too. Errors: as `match`.
+        The other keys include those that a causal mask hides.
+
+        Errors: as `match`.
         """
         self._require_distance(k)
         rows = torch.arange(self.keys.shape[-2])
@@ -65,14 +69,15 @@ class Directions:
 
 
 def position_directions(model: Ensemble | nn.Module) -> Directions:
-    """Queries and keys on positions alone, of every layer: the rows are the positions (anchor functions, B.2, Fig 21d).
+    """Return the queries and keys of every layer for positions alone, one row per position.
 
-    The token embedding is set to zero. In the first layer these are exactly what the weights make of the position
-    embeddings, such as `W_pos W_Q`: the part by which a position enters the queries and keys of any sequence. In later
-    layers they come from the stream that is recorded there for positions alone, which no sequence makes; what holds for
-    sequences, `recorded_directions` says.
+    The token embedding is set to zero. In the first layer the queries are then exactly `W_pos W_Q`, the part of any
+    sequence's queries that comes from the position, and likewise the keys. In later layers they come from a stream that
+    no sequence produces; see `recorded_directions` for those of sequences.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers, or without position embedding.
+    Errors: `SpecError` for a model that is not one of this package's transformers, and for one without position
+    embedding.
+    Source: anchor functions, appendix B.2, Fig 21d.
     """
     ensemble = as_ensemble(model)
     if transformer(ensemble).pos_embed is None:
@@ -83,14 +88,14 @@ def position_directions(model: Ensemble | nn.Module) -> Directions:
 
 
 def token_directions(model: Ensemble | nn.Module, tokens: Int[Tensor, "row"] | None = None) -> Directions:
-    """Queries and keys on tokens alone, of every layer: the rows are `tokens`, or the whole vocabulary.
+    """Return the queries and keys of every layer for tokens alone, one row per token; None: the whole vocabulary.
 
-    Each token is a sequence of its own, with the position embedding set to zero. In the first layer these are exactly
-    what the weights make of the token embeddings, such as `W_E W_Q`, as for `position_directions`. In later layers
-    they come from the stream that is recorded there for a token that has attended to itself.
+    Each token is a sequence by itself, with the position embedding set to zero. In the first layer the queries are then
+    exactly `W_E W_Q`, and likewise the keys. In later layers they come from the stream of a token that has attended to
+    itself.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers or reads vectors, and for a token
-    outside the vocabulary.
+    Errors: `SpecError` for a model that is not one of this package's transformers or that reads vectors, and for a
+    token outside the vocabulary.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
@@ -105,11 +110,11 @@ def token_directions(model: Ensemble | nn.Module, tokens: Int[Tensor, "row"] | N
 
 
 def recorded_directions(record: Record) -> Directions:
-    """Queries and keys of whole sequences, of every layer whose `attn.hook_q` and `attn.hook_k` were recorded.
+    """Return the queries and keys of every layer whose `attn.hook_q` and `attn.hook_k` were recorded.
 
     The rows are the positions of each sequence, `[member layer batch head row head_width]` (anchor functions, B.4).
 
-    Errors: `SpecError` for a record without queries, `SiteError` for one with queries but no keys.
+    Errors: `SpecError` for a record without queries; `SiteError` for queries without keys.
     """
     layers = [site.removesuffix(".hook_q") for site in record if site.endswith(".attn.hook_q")]
     if not layers:
@@ -119,7 +124,7 @@ def recorded_directions(record: Record) -> Directions:
 
 
 def _without(embedding: str, ensemble: Ensemble, inputs: Int[Tensor, "batch position"]) -> Directions:
-    """Directions of sequences for which one of the two embeddings is zero."""
+    """Directions of sequences with one of the two embeddings set to zero."""
     sites = [f"{block.attn.name}.hook_{kind}" for block in blocks(transformer(ensemble)) for kind in "qk"]
     zero = Intervention(site=embedding, rule="zero", may_do_nothing=True)
     return recorded_directions(look(ensemble, inputs, sites, [zero]))

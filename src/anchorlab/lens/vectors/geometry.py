@@ -1,4 +1,4 @@
-"""Geometry of what is recorded: how alike positions, stages, heads or neurons are."""
+"""Similarity of recorded vectors: between positions, stages, heads or neurons."""
 
 from collections.abc import Sequence
 
@@ -15,28 +15,28 @@ from anchorlab.spec import unknown_name
 def cosine_similarity(
     left: Float[Tensor, "*lead row width"], right: Float[Tensor, "*lead column width"]
 ) -> Float[Tensor, "*lead row column"]:
-    """The cosine of the angle between every row vector and every column vector; 0 for a vector of length 0."""
+    """Return the cosine between every vector of `left` and every vector of `right`; 0 for vectors of length 0."""
     return normalize(left, dim=-1) @ normalize(right, dim=-1).transpose(-1, -2)
 
 
 def similarity(
     record: Record, sites: str | Sequence[str], between: str, along: str | Sequence[str]
 ) -> Float[Tensor, "*lead one other"]:
-    """The cosine between every two places of one axis of a recorded site, `between`, as vectors over the axes `along`.
+    """Return the cosine between every two indices of the axis `between`, as vectors over the axes `along`.
 
-    | of what | sites | between | along | axes of the result |
+    | compares | sites | between | along | axes of the result |
     |---|---|---|---|---|
     | positions | `hook_resid_post` | `position` | `width` | member batch position position |
     | heads | `attn.hook_pattern` | `head` | `query`, `key` | member batch head head |
-    | neurons, by what they do | `mlp.hook_post` | `hidden` | `batch`, `position` | member hidden hidden |
+    | neurons, by activation | `mlp.hook_post` | `hidden` | `batch`, `position` | member hidden hidden |
     | stages | several sites | `stage` | `width` | member batch position stage stage |
 
-    The axes of the result are those left over, in their order, then `between` twice. Several sites of the same axes
-    and sizes are the stages of an axis `stage`, which follows `member`. By what they read, neurons are compared with
-    `cosine_similarity` of their weights. A vector of length 0 is like nothing: 0.
+    The result has the remaining axes, in their order, then `between` twice. Several sites of the same axes and sizes
+    become an axis `stage` after `member`. For neurons by their input weights use `cosine_similarity`. The cosine with a
+    vector of length 0 is 0.
 
-    Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that it does not have or that is named
-    twice, and for stages of different axes or sizes.
+    Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that it does not have, an axis named
+    twice, and stages of different axes or sizes.
     Source: anchor functions, appendix B.3, Figures 22 and 23 (positions); 6.2, Figure 19 (heads).
     """
     value, axes = _stages(record, sites) if not isinstance(sites, str) else (record[sites], record.axes(sites))
@@ -61,36 +61,36 @@ def _stages(record: Record, sites: Sequence[str]) -> tuple[Tensor, tuple[str, ..
 
 
 def head_similarity(pattern: Float[Tensor, "*lead batch head query key"]) -> Float[Tensor, "*lead"]:
-    """How alike the heads of one layer are, 1 for equal patterns (anchor functions, 6.2, Fig 19).
+    """Return how similar the heads of one layer are: 1 for equal patterns (anchor functions, 6.2, Fig 19).
 
-    The cosine similarity of two heads' patterns, each taken as one vector over query and key, averaged over all pairs
-    of different heads and over the batch.
+    The cosine between two heads' patterns, as vectors over query and key, averaged over all pairs of different heads
+    and over the batch.
 
     Errors: `SpecError` for a single head.
     """
     heads = pattern.shape[-3]
     if heads < 2:
-        raise SpecError("pattern", "a single head has no other to be like", "give a layer of at least two heads")
+        raise SpecError("pattern", "has a single head", "give a layer of at least two heads")
     similarity = cosine_similarity(pattern.flatten(-2), pattern.flatten(-2))
     pairs = torch.ones(heads, heads, device=pattern.device).triu(1).bool()
     return similarity[..., pairs].mean(dim=(-2, -1))
 
 
 def condensation(weights: Float[Tensor, "*lead input neuron"]) -> Float[Tensor, "*lead"]:
-    """How far the neurons of a layer point the same way or opposite ways: 1 where all do (anchor functions, 6.2).
+    """Return how far the neurons of a layer are condensed: 1 if all are parallel or opposite (anchor functions, 6.2).
 
-    The absolute cosine between the input weights of two neurons, averaged over all pairs of different neurons, each
-    pair counted by the product of its norms, so that neurons that have faded away count little. Of `input` random
-    directions it is about sqrt(2 / (pi input)).
+    The absolute cosine between the input weights of two neurons, averaged over all pairs of different neurons. Pairs
+    are weighted by the product of their norms, so that small neurons count little. Random directions of dimension
+    `input` give about sqrt(2 / (pi input)).
 
     Errors: `SpecError` for a single neuron.
     """
     neurons = weights.shape[-1]
     if neurons < 2:
-        raise SpecError("weights", "a single neuron has no other to be like", "give a layer of at least two neurons")
+        raise SpecError("weights", "have a single neuron", "give a layer of at least two neurons")
     products = weights.transpose(-1, -2) @ weights
     norms = weights.norm(dim=-2)
     pairs = ~torch.eye(neurons, dtype=torch.bool, device=weights.device)
     counted = norms.unsqueeze(-1) * norms.unsqueeze(-2)
-    alike: Tensor = products.abs()[..., pairs].sum(dim=-1) / counted[..., pairs].sum(dim=-1)
-    return alike
+    cosine: Tensor = products.abs()[..., pairs].sum(dim=-1) / counted[..., pairs].sum(dim=-1)
+    return cosine

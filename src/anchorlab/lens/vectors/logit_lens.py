@@ -1,9 +1,9 @@
-"""Through the unembedding: what any vectors of the stream would say if the model ended with them."""
+"""The logit lens: the logits that a model would return if it ended with given vectors of the stream."""
 
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -16,16 +16,14 @@ from anchorlab.training.ensemble import Ensemble
 
 
 def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
-    """The logits that a model makes of vectors in place of its last stream (anchor functions, appendix B.5, Fig 27).
+    """Return the logits of vectors in place of the last stream, `[member ... output]`.
 
-    Each member's own last layer norm, where it has one, then its output map with its bias; where there is no map, the
-    vectors themselves. `vectors` are a recorded site, or a part of it, whose last axis is the stream's,
-    `[member ... width]`, or one vector for all members, `[width]`. For the streams of a model's own blocks see
-    `logit_lens`.
+    Applies each member's last layer norm, if it has one, and its output map with bias; without a map, the result is the
+    vectors themselves. `vectors` are `[member ... width]`, such as a recorded site, or one vector for all members,
+    `[width]`. For the streams of the model's own blocks see `logit_lens`.
 
-    Shapes
-        result: `[member ... output]`
     Errors: `SpecError` for a model that is not one of this package's transformers, and for vectors that do not fit it.
+    Source: anchor functions, appendix B.5, Fig 27.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
@@ -33,8 +31,10 @@ def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -
     if vectors.ndim == 1:
         vectors = vectors.expand(ensemble.size, -1)
     if len(vectors) != ensemble.size or vectors.shape[-1] != width:
-        problem = f"have shape {tuple(vectors.shape)}, the {ensemble.size} members a stream of width {width}"
-        raise SpecError("vectors", problem, "give one axis for the members first, and one of that width last")
+        problem = f"have shape {tuple(vectors.shape)}, but {ensemble.size} members have a stream of width {width}"
+        raise SpecError(
+            "vectors", problem, f"give shape ({ensemble.size}, ..., {width}), or ({width},) for all members"
+        )
     logits = []
     for member in range(ensemble.size):
         weights = {name: value.to(vectors.device) for name, value in ensemble.member_weights(member).items()}
@@ -50,13 +50,19 @@ def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -
 
 def logit_lens(
     model: Ensemble | nn.Module,
-    inputs: Tensor,
+    inputs: Shaped[Tensor, "batch position *feature"],
     positions: Int[Tensor, "*batch scored"] | None = None,
     batch_size: int = 512,
 ) -> Float[Tensor, "member depth batch scored output"]:
-    """What the output map makes of the residual stream before each block; last in `depth`, the model's own logits.
+    """Return the logits of the residual stream before each block, and as the last `depth` the model's own logits.
 
-    A last layer norm is applied each time, with the scale of the stream at hand. Without `positions`, everywhere.
+    The last layer norm is applied at each depth, with the scale of the stream there.
+
+    Args:
+        model: an ensemble, or a module.
+        inputs: tokens or vectors.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: all.
+        batch_size: how many sequences run at a time.
 
     Errors: `SpecError` for a model that is not one of this package's transformers.
     """

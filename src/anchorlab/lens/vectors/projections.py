@@ -1,4 +1,4 @@
-"""Recorded vectors in few dimensions: principal components, and the plane of t-SNE."""
+"""Vectors in few dimensions: principal components and t-SNE."""
 
 from dataclasses import dataclass
 
@@ -10,23 +10,23 @@ from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 
 Vectors = Float[Tensor, "member *row width"]
-"""Any recorded site whose last axis is the vectors', or weights such as embeddings; all other axes count the rows."""
+"""A recorded site, or weights such as embeddings; the axes between member and width are the rows."""
 
 _PERPLEXITY = 30.0
-_START = 1e-4  # spread of the points that a plane starts from, as scikit-learn has it
+_START = 1e-4  # standard deviation of random starting points, as in scikit-learn
 
 
 @dataclass(frozen=True)
 class PrincipalComponents:
-    """Each member's vectors along the orthogonal directions in which they vary most, the greatest first.
+    """Each member's vectors along the orthogonal directions of largest variance, the largest first.
 
-    Where all is placed again: `mean + coordinates @ directions` comes nearest to the vectors.
+    `mean + coordinates @ directions` is the closest approximation of the vectors.
 
     Shapes
-        coordinates: `[member ... component]`, the rows' axes as they were, in the units of the vectors
+        coordinates: `[member ... component]`, with the row axes of the vectors, in their units
         directions: `[member component width]`, of length 1
         mean: `[member width]`
-        explained: `[member component]`, the share of the variance along each; 0 of vectors that do not vary
+        explained: `[member component]`, the share of the variance; 0 for vectors that do not vary
     """
 
     coordinates: Float[Tensor, "member *row component"]
@@ -36,12 +36,13 @@ class PrincipalComponents:
 
 
 def principal_components(vectors: Vectors, components: int = 2) -> PrincipalComponents:
-    """Principal component analysis of each member's vectors, by singular values (anchor functions, B.3, Fig 20 and 24).
+    """Return the principal components of each member's vectors, by singular value decomposition.
 
-    What is to be seen in one plane, such as candidates or stages, is given together, on an axis of its own. A direction
-    has no sign of its own: the row farthest along it lies on its positive side.
+    To compare candidates or stages in one plane, pass them together, on an axis of their own. The sign of a direction
+    is chosen so that the row farthest along it has a positive coordinate.
 
-    Errors: `SpecError` for a number of components that the vectors do not have.
+    Errors: `SpecError` for more components than the vectors have, or fewer than 1.
+    Source: anchor functions, appendix B.3, Fig 20 and 24.
     """
     rows = vectors.flatten(1, -2)
     most = min(rows.shape[1:])
@@ -67,16 +68,14 @@ def principal_components(vectors: Vectors, components: int = 2) -> PrincipalComp
 
 @dataclass(frozen=True)
 class TSNE:
-    """Each member's vectors on a plane on which neighbours stay neighbours; distances and axes mean nothing.
-
-    The plane explains no share of a variance, since it is no projection. What says how far to trust it:
+    """The t-SNE of each member's vectors: a plane that keeps neighbours together. Distances and axes have no meaning.
 
     Shapes
-        coordinates: `[member ... 2]`, the rows' axes as they were
-        divergence: `[member]`, the Kullback-Leibler divergence of the plane's neighbourhoods from those of the vectors,
-            in nats: what was minimised; to be compared between planes of as many rows and the same perplexity alone
-        trustworthiness: `[member]`, 1 where every row's nearest on the plane are its nearest among the vectors, about
-            0.5 where the plane is at random (Venna & Kaski, 2001)
+        coordinates: `[member ... 2]`, with the row axes of the vectors
+        divergence: `[member]`, the minimised Kullback-Leibler divergence between the neighbourhoods of vectors and
+            plane, in nats; comparable only between planes of equal size and perplexity
+        trustworthiness: `[member]`, 1 if the nearest neighbours in the plane are those among the vectors, about 0.5 for
+            random points (Venna & Kaski, 2001)
     """
 
     coordinates: Float[Tensor, "member *row 2"]
@@ -92,25 +91,30 @@ def tsne(
     neighbours: int = 5,
     exact: bool = True,
 ) -> TSNE:
-    """t-SNE of each member's vectors (anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008), by scikit-learn.
+    """Compute the t-SNE of each member's vectors, with scikit-learn.
 
-    Without `seed` it starts from the two main components and leaves nothing to chance; with one, from points drawn at
-    random, the same for every member: what several seeds show alike is no accident of the start. Without `perplexity`
-    it is 30, or a third of the rows less one where they are fewer than 91. Time and memory grow with the square of the
-    rows; where `exact` is False, forces between far rows are approximated (Barnes-Hut), for thousands of rows.
-    `neighbours` are what trustworthiness counts.
+    Time and memory grow with the square of the number of rows.
 
-    Errors: `SpecError` for fewer than 4 rows, a width below 2 or rows that are all the same, and for a perplexity or a
-    number of neighbours out of range.
+    Args:
+        vectors: at least 4 rows of width 2 or more.
+        seed: draws the starting points, the same for every member. None: start from the first two principal components,
+            without randomness.
+        perplexity: the effective number of neighbours. None: 30, or (rows - 1) / 3 if that is less.
+        neighbours: the number of neighbours that `trustworthiness` compares.
+        exact: whether to compute all forces; False approximates distant ones (Barnes-Hut), for thousands of rows.
+
+    Errors: `SpecError` for too few or too narrow vectors, rows that are all equal, and a perplexity or number of
+    neighbours out of range.
+    Source: anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008.
     """
-    from sklearn.manifold import TSNE, trustworthiness
+    from sklearn import manifold
 
     rows = vectors.detach().flatten(1, -2).cpu()
     count, width = rows.shape[1:]
     if count < 4 or width < 2:
-        raise SpecError("vectors", f"{count} rows of width {width} have no plane to find", "give 4 of width 2, or more")
+        raise SpecError("vectors", f"are {count} rows of width {width}", "give at least 4 of width 2")
     if bool((rows == rows[:, :1]).flatten(1).all(dim=1).any()):
-        raise SpecError("vectors", "of one member are all the same", "give vectors that vary")
+        raise SpecError("vectors", "of one member are all equal", "give vectors that vary")
     perplexity = min(_PERPLEXITY, (count - 1) / 3) if perplexity is None else perplexity
     if not 0 < perplexity < count:
         raise SpecError("perplexity", f"{perplexity:g} for {count} rows", f"give one above 0 and below {count}")
@@ -120,10 +124,10 @@ def tsne(
     start = "pca" if seed is None else generator(seed, "tsne").normal(scale=_START, size=(count, 2)).astype("float32")
     planes, divergences, trusted = [], [], []
     for one in rows.numpy():
-        fitted = TSNE(init=start, method=method, perplexity=perplexity, random_state=0).fit(one)
+        fitted = manifold.TSNE(init=start, method=method, perplexity=perplexity, random_state=0).fit(one)
         planes.append(torch.from_numpy(fitted.embedding_))
         divergences.append(float(fitted.kl_divergence_))
-        trusted.append(float(trustworthiness(one, fitted.embedding_, n_neighbors=neighbours)))
+        trusted.append(float(manifold.trustworthiness(one, fitted.embedding_, n_neighbors=neighbours)))
     return TSNE(
         coordinates=torch.stack(planes).view(*vectors.shape[:-1], 2),
         divergence=torch.tensor(divergences),

@@ -1,4 +1,4 @@
-"""Low rank: every matrix of a run cut to parts of its rank, one at a time, and the best cut for a metric (LASER)."""
+"""Rank truncation of one matrix of a run at a time, and the best truncation for a metric (LASER)."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import polars
 
 FRACTIONS = tuple(step / 20 for step in range(20))
-"""The parts of the rank that are tried unless told otherwise: 0, 0.05, ... 0.95; the whole is always there."""
+"""The default fractions of the rank to keep: 0, 0.05, ... 0.95; the full rank is always added."""
 
 
 def truncations(
@@ -32,18 +32,23 @@ def truncations(
     keep: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> "polars.DataFrame":
-    """What each member scores when one matrix is cut to `fractions` of its rank, one matrix and fraction at a time.
+    """Measure each member with one matrix truncated to a fraction of its rank, for every matrix and fraction.
 
-    `weights` are names of matrices, patterns such as `blocks.1.mlp.*`, or products such as
-    `blocks.0.attn.W_V @ blocks.0.attn.W_O`. Measured on `size` sequences of `split`, by default the last one, at the
-    checkpoint of `step`, by default the end. Each matrix is decomposed once. With a folder to `keep` them in, what is
-    measured there is not measured again: a search that was stopped goes on. `progress` is called with how many cuts are
-    measured, and how many there are.
+    Returns the columns weight, fraction, rank, member, seed, group, metric, value. Fraction 1 is the full model.
 
-    Columns: weight, fraction, rank, member, seed, group, metric, value. The rows of fraction 1 are the full model.
+    Args:
+        run: the trained run.
+        weights: names of matrices, patterns such as `blocks.1.mlp.*`, or products such as
+            `blocks.0.attn.W_V @ blocks.0.attn.W_O`.
+        fractions: the shares of the rank to keep, from 0 to 1.
+        split: the split to measure on; None: the last.
+        size: the number of sequences.
+        step: the training step of the checkpoint; None: the last.
+        keep: a folder for results. Results found there are not computed again, so a stopped search can go on.
+        progress: called with the number of truncations measured and their total.
 
-    Errors: `SpecError` for a weight that is not there or no matrix, a fraction outside 0..1, an unknown split;
-    `StoreError` for a checkpoint that is not there or a kept file that is damaged.
+    Errors: `SpecError` for an unknown matrix, a fraction outside 0..1 and an unknown split; `StoreError` for a step
+    without a checkpoint and a damaged file in `keep`.
     """
     import polars
 
@@ -51,7 +56,7 @@ def truncations(
     names = matrices(ensemble, weights)
     tried = sorted({float(fraction) for fraction in fractions if fraction != 1})
     if not tried or not 0 <= tried[0] <= tried[-1] < 1:
-        raise SpecError("fractions", f"{list(fractions)} are no parts of the rank", "give some from 0 to below 1")
+        raise SpecError("fractions", f"{list(fractions)} are no fractions of the rank", "give some from 0 to below 1")
     split = task.splits[-1] if split is None else split
     if split not in task.splits:
         raise unknown_name("split", split, task.splits, "split")
@@ -76,12 +81,13 @@ def truncations(
 
 
 def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars.DataFrame":
-    """The best cut of each matrix for a metric over all sequences, mean over members, the best matrix first.
+    """Return the best truncation of each matrix by the mean of a metric over members, the best matrix first.
 
-    A loss is best where it is lowest, anything else where it is highest; of equal values the smallest rank is taken.
-    Columns: weight, fraction, rank, value, full (the full model's value), change.
+    The best value of `loss` is the lowest, that of other metrics the highest; of equal values the smallest rank is
+    taken. The columns are weight, fraction, rank, value, full (the full model's value), change. Only the group `all`
+    counts.
 
-    Errors: `SpecError` for a metric that was not measured.
+    Errors: `SpecError` for a metric that the table does not have.
     """
     import polars as pl
 
@@ -105,9 +111,9 @@ def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars
 
 
 def matrices(ensemble: Ensemble, weights: Iterable[str] = ("*",)) -> list[str]:
-    """The names of the matrices that names, patterns and products mean, each once, in the model's order.
+    """Resolve names, patterns and products of matrices to a list of names, each once.
 
-    Errors: `SpecError` for one that means no matrix.
+    Errors: `SpecError` for an entry that matches no matrix.
     """
     known = [name for name, value in ensemble.weights.items() if value.ndim == 3]
     found: dict[str, None] = {}
@@ -126,7 +132,7 @@ def matrices(ensemble: Ensemble, weights: Iterable[str] = ("*",)) -> list[str]:
 def _cuts(
     run: TrainedRun, ensemble: Ensemble, name: str, fractions: Sequence[float], split: str, size: int, step: int
 ) -> list[list[str | int | float]]:
-    """One row per fraction, member, group and metric, the full model last."""
+    """The rows of one matrix: one per fraction, member, group and metric, the full model last."""
     edits = {str(fraction): (Truncate(weight=name, fraction=fraction),) for fraction in fractions}
     evaluation = Evaluation(size=size, splits=(split,), edits=edits)
     first = next(iter(ensemble.weights.values()))

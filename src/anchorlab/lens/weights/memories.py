@@ -1,4 +1,4 @@
-"""Associative memories in weights: how strongly a product of weights joins the embeddings of tokens or positions."""
+"""Associative memories: how strongly a product of weights associates embeddings of tokens or positions."""
 
 from collections.abc import Sequence
 
@@ -16,23 +16,22 @@ from anchorlab.training import Ensemble, TrainedRun
 
 
 def memory(model: Ensemble | nn.Module, left: str, right: str) -> Float[Tensor, "member row column"]:
-    """The bilinear form `⟨u_i, v_j⟩` of all rows of `left` with all rows of `right` (truncated weights, appendix A.1).
+    """Return the inner products `⟨u_i, v_j⟩` of the rows of `left` with the rows of `right`.
 
-    Each side is a chain: first a matrix whose rows are vectors, then what they pass in turn, each a matrix or a whole
-    feed-forward layer. `.T` transposes a matrix:
+    Each side is a chain: a matrix whose rows are vectors, followed by the matrices or feed-forward layers that the
+    vectors pass, in order. `.T` transposes a matrix:
 
         memory(model, "embed.W_E @ blocks.1.attn.W_V", "unembed.W_U.T")  # Figure 7, right
         memory(model, "embed.W_E @ blocks.1.mlp", "unembed.W_U.T")  # Figure 7, middle: F_2
         memory(model, "embed.W_E @ blocks.0.attn.W_V", "embed.W_E @ blocks.1.attn.W_KQ")  # Figure 8
         memory(model, "pos_embed.W_pos @ blocks.0.attn.W_KQ", "pos_embed.W_pos")  # Figure 7, left, before the softmax
 
-    Where values are factored, `W_V @ W_O` stands for W_V. Nothing but what is named acts: no bias outside a
-    feed-forward layer, no layer norm, and no root by which attention divides its scores. A module is an ensemble of
-    one.
+    Write `W_V @ W_O` for factored values. Only the named parts act: no biases outside feed-forward layers,
+    no layer norms, no scaling of attention scores. A module counts as one member.
 
-    Errors: `SpecError` with the nearest name for a part that is not there or is neither a matrix nor a feed-forward
-    layer, for a chain that begins with a layer, for a part that does not fit what comes before it, and where the two
-    sides have vectors of different widths.
+    Errors: `SpecError` for a part that is neither a matrix nor a feed-forward layer (naming the nearest one), a chain
+    that begins with a layer, a part that does not fit the one before it, and sides of different widths.
+    Source: truncated weights, appendix A.1.
     """
     ensemble = as_ensemble(model)
     rows, columns = _rows(ensemble, left, "left"), _rows(ensemble, right, "right")
@@ -45,10 +44,11 @@ def memory(model: Ensemble | nn.Module, left: str, right: str) -> Float[Tensor, 
 def memory_along(
     run: TrainedRun, left: str, right: str, steps: Sequence[int] | None = None
 ) -> tuple[list[int], Float[Tensor, "step member row column"]]:
-    """`memory` along training: the steps of a run's checkpoints, or some of them, and the form at each.
+    """Return the steps of a run's checkpoints, or the given ones, and `memory` at each.
 
-    One checkpoint's weights are in memory at a time. Errors: as `memory`; `SpecError` for no step at all; `StoreError`
-    for a step without a checkpoint.
+    One checkpoint is in memory at a time.
+
+    Errors: as `memory`; `SpecError` for an empty `steps`; `StoreError` for a step without a checkpoint.
     """
     steps = list(run.checkpoints if steps is None else steps)
     if not steps:
@@ -81,7 +81,7 @@ def _rows(ensemble: Ensemble, chain: str, side: str) -> Float[Tensor, "member ro
 
 
 def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
-    """The name of each feed-forward layer, and of the matrix by which vectors enter it."""
+    """By the name of each feed-forward layer, the name of its input matrix."""
     return {
         name: f"{name}.W_F" if isinstance(layer, LinearFeedForward) else f"{name}.W_in"
         for name, layer in ensemble.template.named_modules()
@@ -92,12 +92,12 @@ def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
 def _through(
     ensemble: Ensemble, name: str, rows: Float[Tensor, "member row width"]
 ) -> Float[Tensor, "member row width"]:
-    """What each member's own layer makes of its rows."""
+    """The output of each member's own layer for its rows."""
     layer, start = ensemble.template.get_submodule(name), f"{name}."
     weights = {key.removeprefix(start): value for key, value in ensemble.weights.items() if key.startswith(start)}
 
     def one(weights: dict[str, Tensor], rows: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
-        passed: Tensor = functional_call(layer, weights, (rows.unsqueeze(0), identity_tap))  # a batch of one sequence
+        passed: Tensor = functional_call(layer, weights, (rows.unsqueeze(0), identity_tap))  # one sequence
         return passed.squeeze(0)
 
     passed: Tensor = vmap(one)(weights, rows)

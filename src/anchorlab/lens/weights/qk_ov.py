@@ -1,4 +1,4 @@
-"""The two circuits of an attention head: where it looks (query-key) and what it carries (output-value)."""
+"""The two circuits of an attention head: query-key (where it attends) and output-value (what it writes)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ Stacked = Float[Tensor, "member layer head row column"]
 
 @dataclass(frozen=True)
 class HeadCircuits:
-    """The product `left @ right` for every head of every layer and member, kept in its factors of low rank.
+    """The matrix `left @ right` of every member, layer and head, kept as its low-rank factors.
 
     Shapes
         left: `[member layer head row rank]`
@@ -29,12 +29,12 @@ class HeadCircuits:
 
     @property
     def matrix(self) -> Stacked:
-        """The product itself, `[member layer head row column]`."""
+        """The product, `[member layer head row column]`."""
         return self.left @ self.right
 
     @cached_property
     def singular_values(self) -> Float[Tensor, "member layer head rank"]:
-        """The singular values that may differ from 0, the largest first, found without making the matrix."""
+        """The `rank` largest singular values in descending order, computed from the factors; all others are 0."""
         core = torch.linalg.qr(self.left).R @ torch.linalg.qr(self.right.mT).R.mT
         values: Tensor = torch.linalg.svdvals(core)
         return values
@@ -44,12 +44,13 @@ class HeadCircuits:
         rows: Float[Tensor, "*member new_row row"] | None = None,
         columns: Float[Tensor, "*member column new_column"] | None = None,
     ) -> "HeadCircuits":
-        """The circuit `rows @ matrix @ columns`, such as the full one from tokens to tokens; None leaves a side.
+        """Return the circuit `rows @ matrix @ columns`, such as the full circuit from tokens to tokens.
 
-        `rows` and `columns` are one matrix for all members, or `[member ...]` as an ensemble's weights are:
+        `rows` and `columns` are one matrix for all members, or one for each, `[member ...]`; None leaves a side as it
+        is:
 
             tokens, outputs = ensemble.weights["embed.W_E"], ensemble.weights["unembed.W_U"]
-            qk(ensemble).between(tokens, tokens.mT)  # how much each token asks for each
+            qk(ensemble).between(tokens, tokens.mT)  # the score of each query token for each key token
             ov(ensemble).between(tokens, outputs)  # what attending to a token adds to the logits
         """
         left = self.left if rows is None else _for_heads(rows) @ self.left
@@ -58,11 +59,10 @@ class HeadCircuits:
 
 
 def qk(model: Ensemble | nn.Module) -> HeadCircuits:
-    """The query-key circuits: `x_q M x_kᵀ` is the score of the query x_q for the key x_k, both `[width]`.
+    """Return the query-key circuits M: `x_q M x_kᵀ` is the score of query x_q for key x_k, both `[width]`.
 
-    `M = W_Q W_Kᵀ / sqrt(head_width)`; where the two are merged, `W_KQ / sqrt(width)`, or `W_KQ` of a model whose scores
-    have no scale. What is added by biases, and what a layer norm before the attention does to its input, is not in the
-    matrix.
+    `M = W_Q W_Kᵀ / sqrt(head_width)`. For merged weights it is `W_KQ / sqrt(width)`, or `W_KQ` if scores are not
+    scaled. Biases and layer norms are left out.
 
     Errors: `SpecError` for a model that is not one of this package's transformers.
     """
@@ -81,10 +81,12 @@ def qk(model: Ensemble | nn.Module) -> HeadCircuits:
 
 
 def ov(model: Ensemble | nn.Module) -> HeadCircuits:
-    """The output-value circuits: attending to a position with the stream x, `[width]`, adds `x M` to the stream.
+    """Return the output-value circuits M: attending to a position with the stream x, `[width]`, adds `x M`.
 
-    `M = W_V W_O`, of each head its own columns and rows; where there is no `W_O`, a head's values are written to the
-    head's own coordinates. Biases and layer norms are not in the matrix. Errors: as `qk`.
+    `M = W_V W_O` with the head's columns and rows. Without `W_O`, a head writes its values to its own coordinates.
+    Biases and layer norms are left out.
+
+    Errors: as `qk`.
     """
     ensemble = as_ensemble(model)
 
