@@ -96,7 +96,7 @@ def interrupted(one, store, workers=1, **arguments):
 def often(monkeypatch):
     """Reports after every step, so that a test can stop a training anywhere; and no waiting for the disk."""
     monkeypatch.setattr("anchorlab.training.trainer._REPORT_EVERY", 0.0)
-    monkeypatch.setattr("anchorlab.training.trainer._KEEPING_COSTS_AT_MOST", 0)
+    monkeypatch.setattr("anchorlab.training.trainer._LEAST_TRAINING_PER_KEEPING", 0)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
@@ -135,7 +135,7 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
 
 def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monkeypatch):
     """Three members in two processes are two chunks, also when one process goes on alone."""
-    work, divided = sys.modules["anchorlab.engine.run"]._Work, []
+    work, divided = sys.modules["anchorlab.engine.run"]._Queue, []
     jobs = work.jobs
 
     def heard(self):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from anchorlab.engine import run, train
-from anchorlab.engine.run import _divide, _importable, _plan
+from anchorlab.engine.run import _choose_workers, _divide, _importable, _plan
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.models import VectorSpec
+from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import (
@@ -154,6 +154,43 @@ def test_one_thread_each_and_more_only_where_cores_would_idle():
     assert _plan([[0]], workers=1, jobs=8, device="cpu")["threads"] == 1
 
 
+def paper_size(duration, members):
+    """Experiments of about 0.1 s a step and member on a core: 12 GFLOP."""
+    recipe = Recipe(data=FixedSample(size=1000), duration=duration)
+    return Experiment(IDENTITY, DecoderSpec(), recipe, Members(seeds=members))
+
+
+def test_small_work_stays_in_this_process_and_large_work_uses_every_core(monkeypatch):
+    monkeypatch.setattr(sys.modules["anchorlab.engine.run"], "cores", lambda: 7)
+    assert _choose_workers([], "cpu") == 1
+    assert _choose_workers([experiment(duration=100)], "cpu") == 1  # under a second
+    assert _choose_workers([paper_size(10, 10)], "cpu") == 1  # about ten seconds
+    assert _choose_workers([paper_size(10, 1)] * 100, "cpu") == 7  # many small ones are much together
+    assert _choose_workers([paper_size(4000, 1)], "cpu") == 7
+    assert _choose_workers([paper_size(100, 40)], "cpu") == 7
+    assert _choose_workers([paper_size(4000, 10)], "cuda") == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "workers", "processes"), [(1, None, []), (1e4, None, [3]), (1, 2, [2]), (1e4, 1, [])]
+)
+def test_workers_that_are_given_are_obeyed_and_else_chosen(tmp_path, monkeypatch, seconds, workers, processes):
+    module, started = sys.modules["anchorlab.engine.run"], []
+
+    def here(jobs, workers, on_progress, on_done):
+        started.append(workers)
+        for job in jobs:
+            job.train(lambda progress: None)
+            on_done(job)
+
+    monkeypatch.setattr(module, "estimated_seconds", lambda one: seconds)
+    monkeypatch.setattr(module, "cores", lambda: 3)
+    monkeypatch.setattr(module, "train_in_processes", here)
+    (found,) = run([experiment(duration=1)], Store(tmp_path), workers=workers)
+    assert started == processes
+    assert found.ensemble().size == 3
+
+
 @pytest.mark.parametrize(
     ("count", "workers", "expected"),
     [(1, 2, [[0]]), (3, 1, [[0, 1, 2]]), (5, 2, [[0, 1], [2, 3, 4]]), (3, 8, [[0], [1], [2]])],
@@ -193,7 +230,7 @@ def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
 
 def test_one_call_from_a_task_to_a_trained_ensemble(tmp_path):
     recipe = SAMPLE.replace(duration=5)
-    found = train("anchor/identity", DECODER, recipe, seeds=range(2), store=Store(tmp_path), workers=1)
+    found = train("anchor/identity", DECODER, recipe, seeds=2, store=Store(tmp_path))
     assert found.experiment == Experiment(IDENTITY, DECODER, recipe, Members(seeds=(0, 1)))
     assert found.metrics.filter(step=5, split="test", metric="accuracy").height == 2
     assert found.ensemble().size == 2

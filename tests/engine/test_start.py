@@ -100,7 +100,7 @@ def test_train_goes_on_from_a_run(tmp_path):
         ({"members": Members(seeds=(0,))}, "start.members: has 3 members, not 1; give both as many seeds"),
         ({"model": DECODER.replace(width=12)}, "start.model: ends with .* of shape"),
         ({"model": DecoderSpec(layers=3, heads=1, width=8, head_width=4)}, "start.model: ends with"),
-        ({"members": Members(seeds=(0, 1, 2), initialisation_scale=(1, 1, 2))}, "members: scales initial weights"),
+        ({"members": Members(seeds=(0, 1, 2), initialisation_scale=(1, 1, 2))}, "members: changes initial weights"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, problem):

@@ -30,6 +30,21 @@ def test_every_stream_of_a_seed_differs_between_members():
         assert not torch.equal(batches.inputs[0], batches.inputs[1])
 
 
+def test_a_number_of_seeds_counts_them():
+    ten = Members(seeds=10)
+    assert ten == Members(seeds=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
+    assert len(ten) == 10
+    assert ten.model_dump(mode="json")["seeds"] == list(range(10))
+    assert experiment(members=Members(seeds=3)).cell == experiment(members=Members(seeds=(0, 1, 2))).cell
+    assert Members.of(2) == Members.of([0, 1]) == Members.of(Members(seeds=2)) == Members(seeds=(0, 1))
+    for none in (0, -1):
+        with pytest.raises(SpecError, match=r"^seeds: there are none"):
+            Members(seeds=none)
+    for wrong in (10**9, True, "10", 2.0):
+        with pytest.raises(SpecError, match=r"^seeds: "):
+            Members(seeds=wrong)
+
+
 @pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
 def test_held_data_are_the_same_for_all(recipe):
     free = Members(seeds=(1, 2, 3))

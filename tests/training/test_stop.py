@@ -5,6 +5,7 @@ import torch
 
 from anchorlab.models import DecoderSpec
 from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
+from anchorlab.training.evaluation import Row
 from tests.small_experiments import IDENTITY, SAMPLE, experiment, worst
 
 RECIPE = SAMPLE.replace(
@@ -43,6 +44,33 @@ def test_when_all_rest_training_ends():
     stop = Stop(metric="loss", split="train", value=100.0, direction="below")
     trained = fit(experiment(recipe=RECIPE.replace(stop=stop)))
     assert {row.step for row in trained.rows} == {0}
+
+
+def test_a_member_rests_only_when_every_group_of_its_own_is_good_enough(monkeypatch):
+    """The first member misses in one group at first, the second in all sequences; the third meets the rule at once."""
+    found = {
+        (0, 0): {"all": 0.9, "pairs": 0.9, "rare": 0.1},
+        (1, 0): {"all": 0.1, "pairs": 0.9, "rare": 0.9},
+        (2, 0): {"all": 0.8, "pairs": 0.8, "rare": 0.9},
+        (0, 5): {"all": 0.9, "pairs": 0.8, "rare": 0.8},
+        (1, 5): {"all": 0.7, "pairs": 0.9, "rare": 0.9},
+        (1, 10): {"all": 0.7, "pairs": 0.9, "rare": 0.9},
+    }
+
+    def measure(self, ensemble, step, resting):
+        return [
+            Row(member, member, step, "test", group, edit, "accuracy", value if edit == "none" else 0.0)
+            for member in range(3)
+            if member not in resting
+            for edit in ("none", "cut")
+            for group, value in found[member, step].items()
+        ]
+
+    monkeypatch.setattr("anchorlab.training.trainer.Evaluator.measure", measure)
+    stop = Stop(metric="accuracy", value=0.8)
+    trained = fit(experiment(recipe=RECIPE.replace(stop=stop, duration=10)))
+    ends = {member: max(row.step for row in trained.rows if row.member == member) for member in range(3)}
+    assert ends == {0: 5, 1: 10, 2: 0}
 
 
 def test_above_and_below():

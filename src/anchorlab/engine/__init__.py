@@ -1,4 +1,4 @@
-"""Where experiments run: this process, or several."""
+"""Run experiments, in this process or in several."""
 
 from anchorlab.engine.compare import compare
 from anchorlab.engine.run import Status, cores, run

@@ -1,4 +1,4 @@
-"""One call from a task to a table of how well several learners do on it."""
+"""Train several learners on a task in one call, and tabulate their results."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -25,24 +25,28 @@ def compare(
     task: Task | str,
     models: Learners = ("decoder", "lstm", "fnn"),
     recipe: Recipe | None = None,
-    seeds: Iterable[int] | Members = (0,),
+    seeds: int | Iterable[int] | Members = (0,),
     store: Store | None = None,
     workers: int | None = None,
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
 ) -> "polars.DataFrame":
-    """Trains several learners on one task and lays their results side by side; what the store holds is not run again.
+    """Train several learners with one recipe on the same data, unless the store already contains their runs.
 
-    `models` are kinds at their default size, the anchor paper's, or specs; a mapping gives them names of your own.
-    All are trained by one recipe on the same data, as `train` does. The table has the columns model, parameters (of one
-    member), split, group, metric, and the mean, lowest and highest over the seeds at each one's end.
+    Args:
+        task: a task or its name
+        models: kinds of models at their default size, the anchor paper's, or specs; a mapping names them
+        recipe, seeds, store, workers, device, report: as for `train`
+
+    Returns: a table with columns model, parameters (of one member), split, group, metric, and mean, lowest and highest
+        over the seeds at the end of training.
 
     Errors: `SpecError` that names the field, also for two models of one name; `StoreError` for a damaged store.
 
-    >>> compare("anchor/identity", {"small": LSTMSpec(width=64), "large": "lstm"}, seeds=range(5))  # doctest: +SKIP
+    >>> compare("anchor/identity", {"small": LSTMSpec(width=64), "large": "lstm"}, seeds=5)  # doctest: +SKIP
     """
     chosen: Task = make_task(task) if isinstance(task, str) else task
-    members = seeds if isinstance(seeds, Members) else Members.parse({"seeds": tuple(seeds)}, "members")
+    members = Members.of(seeds)
     learners = _named(models)
     recipe = recipe or default_recipe(chosen)
     experiments = [

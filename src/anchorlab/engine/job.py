@@ -1,4 +1,4 @@
-"""Jobs: what one process trains at a time, some members of one experiment."""
+"""Jobs: some members of one experiment, trained by one process at a time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +14,15 @@ from anchorlab.training.trainer import ExecutionName
 
 @dataclass(frozen=True)
 class Job:
-    """Some members of one experiment, the chunk that keeps them, and how they are trained; it can be sent elsewhere.
+    """Some members of one experiment, the chunk that keeps them, and how to train them; can be sent to a process.
 
-    `start` is the run, and its members, with whose weights they start.
+    Fields
+        experiment: the experiment with these members only
+        chunk: where states and results are kept
+        device, execution, keep_every: as for `fit`
+        threads: the number of torch's threads, which can change the last bits of a result
+        work_per_step: operations of one member's step
+        start: the run whose final weights these members start from, and the members' indices there
     """
 
     experiment: Experiment
@@ -29,7 +35,7 @@ class Job:
     start: tuple[Path, range] | None = None
 
     def train(self, report: Callable[[Progress], None]) -> None:
-        """Trains it to its end, from its last state if it has one."""
+        """Train to the end, from the chunk's newest state if it has one."""
         with self.chunk as chunk, _threads(self.threads):
             if chunk.finished:
                 return
@@ -44,7 +50,7 @@ class Job:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Inside, torch computes with `count` threads: their number decides the last bits of a product."""
+    """Let torch compute with `count` threads inside."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""Training in several processes, which end with the one that started them."""
+"""Train jobs in several processes, which end together with the process that started them."""
 
 import multiprocessing
 import os
@@ -15,48 +15,40 @@ from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError
 from anchorlab.training import Progress
 
-_LEAVES_WITHIN = 10.0  # seconds that a worker has to end before it is killed
+_SECONDS_TO_EXIT = 10.0  # that a worker has before it is killed
 
 
 def train_in_processes(
-    jobs: Iterator[Job], workers: int, hear: Callable[[Job, Progress], None], done: Callable[[Job], None]
+    jobs: Iterator[Job], workers: int, on_progress: Callable[[Job, Progress], None], on_done: Callable[[Job], None]
 ) -> None:
-    """Trains all jobs in up to `workers` processes at once, and tells of progress and of each job that is done.
+    """Train all jobs, in up to `workers` processes at once.
 
-    Jobs are taken as they are needed. When anything goes wrong, and when this process is interrupted, the workers
-    end, and what they trained since their last kept state is lost.
+    After an error or an interrupt of this process, all workers are stopped; what they trained since their last kept
+    state is lost.
 
-    Errors: whatever a job raises; `AnchorlabError` where a worker died.
+    Args:
+        jobs: the next one is taken when a worker is free
+        workers: the greatest number of processes
+        on_progress: called with a job and how far it has come
+        on_done: called with each finished job
+
+    Errors: any that a job raises; `AnchorlabError` if a worker dies.
     """
-    # Not concurrent.futures: it overlooks the death of a process that was started while it looked, and then waits on.
+    # Not concurrent.futures: it misses the death of a process that starts while it polls, and then waits forever.
     team: list[_Worker] = []
-    left = True
     try:
-        while True:
-            while left and (any(worker.job is None for worker in team) or len(team) < workers):
-                job = next(jobs, None)
-                if job is None:
-                    left = False
-                    break
-                idle = next((worker for worker in team if worker.job is None), None)
-                if idle is None:
-                    idle = _Worker()
-                    team.append(idle)
-                idle.start(job)
-            busy = {worker.connection: worker for worker in team if worker.job is not None}
-            if not busy:
-                return
+        while busy := _assign(jobs, team, workers):
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
                 assert worker.job is not None
-                said = worker.receive()
-                if isinstance(said, Progress):
-                    hear(worker.job, said)
-                    continue
-                if said is not None:
-                    raise said
-                finished, worker.job = worker.job, None
-                done(finished)
+                message = worker.receive()
+                if isinstance(message, Progress):
+                    on_progress(worker.job, message)
+                elif message is not None:
+                    raise message
+                else:
+                    finished, worker.job = worker.job, None
+                    on_done(finished)
     finally:
         for worker in team:
             worker.end()
@@ -64,20 +56,34 @@ def train_in_processes(
             worker.join()
 
 
+def _assign(jobs: Iterator[Job], team: list["_Worker"], workers: int) -> dict["Connection[Any, Any]", "_Worker"]:
+    """Give jobs to idle workers, starting up to `workers` of them; return the busy ones by their connections."""
+    while any(worker.job is None for worker in team) or len(team) < workers:
+        job = next(jobs, None)
+        if job is None:
+            break
+        idle = next((worker for worker in team if worker.job is None), None)
+        if idle is None:
+            idle = _Worker()
+            team.append(idle)
+        idle.start(job)
+    return {worker.connection: worker for worker in team if worker.job is not None}
+
+
 class _Worker:
-    """One process, the pipe to it, and the job it trains."""
+    """A process, the connection to it, and the job that it trains, or None when idle."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
-        with _without_interrupts():  # the process inherits it
+        with _interrupts_ignored():  # the process inherits this
             self.process.start()
         theirs.close()
         self.job: Job | None = None
 
     def start(self, job: Job) -> None:
-        """Hands it a job to train."""
+        """Send a job to the process."""
         self.job = job
         try:
             self.connection.send(job)
@@ -85,22 +91,22 @@ class _Worker:
             raise _death() from None
 
     def receive(self) -> Progress | BaseException | None:
-        """What it says next: how far it is, what went wrong, or None when it is done."""
+        """Return the next message: progress, the error that ended the job, or None for a finished job."""
         try:
-            said: Progress | BaseException | None = self.connection.recv()
+            message: Progress | BaseException | None = self.connection.recv()
         except (EOFError, ConnectionResetError):
             raise _death() from None
-        return said
+        return message
 
     def end(self) -> None:
-        """Lets it go when it is idle, else stops it."""
+        """Let an idle process exit, and terminate a busy one."""
         self.connection.close()
         if self.job is not None:
             self.process.terminate()
 
     def join(self) -> None:
-        """Waits until it has ended."""
-        self.process.join(_LEAVES_WITHIN)
+        """Wait for the process to exit; kill it if that takes too long."""
+        self.process.join(_SECONDS_TO_EXIT)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -108,14 +114,14 @@ class _Worker:
 
 def _death() -> AnchorlabError:
     return AnchorlabError(
-        "a training process died: for want of memory (use fewer workers), or because the script that trains lacks "
-        "`if __name__ == '__main__':`; what was kept is safe, run again to go on"
+        "a training process died: out of memory (use fewer workers), or the script that trains lacks "
+        "`if __name__ == '__main__':`; what was kept is safe, run again to resume"
     )
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C goes to all processes of a terminal: the parent ends its workers, they need not hear it themselves."""
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore Ctrl-C inside. A terminal sends it to all its processes, but the parent alone should stop the workers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -127,16 +133,17 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _work(connection: "Connection[Any, Any]", parent: int) -> None:
-    """What a worker does: trains the jobs it is handed until there are no more."""
+    """Train the jobs that arrive until the connection closes; the main function of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent needs no more, or is gone
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is done, or gone
         while True:
             job: Job = connection.recv()
             connection.send(_outcome(job, connection.send))
 
 
 def _outcome(job: Job, report: Callable[[Progress], None]) -> Exception | None:
+    """Train a job; return the error that ended it, or None."""
     try:
         job.train(report)
     except Exception as error:  # noqa: BLE001 - the parent raises it
@@ -145,12 +152,12 @@ def _outcome(job: Job, report: Callable[[Progress], None]) -> Exception | None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error in a form that reaches another process: our own as they are, others in words with where they arose."""
+    """Return the error itself if it is anchorlab's own, else a `RuntimeError` with its traceback as text."""
     return error if isinstance(error, AnchorlabError) else RuntimeError("".join(traceback.format_exception(error)))
 
 
-def _leave_with(parent: int) -> None:
-    """Ends this process once its parent is gone, so that a killed training leaves nothing running."""
+def _exit_with(parent: int) -> None:
+    """Exit this process once its parent is gone, so that a killed training leaves no processes behind."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

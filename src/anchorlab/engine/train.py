@@ -1,4 +1,4 @@
-"""One call from a task to a trained ensemble."""
+"""Train an ensemble on a task in one call."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,7 +17,7 @@ def train(
     task: Task | str,
     model: ModelSpec | None = None,
     recipe: Recipe | None = None,
-    seeds: Iterable[int] | Members = (0,),
+    seeds: int | Iterable[int] | Members = (0,),
     store: Store | None = None,
     workers: int | None = None,
     device: str = "cpu",
@@ -25,23 +25,35 @@ def train(
     report: Callable[[Status], None] | None = None,
     start: TrainedRun | None = None,
 ) -> TrainedRun:
-    """Trains one member per seed and keeps the run; what the store already holds is read, not trained again.
+    """Train one member per seed and keep the run, or read the run if the store already contains it.
 
-    Without a model or recipe, ones that suit the task are used. With a `start`, the members of that run are trained
-    further, with its model unless told otherwise. `workers` processes share the members on a CPU (None:
-    one for every core); with more than one, a script needs the usual `if __name__ == "__main__":`.
+    Args:
+        task: a task or its name
+        model: the architecture; the paper's for the task when None
+        recipe: how to train; one that suits the task when None
+        seeds: one seed per member; an int counts them, so 10 means the seeds 0 to 9
+        store: where the run is kept; `Store()` when None
+        workers: the number of processes that share the members on a CPU. None chooses: this process alone for work of
+            less than about half a minute, else one process per core. A script that uses several processes needs
+            `if __name__ == "__main__":`.
+        device: `cpu` or `cuda`
+        execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device
+        report: called with the status a few times per second
+        start: a run whose members are trained further, with its model unless `model` is given
+
+    Returns: the finished run.
 
     Errors: `SpecError` that names the field; `StoreError` for a damaged store.
 
-    >>> run = train("anchor/identity", seeds=range(10))  # doctest: +SKIP
-    >>> run.metrics.filter(split="test", metric="accuracy")  # doctest: +SKIP
+    >>> run = train("anchor/identity", seeds=10)  # doctest: +SKIP
+    >>> run.metric("accuracy", split="test")  # doctest: +SKIP
     """
     if model is not None and not isinstance(model, ModelSpec):
-        raise SpecError("model", f"{type(model).__name__} is no model spec", "register a module by al.register_module")
+        raise SpecError("model", f"{type(model).__name__} is not a model spec", "use al.register_module")
     if recipe is not None and not isinstance(recipe, Recipe):
-        raise SpecError("recipe", f"{type(recipe).__name__} is no recipe", "write al.Recipe(...)")
+        raise SpecError("recipe", f"{type(recipe).__name__} is not a recipe", "write al.Recipe(...)")
     chosen: Task = make_task(task) if isinstance(task, str) else task
-    members = seeds if isinstance(seeds, Members) else Members.parse({"seeds": tuple(seeds)}, "members")
+    members = Members.of(seeds)
     before = None if start is None else start.experiment
     model = model or (default_model(chosen.shape) if before is None else before.model)
     experiment = Experiment(chosen, model, recipe or default_recipe(chosen), members, start=before)

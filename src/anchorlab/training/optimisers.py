@@ -69,9 +69,7 @@ class StackedOptimiser:
         scale = found = None
         if self.clips is not None:
             excess = ((get_total_norm(grads) + _TINY) / self.clips[member]).clamp(min=1.0)
-            if (
-                self._single
-            ):  # the fused kernels divide by a float32 scale while reading: no extra pass
+            if self._single:  # the fused kernels divide by a float32 scale while reading: no extra pass
                 scale, found = excess, self._found
             else:
                 grads = [gradient / excess for gradient in grads]
