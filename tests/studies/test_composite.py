@@ -1,66 +1,110 @@
+"""Learned operations, mapping sequences and when splits are learned, on outputs written by hand."""
+
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from anchorlab.studies.anchor.composite import quick_experiments
-from anchorlab.studies.anchor.composite_outputs import first_reached, read_outputs
-from anchorlab.tasks import Batch
+from anchorlab.studies.anchor.composite import DATA, QUICK, STUDY, TASK, TRAIN, Depth, experiments, first_reached, see
+from anchorlab.studies.anchor.composite_outputs import ADDS, read_outputs
+from anchorlab.tasks import Batch, task
+from tests.studies.hand_made_outputs import hand_made_ensemble
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
-# Two pairs of anchors, 1: +5 and 2: -2; keys 40 and 50 at positions 0 and 1 of five.
-INPUTS = torch.tensor([[40, 1, 2, 60, 61], [50, 1, 2, 60, 61], [70, 40, 2, 1, 61], [71, 50, 2, 1, 61]])
-ANSWERS = torch.tensor([43, 53, 43, 53])
-BATCH = Batch(
-    inputs=INPUTS,
-    targets=ANSWERS[:, None],
-    answers=ANSWERS[:, None],
-    positions=torch.tensor([4]),
-    split="test on data",
-    group=torch.tensor([0, 0, 1, 1]),
-    groups=("1,2", "2,1"),
-    latents={
-        "anchors": torch.tensor([[1, 2], [1, 2], [2, 1], [2, 1]]),
-        "anchor_positions": torch.tensor([[1, 2], [1, 2], [2, 3], [2, 3]]),
-        "key_positions": torch.tensor([[0], [0], [1], [1]]),
-    },
+# Four pairs of anchors, 1: +5, 2: +1, 3: -2 and 4: -8, twice each, by keys 40 and 50 at positions 0 and 1 of five.
+ANCHORS = torch.tensor([[1, 2], [1, 2], [2, 1], [2, 1], [3, 4], [3, 4], [4, 3], [4, 3]])
+INPUTS = torch.tensor(
+    [
+        [40, 1, 2, 60, 61],
+        [50, 1, 2, 60, 61],
+        [70, 40, 2, 1, 61],
+        [71, 50, 2, 1, 61],
+        [40, 3, 4, 60, 61],
+        [50, 3, 4, 60, 61],
+        [70, 40, 4, 3, 61],
+        [71, 50, 4, 3, 61],
+    ]
 )
-TIDY = torch.tensor([[0, 50, 43, 43, 43], [0, 60, 53, 53, 53], [9, 0, 36, 43, 43], [0, 9, 46, 53, 53]])
+ANSWERS = torch.tensor([46, 56, 46, 56, 30, 40, 30, 40])
+# Both operations doubled at the first anchor, as Figure 6 has it: +10, +2, -4, -16.
+TIDY = torch.tensor(
+    [
+        [0, 50, 46, 46, 46],
+        [0, 60, 56, 56, 56],
+        [9, 0, 42, 46, 46],
+        [0, 9, 52, 56, 56],
+        [0, 36, 30, 30, 30],
+        [0, 46, 40, 40, 40],
+        [0, 0, 24, 30, 30],
+        [0, 0, 34, 40, 40],
+    ]
+)
 
 
-def changed(row: int, position: int, token: int) -> torch.Tensor:
+def batch(rows=slice(None)) -> Batch:
+    at = torch.tensor([[0], [0], [1], [1]] * 2)
+    return Batch(
+        inputs=INPUTS[rows],
+        targets=ANSWERS[rows, None],
+        answers=ANSWERS[rows, None],
+        positions=torch.tensor([4]),
+        split="test on data",
+        group=torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])[rows],
+        groups=("1,2", "2,1", "3,4", "4,3"),
+        latents={
+            "anchors": ANCHORS[rows],
+            "anchor_positions": torch.cat([at + 1, at + 2], dim=1)[rows],
+            "key_positions": at[rows],
+        },
+    )
+
+
+def changed(*changes: tuple[int, int, int]) -> torch.Tensor:
     outputs = TIDY.clone()
-    outputs[row, position] = token
+    for row, position, token in changes:
+        outputs[row, position] = token
     return outputs
 
 
+def test_the_anchors_are_those_of_the_task():
+    of = task("anchor/composite")
+    keys = torch.arange(30, 40)
+    assert set(of.operations) == set(ADDS)
+    for anchor, added in ADDS.items():
+        assert of.operations[anchor](keys.numpy()).tolist() == (keys + added).tolist()
+
+
 def test_a_tidy_model_has_one_sequence_per_pair():
-    seen = read_outputs([BATCH], TIDY[None])
-    assert seen.sequences[0].tolist() == [[10, -7, 0, 0], [10, -7, 0, 0], [-4, 7, 0, 0], [-4, 7, 0, 0]]
-    assert seen.counts().tolist() == [[1, 1]] and seen.most_common().tolist() == [[1, 1]]
-    assert seen.first.tolist() == [[10, 10, -4, -4]]  # both operations doubled, as Figure 6 has it
-    assert seen.second.tolist() == [[3, 3, 3, 3]]
+    seen = read_outputs([batch()], TIDY[None])
+    assert seen.sequences[0, ::2].tolist() == [[10, -4, 0, 0], [2, 4, 0, 0], [-4, -6, 0, 0], [-16, 6, 0, 0]]
+    assert seen.counts.tolist() == [[1, 1, 1, 1]] and seen.most_common.tolist() == [[1, 1, 1, 1]]
+    assert seen.first.tolist() == [[10, 10, 2, 2, -4, -4, -16, -16]]
+    assert seen.learned_first.tolist() == [[10], [2], [-4], [-16]]
+    assert seen.second.tolist() == [[6, 6, 6, 6, -10, -10, -10, -10]]
     assert seen.right.all() and seen.kept.all()
 
 
 def test_an_unsteady_input_adds_a_sequence():
-    seen = read_outputs([BATCH], torch.stack([TIDY, changed(1, 3, 99)]))
-    assert seen.counts().tolist() == [[1, 1], [2, 1]]
-    assert seen.most_common().tolist() == [[1, 1], [0.5, 1]]
-    assert seen.kept.tolist() == [[True] * 4, [True, False, True, True]]
+    seen = read_outputs([batch()], torch.stack([TIDY, changed((1, 3, 99))]))
+    assert seen.counts.tolist() == [[1, 1, 1, 1], [2, 1, 1, 1]]
+    assert seen.most_common.tolist() == [[1, 1, 1, 1], [0.5, 1, 1, 1]]
+    assert seen.kept[:, :4].tolist() == [[True] * 4, [True, False, True, True]]
+    assert seen.answer_kept.tolist() == [1, 7 / 8]
     assert seen.right.all()
 
 
 def test_wrong_answers_do_not_count():
-    seen = read_outputs([BATCH], changed(0, 4, 44)[None])
-    assert seen.right.tolist() == [[False, True, True, True]]
-    assert seen.counts().tolist() == [[1, 1]]
-    nothing = read_outputs([BATCH], torch.zeros(1, 4, 5, dtype=torch.int64))
-    assert nothing.counts().isnan().all()
+    seen = read_outputs([batch()], changed((0, 4, 47))[None])
+    assert seen.right[0, :4].tolist() == [False, True, True, True]
+    assert seen.counts.tolist() == [[1, 1, 1, 1]] and seen.answer_kept.tolist() == [1]
+    nothing = read_outputs([batch()], torch.zeros(1, 8, 5, dtype=torch.int64))
+    assert nothing.counts.isnan().all() and nothing.answer_kept.isnan().all()
 
 
-def test_batches_stand_one_after_the_other():
-    both = read_outputs([BATCH, BATCH], torch.cat([TIDY, TIDY])[None])
-    assert len(both.batch) == 8 and both.counts().tolist() == [[1, 1]]
+def test_batches_follow_one_another():
+    both = read_outputs([batch(slice(0, 4)), batch(slice(4, 8))], TIDY[None])
+    assert both.counts.tolist() == [[1, 1, 1, 1]] and both.second[0, 4:].tolist() == [-10] * 4
 
 
 def test_first_step_above_the_level():
@@ -70,5 +114,109 @@ def test_first_step_above_the_level():
 
 @pytest.mark.parametrize("depth", [2, 10])
 def test_one_depth_is_the_same_cell_as_in_the_sweep(depth):
-    alone = quick_experiments(depths=(depth,))[0].cell.address
-    assert alone in {experiment.cell.address for experiment in quick_experiments()}
+    alone = experiments(replace(QUICK, depths=(depth,)))[0].cell.address
+    assert alone in {experiment.cell.address for experiment in experiments(QUICK)}
+
+
+UNSTEADY = changed(
+    (1, 3, 99), (3, 2, 99), (5, 3, 99), (7, 2, 99)
+)  # two sequences for each pair; rows 1 and 5 waver after the second anchor
+UNDOUBLED = changed((0, 1, 45), (1, 1, 55))  # the anchor 1 adds 5
+
+
+def depth(layers, tokens, data, on_task, data_reached, task_reached) -> Depth:
+    accuracy = {TRAIN: torch.ones(2), DATA: torch.tensor(data), TASK: torch.tensor(on_task)}
+    reached = {TRAIN: torch.ones(2), DATA: torch.tensor(data_reached), TASK: torch.tensor(task_reached)}
+    return Depth(layers, 400, accuracy, reached, read_outputs([batch()], torch.stack(tokens)))
+
+
+def test_values_of_two_depths_made_by_hand():
+    seen = [
+        depth(2, [UNSTEADY, UNSTEADY], [0.98, 0.96], [0.5, 0.7], [100.0, 200.0], [math.inf, 200.0]),
+        depth(10, [TIDY, UNDOUBLED], [1.0, 1.0], [1.0, 0.98], [100.0, math.inf], [150.0, 300.0]),
+    ]
+    assert values_of(STUDY, seen) == {
+        "data": pytest.approx(0.97),
+        "task-below-data": pytest.approx(0.01),  # of the deep one
+        "data-first": 1.0,
+        "much-earlier": 1.5,  # of 400 / 100, 200 / 200 and 150 / 100
+        "one-sequence": 1.0,
+        "one-common-sequence": 1.0,
+        "several-sequences": 2.0,
+        "fewer-with-depth": 0.5,
+        "first-anchor-twice": 0.875,  # of four and of three of four anchors
+        "answer-kept": 1.0,
+    }
+    verdicts = verdicts_of(STUDY, seen)
+    assert verdicts.pop("first-anchor-twice") == "not at this scale"
+    assert set(verdicts.values()) == {"reproduced"}
+
+
+def test_values_of_the_opposite():
+    """The task before the data, a shallow model that is tidier than the deep one, and what members do apart."""
+    seen = [
+        depth(2, [TIDY, TIDY], [0.94, 0.94], [0.94, 0.94], [200.0, 300.0], [100.0, 150.0]),
+        depth(10, [UNSTEADY, TIDY], [0.92, 0.94], [0.97, 0.99], [200.0, 100.0], [100.0, 100.0]),
+    ]
+    assert values_of(STUDY, seen) == {
+        "data": pytest.approx(0.93),
+        "task-below-data": pytest.approx(-0.05),
+        "data-first": 0.25,
+        "much-earlier": 0.5,  # the lower middle of 0.5, 0.5, 0.5 and 1
+        "one-sequence": 1.5,
+        "one-common-sequence": 0.75,
+        "several-sequences": 1.0,
+        "fewer-with-depth": 1.5,
+        "first-anchor-twice": 1.0,
+        "answer-kept": 0.875,  # six of eight, and all
+    }
+    verdicts = verdicts_of(STUDY, seen)
+    assert [name for name, verdict in verdicts.items() if verdict == "reproduced"] == [
+        "one-sequence",  # 1.5 is the end of its band
+        "first-anchor-twice",
+    ]
+
+
+def test_outputs_are_judged_only_where_both_depths_learned():
+    steps = ([100.0, 100.0], [200.0, 200.0])
+    learned = depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], *steps)
+    not_yet = depth(2, [TIDY, TIDY], [0.9, 0.9], [0.0, 0.0], [math.inf] * 2, [math.inf] * 2)
+    for seen in ([not_yet, learned], [learned, not_yet]):
+        found = values_of(STUDY, seen)
+        assert {name for name, value in found.items() if value is not None} == {"data", "data-first", "much-earlier"}
+        assert (found["data"], found["much-earlier"]) == (pytest.approx(0.9), 2.0)
+    nothing = values_of(STUDY, [not_yet, not_yet])
+    assert nothing["data-first"] is None and nothing["much-earlier"] is None
+
+
+def tidy(inputs):
+    """The key under its anchor's operation twice at the first anchor, the answer from the second on."""
+    adds = torch.zeros(256, dtype=torch.int64)
+    adds[torch.tensor(list(ADDS))] = torch.tensor([5, 1, -2, -8])
+    rows, first = torch.arange(len(inputs)), (inputs < 5).int().argmax(dim=1)
+    key, position = inputs[rows, first - 1], torch.arange(inputs.shape[1])
+    before = key + 2 * adds[inputs[rows, first]]
+    answer = key + adds[inputs[rows, first]] + adds[inputs[rows, first + 1]]
+    return torch.where(position <= first[:, None], before[:, None], answer[:, None])
+
+
+def test_accuracies_are_read_by_split_and_steps_in_their_order():
+    (experiment,) = experiments(replace(QUICK, seeds=2, depths=(4,)))
+    steps = [0, 800, 1600]
+    values = {
+        ("train", "accuracy"): [[0, 1, 1], [0.95, 1, 1]],
+        ("test on data", "accuracy"): [[0, 0.95, 0.97], [0, 0.5, 0.96]],
+        ("test on task", "accuracy"): [[0, 0.1, 0.92], [0, 0.2, 0.3]],
+        ("test on task", "loss"): [[9, 9, 9], [9, 9, 9]],
+    }
+    ensemble = hand_made_ensemble([tidy, lambda inputs: inputs])
+    seen = see(HandMadeRun(experiment, steps, values, {1600: ensemble}), 4)
+    assert (seen.layers, seen.steps) == (4, 1600)
+    accuracy = {split: values.tolist() for split, values in seen.accuracy.items()}
+    assert accuracy == {TRAIN: [1, 1], DATA: pytest.approx([0.97, 0.96]), TASK: pytest.approx([0.92, 0.3])}
+    reached = {split: values.tolist() for split, values in seen.reached.items()}
+    assert reached == {TRAIN: [800, 0], DATA: [800, 1600], TASK: [1600, math.inf]}
+    outputs = seen.outputs
+    assert outputs.right.float().mean(dim=1).tolist()[0] == 1 and outputs.right[1].float().mean() < 0.1
+    assert outputs.learned_first[:, 0].tolist() == [10, 2, -4, -16]
+    assert outputs.counts[0].tolist() == [1] * 16 and outputs.answer_kept[0] == 1

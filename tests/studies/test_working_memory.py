@@ -18,7 +18,7 @@ from anchorlab.studies.anchor.working_memory import (
     see,
 )
 from anchorlab.tasks import Batch, task
-from tests.studies.hand_made_models import hand_made_ensemble
+from tests.studies.hand_made_outputs import hand_made_ensemble
 from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
 
 # Eight tokens each. The key 30, anchor 1 at 2 and 4 at 5; 40, 2 at 1 and 3 at 2; 70, 2 at 1 and 3 at 5.
