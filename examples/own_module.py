@@ -28,11 +28,11 @@ def gru(shape, width: int = 64):
 
 
 def main(duration: int = 300) -> None:
-    """Trains two members and looks into them."""
+    """Train two members and look into them."""
     task = al.task("anchor/identity")
     recipe = al.Recipe(data=al.FixedSample(size=1000), optimiser=al.AdamW(learning_rate=3e-3), duration=duration)
     # The recurrent kernels of torch cannot be mapped over members, so each member takes its own step.
-    run = al.train(task, gru(width=64), recipe, seeds=range(2), workers=1, execution="member")
+    run = al.train(task, gru(width=64), recipe, seeds=range(2), execution="member")
     print(run.metrics.filter(pl.col("step") == duration, pl.col("metric") == "accuracy"))
 
     batch = task.sample("test", 100, seed=0)
