@@ -1,9 +1,18 @@
+"""What the simplified model does, on patterns and models made by hand."""
+
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from anchorlab.studies.anchor.simplified import measure
+from anchorlab.lens import Record
+from anchorlab.studies.anchor.simplified import QUICK, STUDY, Mechanism, analyse, experiments, read_mechanism, see
 from anchorlab.tasks import task
+from anchorlab.training.ensemble import Ensemble
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+SITES = ("blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern")
 
 
 def made_by_hand(batch, length=9):
@@ -15,22 +24,27 @@ def made_by_hand(batch, length=9):
     return first, second
 
 
+def measure(first, rows, second, batch) -> Mechanism:
+    """From patterns `[member batch query key]` and rows, of members that learned."""
+    arrays = dict(zip(SITES, (first.unsqueeze(2), rows, second.unsqueeze(2)), strict=True))
+    return read_mechanism(Record(arrays, {}, batch.inputs), batch, torch.ones(len(first)))
+
+
 def test_the_mechanism_of_the_paper_measures_one():
     batch = task("anchor/identity").sample("test", 40, seed=0)
     first, second = made_by_hand(batch)
     values = torch.eye(201)[batch.inputs]  # one direction per token
-    rows = first @ values
-    found = measure(first[None], rows[None], second[None], batch)
-    for value in (found.carries, found.shift, found.broadcast, found.alike, found.second_broadcast):
-        assert value.tolist() == [pytest.approx(1.0)]
-    assert found.other.tolist() == [pytest.approx(0.0)]  # key and anchor are different tokens
+    found = values_of(STUDY, measure(first[None], (first @ values)[None], second[None], batch))
+    assert found.pop("other") == pytest.approx(0.0)  # key and anchor are different tokens
+    assert len(found) == 6
+    assert list(found.values()) == [pytest.approx(1.0)] * 6
 
 
 def test_a_model_that_attends_everywhere_alike_measures_its_share():
     batch = task("anchor/identity").sample("test", 10, seed=0)
     even = torch.full((1, 10, 9, 9), 1 / 9)
     found = measure(even, torch.ones(1, 10, 9, 4), even, batch)
-    for value in (found.carries, found.shift, found.broadcast, found.second_broadcast):
+    for value in (found.product, found.anchor_to_key, found.others_to_anchor, found.all_to_anchor):
         assert value.tolist() == [pytest.approx(1 / 9)]
     assert found.alike.tolist() == found.other.tolist() == [pytest.approx(1.0)]
 
@@ -41,6 +55,81 @@ def test_members_are_kept_apart():
     even = torch.full((10, 9, 9), 1 / 9)
     rows = torch.ones(2, 10, 9, 4)
     found = measure(torch.stack([even, first]), rows, torch.stack([even, second]), batch)
-    assert found.carries.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
-    assert found.second_broadcast.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
-    assert found.broadcast.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
+    assert found.product.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
+    assert found.all_to_anchor.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
+    assert found.others_to_anchor.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
+
+
+def seen(accuracy, product, anchor_to_key, others_to_anchor, alike, other, all_to_anchor) -> Mechanism:
+    """Each given `[member]`."""
+    values = (accuracy, product, anchor_to_key, others_to_anchor, alike, other, all_to_anchor)
+    return Mechanism(*map(torch.tensor, values))
+
+
+def test_seeds_that_did_not_learn_are_not_judged():
+    mixed = seen(
+        [0.89, 0.91, 0.97], [9, 0.5, 0.7], [9, 0.1, 0.2], [9, 0.3, 0.5], [9, 0.8, 0.7], [9, 0.6, 0.7], [9, 0, 1.0]
+    )
+    assert values_of(STUDY, mixed) == {
+        "generalises": pytest.approx(0.97),
+        "carries": pytest.approx(0.6),
+        "shift": pytest.approx(0.15),
+        "broadcast": pytest.approx(0.4),
+        "alike": pytest.approx(0.75),
+        "other": pytest.approx(0.65),
+        "second-broadcast": pytest.approx(0.5),
+    }
+    none = values_of(STUDY, replace(mixed, accuracy=torch.tensor([0.89, 0.5, 0.1])))
+    assert none.pop("generalises") == pytest.approx(0.89)
+    assert set(none.values()) == {None}
+
+
+def test_verdicts_inside_and_outside_the_bands():
+    inside = seen([0.96, 0.9], [0.7, 0.92], [0.81, 0.81], [0.81, 0.81], [0.91, 0.91], [0.4, 0.58], [0.81, 0.81])
+    assert set(verdicts_of(STUDY, inside).values()) == {"reproduced"}
+    outside = seen([0.94, 0.9], [0.6, 0.98], [0.79, 0.79], [0.79, 0.79], [0.89, 0.89], [0.44, 0.58], [0.79, 0.79])
+    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+
+
+def ensemble(*firsts: str) -> Ensemble:
+    """The study's model, where layer 1 reads the `anchor` or attends to `all` alike, and layer 2 reads the anchor."""
+    (experiment,) = experiments(QUICK)
+    template = experiment.model.build(experiment.task.shape)
+    weights = {name: torch.zeros(len(firsts), *value.shape) for name, value in template.named_parameters()}
+    weights["pos_embed.W_pos"][:, :, 0] = 1
+    weights["embed.W_E"][:, 3, 1] = 1
+    for layer in range(2):
+        read = [layer == 1 or first == "anchor" for first in firsts]
+        weights[f"blocks.{layer}.attn.W_Q"][:, 0, 0] = 1000
+        weights[f"blocks.{layer}.attn.W_K"][read, 1, 0] = 1
+    weights["blocks.0.attn.W_V"][:, [0, 1], [0, 1]] = 1
+    return Ensemble(template, weights, tuple(weights))
+
+
+def test_what_a_run_made_by_hand_does():
+    setting = replace(QUICK, seeds=2)
+    run = HandMadeRun(
+        *experiments(setting),
+        (0, 2400),
+        {
+            ("test", "accuracy"): [[0.0, 0.92], [0.0, 0.97]],
+            ("train", "accuracy"): [[0.0, 0.5], [0.0, 0.5]],
+            ("test", "loss"): [[9.0, 9.0], [9.0, 9.0]],
+        },
+        {0: ensemble("all", "all"), 2400: ensemble("anchor", "all")},
+    )
+    found = see([run])
+    assert found.accuracy.tolist() == pytest.approx([0.92, 0.97])
+    assert found.others_to_anchor.tolist() == pytest.approx([1.0, 1 / 9])
+    assert found.anchor_to_key.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
+    # Layer 1 brings every position the same row, so that layer 2 is even over all; so is the product's second factor.
+    assert found.all_to_anchor.tolist() == pytest.approx([1 / 9, 1 / 9])
+    assert found.product.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
+    made = analyse([run], setting)
+    assert made.figures[0].caption.startswith("Seed 1,")  # the best in test
+    first, _, product = made.figures[0].maps[0]
+    assert first.values[8][4] == pytest.approx(1 / 9)
+    assert product.values[8][5] == pytest.approx(1 / 9)
+    heads = dict(zip(made.tables[0].columns, made.tables[0].rows[0], strict=True))
+    assert heads["Attn1, others to anchor"] == pytest.approx(1.0)
+    assert heads["Attn1, anchor to key"] == pytest.approx(0.0, abs=1e-6)

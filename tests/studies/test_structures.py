@@ -6,7 +6,9 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.lens import look
 from anchorlab.studies.anchor import structures as of
+from anchorlab.studies.anchor.structures import STUDY, Accuracies, see
 from anchorlab.tasks import task
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 
 def built(spec):
@@ -25,7 +27,7 @@ def test_the_fifteen_structures_are_those_of_the_paper():
 
 def test_without_any_component_a_model_is_two_attention_products():
     # Section 5.4: X_out = Attn2 Attn1 X W_V1 W_V2, softmax over all positions, scaled by the square root of the size.
-    model = built(of.structures(outputs=201)[of.NONE]).double()
+    model = built(of.structures()[of.NONE]).double()
     generator = torch.Generator().manual_seed(0)
     for value in model.parameters():
         value.data.normal_(0, 0.2, generator=generator)
@@ -67,16 +69,77 @@ def test_an_unknown_component_is_named():
         of.structure(["softmax"])
 
 
-def test_claims_read_the_seeds_that_they_name():
-    test = {
-        of.FULL: torch.tensor([1.0, 0.98]),
-        of.BADLY: torch.tensor([0.1, 0.4]),
-        of.NONE: torch.tensor([0.9, 1.0]),
-        of.ONE_LAYER: torch.tensor([0.0, 0.02]),
+TEST = {  # two seeds of each structure that a claim is about
+    of.FULL: [0.992, 1.0],
+    of.NO_FNN: [0.82, 1.0],
+    of.BADLY: [0.1, 0.4],
+    of.NONE: [0.9, 1.0],
+    of.ONE_LAYER: [0.0, 0.02],
+    of.SHIFTED: [0.94, 1.0],
+}
+
+
+def seen(test) -> Accuracies:
+    return Accuracies({}, {name: torch.tensor(values) for name, values in test.items()})
+
+
+def test_values_of_accuracies_made_by_hand():
+    assert values_of(STUDY, seen(TEST)) == {
+        "full": pytest.approx(0.992),  # the lowest seed
+        "no-fnn": pytest.approx(0.91),
+        "one-layer": pytest.approx(0.01),
+        "shifted-values": pytest.approx(0.97),
+        "badly": pytest.approx(0.4),  # the highest seed
+        "none": 1.0,  # the highest seed
+        "fewer-is-better": pytest.approx((0.8 + 0.6) / 2),
     }
-    found = of.measure(test)
-    assert found["full"].tolist() == [pytest.approx(0.98)]
-    assert found["badly"].tolist() == [pytest.approx(0.4)]
-    assert found["none"].tolist() == [1.0]
-    assert found["fewer-is-better"].tolist() == [pytest.approx(0.8), pytest.approx(0.6)]
-    assert found["shifted-values"] is None
+    assert set(verdicts_of(STUDY, seen(TEST)).values()) == {"reproduced"}
+
+
+def test_verdicts_outside_the_bands():
+    outside = seen(
+        {
+            of.FULL: [0.985, 1.0],
+            of.NO_FNN: [0.78, 1.0],
+            of.BADLY: [0.94, 0.82],
+            of.NONE: [0.94, 0.94],
+            of.ONE_LAYER: [0.1, 0.12],
+            of.SHIFTED: [0.88, 1.0],
+        }
+    )
+    assert values_of(STUDY, outside)["fewer-is-better"] == pytest.approx(0.06)
+    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+
+
+def test_a_structure_that_was_not_trained_is_not_judged():
+    assert set(values_of(STUDY, seen({"residual": [1.0]})).values()) == {None}
+    assert values_of(STUDY, seen({of.NONE: [1.0]}))["fewer-is-better"] is None
+
+
+def test_accuracies_of_runs_made_by_hand():
+    setting = {name: one.shortened(steps=2) for name, one in of.QUICK.items() if name in TEST}
+    runs = [
+        HandMadeRun(
+            one,
+            (0, 1, 2),
+            {
+                ("test", "accuracy"): [[0.0, 0.5, value] for value in TEST[one.label]],
+                ("train", "accuracy"): [[0.0, 0.5, 0.75], [0.0, 0.5, 0.25]],
+                ("test", "loss"): [[9.0, 9.0, 9.0]] * 2,
+                ("train", "loss"): [[9.0, 9.0, 9.0]] * 2,
+            },
+        )
+        for one in of.experiments(setting)
+    ]
+    found = see(runs[::-1])  # by their labels, in any order
+    assert {name: values.tolist() for name, values in found.test.items()} == {
+        name: pytest.approx(values) for name, values in TEST.items()
+    }
+    assert {tuple(values.tolist()) for values in found.train.values()} == {(0.75, 0.25)}
+    made = of.analyse(runs, setting)
+    training, test = made.figures[0].maps[0]
+    assert test.row_ticks[0] == training.row_ticks[0] == of.FULL
+    assert test.values[0] == pytest.approx((0.992, 1.0))
+    assert training.values[0] == (0.75, 0.25)
+    name, _, *accuracies = made.tables[0].rows[0]
+    assert (name, *accuracies) == (of.FULL, *map(pytest.approx, (0.5, 0.996, 0.992, 1.0)))

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least, at_most, line, within
-from anchorlab.lens import broadcast, broadcast_profile, look, shift, shift_profile
+from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
@@ -112,12 +112,12 @@ class Heads:
     broadcast_mass: Float[Tensor, "member"]  # its attention to the key's position, from there on
 
 
-def read_heads(
-    first: Float[Tensor, "member batch head query key"],
-    second: Float[Tensor, "member batch head query key"],
-    batch: Batch,
-) -> Heads:
-    """Read which head of layer 1 shifts and by how much, and which head of layer 2 broadcasts and from where."""
+def read_heads(record: Record, batch: Batch) -> Heads:
+    """Read which head of layer 1 shifts and by how much, and which head of layer 2 broadcasts and from where.
+
+    The record holds the patterns `[member batch head query key]` of both layers.
+    """
+    first, second = (record[site] for site in PATTERNS)
     anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
     by_one, to_last = shift(first, 1), broadcast(second, keys, queries="last")
     shifts, broadcasts, each = by_one.argmax(dim=-1), to_last.argmax(dim=-1), torch.arange(len(first))
@@ -144,7 +144,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     """Read the curve, and the heads of the last run at its end."""
     batch = runs[-1].experiment.task.sample("test", LOOKED_AT, seed=0)
     record = look(runs[-1].ensemble(), batch.inputs, record=PATTERNS)
-    return Seen(read_curve(_of_curve(runs)), read_heads(*(record[site] for site in PATTERNS), batch))
+    return Seen(read_curve(_of_curve(runs)), read_heads(record, batch))
 
 
 def _of_curve(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
@@ -261,10 +261,10 @@ SIZE_CAPTION = "Over seeds, at the end of training; train accuracy on the first 
 SIZE_COLUMNS = ("training sequences", "test mean", "test lowest", "test highest", "train mean")
 
 
-def size_rows(curve: Curve) -> tuple[tuple[float, ...], ...]:
-    """Return a row for each train size, under `SIZE_COLUMNS`."""
+def size_rows(curve: Curve, *begin: str) -> tuple[tuple[str | float, ...], ...]:
+    """Return a row for each train size, under `SIZE_COLUMNS`; each begins with the given cells."""
     values = zip(curve.sizes, curve.test, curve.train, strict=True)
-    return tuple((size, *mean_and_range(test), float(train.mean())) for size, test, train in values)
+    return tuple((*begin, size, *mean_and_range(test), float(train.mean())) for size, test, train in values)
 
 
 def _maps(run: TrainedRun) -> MapFigure:

@@ -25,6 +25,8 @@ from anchorlab.training import Experiment, TrainedRun
 NAMES = {"decoder": "transformer", "lstm": "LSTM", "fnn": "FNN"}
 """What the paper calls each kind of model."""
 
+FIG_4 = "section 4.1 and Fig 4"
+
 GENERALISED = 0.9
 """A learner generalises at the smallest train size with at least this mean test accuracy."""
 
@@ -91,10 +93,7 @@ def needed(curve: Curve) -> int | None:
 
 
 @claim(
-    f"The transformer generalises with {ENOUGH} training sequences",
-    at="section 4.1 and Fig 4",
-    paper="about 1",
-    band=within(0.9, 1.0),
+    f"The transformer generalises with {ENOUGH} training sequences", at=FIG_4, paper="about 1", band=within(0.9, 1.0)
 )
 def transformer_enough(seen: Seen) -> Tensor | None:
     """Its test accuracy at {ENOUGH} training sequences, mean over seeds."""
@@ -103,7 +102,7 @@ def transformer_enough(seen: Seen) -> Tensor | None:
 
 @claim(
     "The LSTM generalises with the largest training sets",
-    at="section 4.1 and Fig 4",
+    at=FIG_4,
     paper="similar to the transformer's, at about 2200",
     band=within(0.9, 1.0),
 )
@@ -114,7 +113,7 @@ def lstm_enough(seen: Seen) -> Tensor | None:
 
 @claim(
     "The LSTM needs more data than the transformer",
-    at="section 4.1 and Fig 4",
+    at=FIG_4,
     paper="3.7 times as much (about 2200 against 600)",
     band=at_least(1.5),
 )
@@ -124,12 +123,7 @@ def lstm_needs_more(seen: Seen) -> Tensor | None:
     return None if lstm is None or transformer is None else torch.tensor([lstm / transformer])
 
 
-@claim(
-    "The fully connected network generalises at no size",
-    at="section 4.1 and Fig 4",
-    paper="fails",
-    band=at_most(0.1),
-)
+@claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
 def fnn_never(seen: Seen) -> Tensor | None:
     """Its highest test accuracy over train sizes, each a mean over seeds; judged only where it fits its training
     sequences."""
@@ -226,7 +220,7 @@ def _needs(curves: Mapping[str, Curve]) -> Table:
 
 
 def _sizes(curves: Mapping[str, Curve]) -> Table:
-    rows = tuple((NAMES[kind], *row) for kind, curve in curves.items() for row in identity.size_rows(curve))
+    rows = tuple(row for kind, curve in curves.items() for row in identity.size_rows(curve, NAMES[kind]))
     columns = ("learner", *identity.SIZE_COLUMNS)
     return Table("Accuracy by learner and train size", identity.SIZE_CAPTION, columns, rows)
 

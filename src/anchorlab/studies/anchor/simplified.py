@@ -1,4 +1,7 @@
-"""The simplified model, two attention products and nothing else: how it solves the identity anchor function.
+"""The simplified model: two attention products carry the key to the end.
+
+A model of two layers without mask, layer norm, residual connection, linear map and feed-forward network: X_out = Attn2
+Attn1 X W1 W2. The answer is the token after the anchor 3.
 
 Source: anchor functions, section 5.4, Figure 16.
 """
@@ -7,221 +10,226 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
-from anchorlab.lens import cosine_similarity, look
-from anchorlab.studies.anchor import structures
-from anchorlab.studies.kit import judge_means, at_end
-from anchorlab.studies.study import Profile, Study
-from anchorlab.tasks import Batch
-from anchorlab.training import TrainedRun
+from anchorlab.findings import MapFigure, Table, at_most, within
+from anchorlab.lens import Record, cosine_similarity, look
+from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
+from anchorlab.studies.anchor.structures import NONE, structures
+from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.kit import at_end, attention_maps, example, seed_table
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Batch, task
+from anchorlab.training import Experiment, TrainedRun
 
 LEARNED = 0.9
-"""A seed is judged once its test accuracy is at least this: the paper explains a model that generalises."""
+"""A seed is judged if its test accuracy is at least this: the paper explains a model that generalises."""
 
-_LOOKED_AT = 500
+FIG_16 = "section 5.4 and Fig 16"
+LOOKED_AT = 500  # test sequences over which attention is averaged
 _FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"
-_SOURCE = "anchor functions, section 5.4 and Fig 16"
-_SEEDS = f"mean over seeds with a test accuracy of at least {LEARNED:g}"
 
-CLAIMS = (
-    Claim(
-        "anchor/simplified/generalises",
-        "Two attention products and nothing else generalise",
-        "anchor functions, section 5.3 and Fig 15, none",
-        "can be 100 %, with large fluctuation",
-        "test accuracy, highest over seeds",
-        (0.95, 1.0),
-    ),
-    Claim(
-        "anchor/simplified/carries",
-        "The product of both attentions carries the key to the end",
-        _SOURCE,
-        "all output vectors become the key's",
-        f"entry of Attn2 Attn1 from the last position to the key's, over test sequences, {_SEEDS}",
-        (0.8, 1.0),
-    ),
-    Claim(
-        "anchor/simplified/shift",
-        "The first attention brings the key to the anchor's position",
-        _SOURCE,
-        "shifts the key to the anchor",
-        f"attention of layer 1 from the anchor's position to the key's, {_SEEDS}",
-        (0.8, 1.0),
-    ),
-    Claim(
-        "anchor/simplified/broadcast",
-        "It brings the anchor to all other positions",
-        _SOURCE,
-        "broadcasts the anchor to other locations",
-        f"attention of layer 1 from the other positions to the anchor's, their mean, {_SEEDS}",
-        (0.8, 1.0),
-    ),
-    Claim(
-        "anchor/simplified/alike",
-        "So that the second layer gets just two kinds of rows: those without the key are alike",
-        _SOURCE,
-        "only two types of rows",
-        f"cosine similarity between rows other than the anchor's, mean over pairs, {_SEEDS}",
-        (0.9, 1.0),
-    ),
-    Claim(
-        "anchor/simplified/other",
-        "The row at the anchor's position is of the other kind",
-        _SOURCE,
-        "only two types of rows",
-        f"cosine similarity between the anchor's row and the others, mean over these, {_SEEDS}",
-        (None, 0.5),
-    ),
-    Claim(
-        "anchor/simplified/second-broadcast",
-        "The second attention brings the row that holds the key to all positions",
-        _SOURCE,
-        "broadcasts it to all locations",
-        f"attention of layer 2 to the anchor's position, mean over all rows, {_SEEDS}",
-        (0.8, 1.0),
-    ),
-)
+QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=5)
+PAPER = Setting(structures()[NONE], paper_recipe(2000), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the experiment of the one structure without any component."""
+    return [setting.experiment(task("anchor/identity"), NONE)]
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What a simplified model does on test sequences, each `[member]`; the names are those of the claims."""
+    """What the products do on test sequences, each `[member]`; others are the positions other than the anchor's."""
 
-    carries: Tensor
-    shift: Tensor
-    broadcast: Tensor
-    alike: Tensor
-    other: Tensor
-    second_broadcast: Tensor
+    accuracy: Float[Tensor, "member"]  # test accuracy at the end
+    product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
+    anchor_to_key: Float[Tensor, "member"]  # attention of layer 1
+    others_to_anchor: Float[Tensor, "member"]  # attention of layer 1
+    alike: Float[Tensor, "member"]  # cosine between the others' rows, as layer 2 gets them
+    other: Float[Tensor, "member"]  # cosine between these and the anchor's row
+    all_to_anchor: Float[Tensor, "member"]  # attention of layer 2
+
+    def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
+        """Return the values of the seeds that learned."""
+        return values[self.accuracy >= LEARNED]
 
 
-def measure(first: Tensor, rows: Tensor, second: Tensor, batch: Batch) -> Mechanism:
-    """The numbers of Figure 16 from patterns `[member batch query key]` of both layers and the rows between them.
+def read_mechanism(record: Record, batch: Batch, accuracy: Float[Tensor, "member"]) -> Mechanism:
+    """Read the numbers of Figure 16.
 
-    `rows` are what the second layer gets, `[member batch position width]`.
+    The record holds patterns `[member batch head query key]` of both layers, and the rows `[member batch position
+    width]` that the second gets.
     """
+    first, rows, second = record[_FIRST][:, :, 0], record[_ROWS], record[_SECOND][:, :, 0]
     anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
     each, length = torch.arange(len(anchors)), first.shape[-1]
     others = torch.arange(length) != anchors.unsqueeze(-1)  # [batch position]
-    to_anchor = first[:, each, :, anchors].movedim(0, 1)  # [member batch query]
-    similarity = cosine_similarity(rows, rows)
     pairs = others.unsqueeze(-1) & others.unsqueeze(-2) & ~torch.eye(length, dtype=torch.bool)
+    similarity = cosine_similarity(rows, rows)
+    to_anchor = first[:, each, :, anchors].movedim(0, 1)  # [member batch query]
     return Mechanism(
-        carries=(second @ first)[:, each, -1, keys].mean(dim=-1),
-        shift=first[:, each, anchors, keys].mean(dim=-1),
-        broadcast=_mean_where(to_anchor, others),
-        alike=_mean_where(similarity, pairs),
-        other=_mean_where(similarity[:, each, anchors], others),
-        second_broadcast=second[:, each, :, anchors].mean(dim=(0, 2)),
+        accuracy=accuracy,
+        product=(second @ first)[:, each, -1, keys].mean(dim=-1),
+        anchor_to_key=first[:, each, anchors, keys].mean(dim=-1),
+        others_to_anchor=to_anchor[:, others].mean(dim=-1),
+        alike=similarity[:, pairs].mean(dim=-1),
+        other=similarity[:, each, anchors][:, others].mean(dim=-1),
+        all_to_anchor=second[:, each, :, anchors].mean(dim=(0, 2)),
     )
 
 
-def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
-    """The mean over the chosen places of `[member ...]`, the choice being the same for all members: `[member]`."""
-    return values[:, chosen].mean(dim=-1)
-
-
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """What both attentions do, seed by seed, and the maps of the seed that generalises best."""
+def see(runs: Sequence[TrainedRun]) -> Mechanism:
+    """Read what both attentions do in the one run."""
     (run,) = runs
-    batch = run.experiment.task.sample("test", _LOOKED_AT, seed=0)
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     record = look(run.ensemble(), batch.inputs, record=[_FIRST, _ROWS, _SECOND])
-    found = measure(record[_FIRST][:, :, 0], record[_ROWS], record[_SECOND][:, :, 0], batch)
-    accuracy = at_end(run, "test", "accuracy")
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="A model of two layers without mask, layer norm, residual connection, linear map and feed-forward "
-        "network: X_out = Attn2 Attn1 X W1 W2. The answer is the token after the anchor 3. " + note,
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=judge_means(CLAIMS, _measured(accuracy, found), provenance.profile),
-        figures=(_figure(run, batch, int(accuracy.argmax())),),
-        tables=(_table(run, accuracy, found),),
-    )
+    return read_mechanism(record, batch, at_end(run, "test", "accuracy"))
 
 
-def _measured(accuracy: Tensor, found: Mechanism) -> dict[str, Tensor | None]:
-    learned = accuracy >= LEARNED
-
-    def of(values: Tensor) -> Tensor | None:
-        return values[learned] if bool(learned.any()) else None
-
-    return {
-        "generalises": accuracy.max().reshape(1),
-        "carries": of(found.carries),
-        "shift": of(found.shift),
-        "broadcast": of(found.broadcast),
-        "alike": of(found.alike),
-        "other": of(found.other),
-        "second-broadcast": of(found.second_broadcast),
-    }
+@claim(
+    "Two attention products and nothing else generalise",
+    at="section 5.3 and Fig 15, none",
+    paper="can be 100 %, with large fluctuation",
+    band=within(0.95, 1.0),
+)
+def generalises(seen: Mechanism) -> Tensor:
+    """Test accuracy, highest over seeds."""
+    return seen.accuracy.max().reshape(1)
 
 
-def _figure(run: TrainedRun, batch: Batch, member: int) -> MapFigure:
-    middle = int((batch.latents["anchor_positions"][:, 0] == 4).nonzero()[0])
-    inputs = batch.inputs[middle : middle + 1]
-    ticks = tuple(token.text for token in run.experiment.task.render(inputs)[0].tokens)
-    record = look(run.ensemble().select([member]), inputs, record=[_FIRST, _SECOND])
+@claim(
+    "The product of both attentions carries the key to the end",
+    at=FIG_16,
+    paper="all output vectors become the key's",
+    band=within(0.8, 1.0),
+)
+def carries(seen: Mechanism) -> Tensor:
+    """Entry of Attn2 Attn1 from the last position to the key's, over test sequences, mean over seeds with a test
+    accuracy of at least {LEARNED:g}."""
+    return seen.learned(seen.product)
+
+
+@claim(
+    "The first attention brings the key to the anchor's position",
+    at=FIG_16,
+    paper="shifts the key to the anchor",
+    band=within(0.8, 1.0),
+)
+def shift(seen: Mechanism) -> Tensor:
+    """Attention of layer 1 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
+    {LEARNED:g}."""
+    return seen.learned(seen.anchor_to_key)
+
+
+@claim(
+    "It brings the anchor to all other positions",
+    at=FIG_16,
+    paper="broadcasts the anchor to other locations",
+    band=within(0.8, 1.0),
+)
+def broadcast(seen: Mechanism) -> Tensor:
+    """Attention of layer 1 from the other positions to the anchor's, their mean, mean over seeds with a test accuracy
+    of at least {LEARNED:g}."""
+    return seen.learned(seen.others_to_anchor)
+
+
+@claim(
+    "So that the second layer gets just two kinds of rows: those without the key are alike",
+    at=FIG_16,
+    paper="only two types of rows",
+    band=within(0.9, 1.0),
+)
+def alike(seen: Mechanism) -> Tensor:
+    """Cosine similarity between rows other than the anchor's, mean over pairs, mean over seeds with a test accuracy of
+    at least {LEARNED:g}."""
+    return seen.learned(seen.alike)
+
+
+@claim(
+    "The row at the anchor's position is of the other kind",
+    at=FIG_16,
+    paper="only two types of rows",
+    band=at_most(0.5),
+)
+def other(seen: Mechanism) -> Tensor:
+    """Cosine similarity between the anchor's row and the others, mean over these, mean over seeds with a test accuracy
+    of at least {LEARNED:g}."""
+    return seen.learned(seen.other)
+
+
+@claim(
+    "The second attention brings the row that holds the key to all positions",
+    at=FIG_16,
+    paper="broadcasts it to all locations",
+    band=within(0.8, 1.0),
+)
+def second_broadcast(seen: Mechanism) -> Tensor:
+    """Attention of layer 2 to the anchor's position, mean over all rows, mean over seeds with a test accuracy of at
+    least {LEARNED:g}."""
+    return seen.learned(seen.all_to_anchor)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """List what both attentions do, seed by seed, and draw the maps of the seed that generalises best."""
+    seen = see(runs)
+    figure = _maps(runs[0], int(seen.accuracy.argmax()))
+    return Analysis(seen, figures=[figure], tables=[_table(seen, range(setting.seeds))])
+
+
+def _maps(run: TrainedRun, member: int) -> MapFigure:
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    place, ticks = example(run.experiment.task, batch, batch.latents["anchor_positions"][:, 0] == 4)
+    record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[_FIRST, _SECOND])
     first, second = record[_FIRST][0, 0, 0], record[_SECOND][0, 0, 0]
-    shown = (("Attn1", first), ("Attn2", second), ("Attn2 Attn1", second @ first))
-    return MapFigure(
-        title="Both attentions of a simplified model and their product (Fig 16)",
+    return attention_maps(
+        "Both attentions of a simplified model and their product (Fig 16)",
+        {"Attn1": first, "Attn2": second, "Attn2 Attn1": second @ first},
+        ticks,
         caption=f"Seed {run.experiment.members.seeds[member]}, the best in test, on one test sequence. In the paper "
         "the first brings the key to the anchor's position and the anchor to all others, the second the anchor's "
         "position, which holds the key by then, to all; their product reads the key everywhere.",
-        maps=(tuple(Map(title, grid(values), ticks, ticks) for title, values in shown),),
-        value_range=(0.0, 1.0),
     )
 
 
-def _table(run: TrainedRun, accuracy: Tensor, found: Mechanism) -> Table:
-    measured = (
-        accuracy, found.carries, found.shift, found.broadcast, found.alike, found.other, found.second_broadcast
-    )  # fmt: skip
-    return Table(
-        title="What the simplified model does, seed by seed",
-        caption=f"On {_LOOKED_AT} test sequences. Attention from row to column position; similarity of the rows that "
-        "the second layer gets.",
-        columns=(
-            "seed",
-            "test accuracy",
-            "product, last to key",
-            "Attn1, anchor to key",
-            "Attn1, others to anchor",
-            "similarity of the others",
-            "similarity to the anchor's",
-            "Attn2, all to anchor",
-        ),
-        rows=tuple(
-            (seed, *(float(values[index]) for values in measured))
-            for index, seed in enumerate(run.experiment.members.seeds)
-        ),
+def _table(seen: Mechanism, seeds: Sequence[int]) -> Table:
+    return seed_table(
+        "What the simplified model does, seed by seed",
+        f"On {LOOKED_AT} test sequences. Attention from row to column position; similarity of the rows that the second "
+        "layer gets.",
+        seeds,
+        {
+            "test accuracy": seen.accuracy,
+            "product, last to key": seen.product,
+            "Attn1, anchor to key": seen.anchor_to_key,
+            "Attn1, others to anchor": seen.others_to_anchor,
+            "similarity of the others": seen.alike,
+            "similarity to the anchor's": seen.other,
+            "Attn2, all to anchor": seen.all_to_anchor,
+        },
     )
 
 
 STUDY = Study(
     name="anchor/simplified",
-    title="The simplified model: two attention products carry the key to the end",
-    claims=CLAIMS,
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
     profiles={
         "quick": Profile(
-            lambda: structures.quick_experiments([structures.NONE], steps=2400),
+            QUICK,
             "Quick profile: the paper's structure, all of whose sizes are the vocabulary's 201; 2400 steps of batch 50 "
             "on 2000 sequences with learning rate 2e-3 and weight decay 0.3, five seeds. The paper trains for 4000 "
             "epochs at up to 2e-4.",
         ),
         "paper": Profile(
-            lambda: structures.paper_experiments([structures.NONE]),
+            PAPER,
             "Paper profile: all sizes 201, 4000 epochs, five seeds. The paper does not say how many sequences the "
             "model was trained on: 2000.",
-        ),
-        "smoke": Profile(
-            lambda: structures.quick_experiments([structures.NONE], steps=2, seeds=2),
-            "Smoke profile: two steps, for tests.",
+            paper=("generalises",),
         ),
     },
-    analyse=analyse,
+    smoke=QUICK.shortened(steps=2),
 )

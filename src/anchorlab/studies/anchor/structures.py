@@ -1,22 +1,28 @@
-"""Ablation of architecture: which components of a decoder the identity anchor function needs.
+"""Ablation of architecture: the components that the identity anchor function needs.
+
+The answer is the token after the anchor 3, at positions where training never shows it. Which parts of a decoder does
+that take?
 
 Source: anchor functions, section 5.3, Figure 15.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Claim, Findings, Map, MapFigure, Provenance, Table, grid
+from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid, within
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.anchor.settings import paper_recipe, quick_recipe
-from anchorlab.studies.kit import judge_means, at_end
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
+from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.kit import at_end, mean_and_range
+from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Members, Recipe, TrainedRun
+from anchorlab.training import Experiment, Recipe, TrainedRun
 
 COMPONENTS = {
     "residual": "residual",
@@ -28,12 +34,11 @@ COMPONENTS = {
 }
 """The paper's names of the components, each with its switch in `DecoderSpec`."""
 
-FULL = "all components"
-NO_FNN = "without FNN"
-BADLY = "linear + projection + mask"
-NONE = "none"
-ONE_LAYER = "one layer"
-SHIFTED = "one layer, V shifted by one"
+VOCABULARY = 201
+FIG_15 = "section 5.3 and Fig 15"
+
+FULL, NO_FNN, BADLY, NONE = "all components", "without FNN", "linear + projection + mask", "none"
+ONE_LAYER, SHIFTED = "one layer", "one layer, V shifted by one"
 
 _SUBSETS: Mapping[str, str] = {
     FULL: "residual linear LN FNN projection mask",
@@ -53,88 +58,21 @@ _SUBSETS: Mapping[str, str] = {
 """The two-layer structures of Figure 15 in its order, with the components that are left."""
 
 _WIDE = (FULL, NO_FNN, "without FNN and LN")
-"""Of those, the ones whose stream is wider than the heads; all sizes of the others are the vocabulary's."""
-
-_NAMES = (*_SUBSETS, ONE_LAYER, SHIFTED)
-
-_SOURCE = "anchor functions, section 5.3 and Fig 15"
-
-CLAIMS = (
-    Claim(
-        "anchor/structures/full",
-        "Two layers with all components generalise",
-        _SOURCE,
-        "100 % on all five seeds",
-        "test accuracy, lowest over seeds",
-        (0.99, 1.0),
-    ),
-    Claim(
-        "anchor/structures/no-fnn",
-        "Without the feed-forward network they still do, with slight variation",
-        _SOURCE,
-        "slight variation across five trials; no value in the text",
-        "test accuracy, mean over seeds",
-        (0.9, 1.0),
-    ),
-    Claim(
-        "anchor/structures/one-layer",
-        "One layer does not generalise at all",
-        _SOURCE,
-        "not at all",
-        "test accuracy, mean over seeds",
-        (None, 0.1),
-    ),
-    Claim(
-        "anchor/structures/shifted-values",
-        "One layer whose values are shifted by one does so easily",
-        _SOURCE,
-        "easily; no value in the text",
-        "test accuracy, mean over seeds",
-        (0.95, 1.0),
-    ),
-    Claim(
-        "anchor/structures/badly",
-        "With linear map, projection and mask alone, two layers generalise very badly",
-        _SOURCE,
-        "very badly for all five trials",
-        "test accuracy, highest over seeds",
-        (None, 0.5),
-    ),
-    Claim(
-        "anchor/structures/none",
-        "With none of the components they can generalise wholly",
-        _SOURCE,
-        "can be 100 %, with large fluctuation",
-        "test accuracy, highest over seeds",
-        (0.95, 1.0),
-    ),
-    Claim(
-        "anchor/structures/fewer-is-better",
-        "They generalise better with none than with linear map, projection and mask",
-        _SOURCE,
-        "better",
-        "difference of the test accuracies, mean over seeds",
-        (0.1, None),
-    ),
-)
+"""The two-layer structures whose stream is wider than the heads; all sizes of the others are the vocabulary's."""
 
 
-def structure(
-    components: Collection[str], layers: int = 2, width: int = 400, head_width: int = 64, outputs: int = 201
-) -> DecoderSpec:
-    """A decoder of one head with some of `COMPONENTS`, of sizes that fit together as in the paper.
+def structure(components: Collection[str], width: int = 400, head_width: int = 64) -> DecoderSpec:
+    """Return two layers of one head with some of the components, of sizes that fit together as in the paper.
 
     Without the linear map after attention, heads are as wide as the stream; without the projection, the stream is as
-    wide as the vocabulary (`outputs`).
-    Source: anchor functions, section 5.3.
-    Errors: `SpecError` for an unknown component.
+    wide as the vocabulary. Source: anchor functions, section 5.3. Errors: `SpecError` for an unknown component.
     """
     unknown = set(components) - set(COMPONENTS)
     if unknown:
         raise SpecError("components", f"there is no {min(unknown)!r}", f"choose from {', '.join(COMPONENTS)}")
-    width = width if "projection" in components else outputs
+    width = width if "projection" in components else VOCABULARY
     return DecoderSpec(
-        layers=layers,
+        layers=2,
         heads=1,
         width=width,
         head_width=head_width if {"linear", "projection"} <= set(components) else width,
@@ -142,93 +80,134 @@ def structure(
     )
 
 
-def structures(width: int = 400, head_width: int = 64, outputs: int = 201) -> dict[str, DecoderSpec]:
-    """The fifteen structures of Figure 15, by name, in its order."""
-    found = {}
-    for name, words in _SUBSETS.items():
-        sizes = (width, head_width) if name in _WIDE else (outputs, outputs)
-        found[name] = structure(words.split(), 2, *sizes, outputs)
-    one = structure(tuple(COMPONENTS), 1, width, head_width, outputs)
+def structures(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]:
+    """Return the fifteen structures of Figure 15, by name, in its order."""
+    wide, narrow = (width, head_width), (VOCABULARY, VOCABULARY)
+    found = {name: structure(words.split(), *(wide if name in _WIDE else narrow)) for name, words in _SUBSETS.items()}
+    one = found[FULL].replace(layers=1)
     return {**found, ONE_LAYER: one, SHIFTED: one.replace(shift_values=1)}
 
 
-def every_subset(width: int = 400, head_width: int = 64, outputs: int = 201) -> dict[str, DecoderSpec]:
-    """Two layers under every subset of the six components, by name, the smallest subsets first: 64 structures."""
+def every_subset(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]:
+    """Return two layers under each of the 64 subsets of the components, by name, the smallest subsets first."""
     subsets = (chosen for size in range(len(COMPONENTS) + 1) for chosen in combinations(COMPONENTS, size))
-    return {" + ".join(chosen) or NONE: structure(chosen, 2, width, head_width, outputs) for chosen in subsets}
+    return {" + ".join(chosen) or NONE: structure(chosen, width, head_width) for chosen in subsets}
 
 
-def _experiments(models: Mapping[str, DecoderSpec], recipe: Recipe, seeds: Iterable[int]) -> list[Experiment]:
-    members = Members(seeds=tuple(seeds))
-    return [Experiment(task("anchor/identity"), model, recipe, members, name) for name, model in models.items()]
+def _settings(models: Mapping[str, DecoderSpec], recipe: Recipe, seeds: int) -> dict[str, Setting]:
+    return {name: Setting(model, recipe, seeds) for name, model in models.items()}
 
 
-def quick_experiments(names: Collection[str] = _NAMES, steps: int = 600, seeds: int = 5) -> list[Experiment]:
-    """Narrow structures on 2000 sequences; where the paper ties all sizes to the vocabulary, so do these."""
-    models = {name: model for name, model in structures(width=64).items() if name in names}
-    return _experiments(models, quick_recipe(2000, steps, learning_rate=2e-3), range(seeds))
+QUICK = _settings(structures(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=5)
+PAPER = _settings(structures(), paper_recipe(2000), seeds=5)
+SUBSETS = _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3)
 
 
-def paper_experiments(names: Collection[str] = _NAMES) -> list[Experiment]:
-    """The structures in the paper's setting, on 2000 sequences."""
-    models = {name: model for name, model in structures().items() if name in names}
-    return _experiments(models, paper_recipe(2000), range(5))
+def experiments(setting: Mapping[str, Setting]) -> list[Experiment]:
+    """Return the experiment of each structure, labelled by its name."""
+    return [one.experiment(task("anchor/identity"), name) for name, one in setting.items()]
 
 
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """Accuracy of every structure and seed."""
+@dataclass(frozen=True)
+class Accuracies:
+    """Accuracy of each structure at the end, by its name, `[member]`."""
+
+    train: Mapping[str, Float[Tensor, "member"]]
+    test: Mapping[str, Float[Tensor, "member"]]
+
+
+def see(runs: Sequence[TrainedRun]) -> Accuracies:
+    """Read the accuracies of runs, each labelled by its structure."""
     by_name = {run.experiment.cell.label: run for run in runs}
-    train, test = (
-        {name: at_end(run, split, "accuracy") for name, run in by_name.items()} for split in ("train", "test")
+    train = {name: at_end(run, "train", "accuracy") for name, run in by_name.items()}
+    return Accuracies(train, {name: at_end(run, "test", "accuracy") for name, run in by_name.items()})
+
+
+@claim("Two layers with all components generalise", at=FIG_15, paper="100 % on all five seeds", band=within(0.99, 1.0))
+def full(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, lowest over seeds."""
+    return seen.test[FULL].min().reshape(1) if FULL in seen.test else None
+
+
+@claim(
+    "Without the feed-forward network they still do, with slight variation",
+    at=FIG_15,
+    paper="slight variation across five trials; no value in the text",
+    band=within(0.9, 1.0),
+)
+def no_fnn(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, mean over seeds."""
+    return seen.test.get(NO_FNN)
+
+
+@claim("One layer does not generalise at all", at=FIG_15, paper="not at all", band=at_most(0.1))
+def one_layer(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, mean over seeds."""
+    return seen.test.get(ONE_LAYER)
+
+
+@claim(
+    "One layer whose values are shifted by one does so easily",
+    at=FIG_15,
+    paper="easily; no value in the text",
+    band=within(0.95, 1.0),
+)
+def shifted_values(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, mean over seeds."""
+    return seen.test.get(SHIFTED)
+
+
+@claim(
+    "With linear map, projection and mask alone, two layers generalise very badly",
+    at=FIG_15,
+    paper="very badly for all five trials",
+    band=at_most(0.5),
+)
+def badly(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, highest over seeds."""
+    return seen.test[BADLY].max().reshape(1) if BADLY in seen.test else None
+
+
+@claim(
+    "With none of the components they can generalise wholly",
+    at=FIG_15,
+    paper="can be 100 %, with large fluctuation",
+    band=within(0.95, 1.0),
+)
+def none(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, highest over seeds."""
+    return seen.test[NONE].max().reshape(1) if NONE in seen.test else None
+
+
+@claim(
+    "They generalise better with none than with linear map, projection and mask",
+    at=FIG_15,
+    paper="better",
+    band=at_least(0.1),
+)
+def fewer_is_better(seen: Accuracies) -> Tensor | None:
+    """Difference of the test accuracies, mean over seeds."""
+    return seen.test[NONE] - seen.test[BADLY] if {NONE, BADLY} <= set(seen.test) else None
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Mapping[str, Setting]) -> Analysis:
+    """Draw and list the accuracy of every structure and seed."""
+    seen = see(runs)
+    return Analysis(seen, figures=[_figure(seen)], tables=[_table(runs, seen)])
+
+
+def _figure(seen: Accuracies) -> MapFigure:
+    seeds = tuple(str(seed) for seed in range(len(seen.test[next(iter(seen.test))])))
+    maps = tuple(
+        Map(title, grid(torch.stack(list(values.values()))), tuple(values), seeds)
+        for title, values in (("training sequences", seen.train), ("test sequences", seen.test))
     )
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="The answer is the token after the anchor 3, at positions where training never shows it. Which "
-        f"parts of a decoder does that take? {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=judge_means(CLAIMS, measure(test), provenance.profile),
-        figures=(_figure(train, test),),
-        tables=(_table(by_name, train, test),),
-    )
-
-
-def measure(test: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
-    """What the claims are judged by, from each structure's test accuracies `[member]`; None without the structure."""
-
-    def of(name: str) -> Tensor | None:
-        return test.get(name)
-
-    def end(name: str, highest: bool) -> Tensor | None:
-        values = of(name)
-        return None if values is None else (values.max() if highest else values.min()).reshape(1)
-
-    none, badly = of(NONE), of(BADLY)
-    return {
-        "full": end(FULL, highest=False),
-        "no-fnn": of(NO_FNN),
-        "one-layer": of(ONE_LAYER),
-        "shifted-values": of(SHIFTED),
-        "badly": end(BADLY, highest=True),
-        "none": end(NONE, highest=True),
-        "fewer-is-better": None if none is None or badly is None else none - badly,
-    }
-
-
-def _figure(train: Mapping[str, Tensor], test: Mapping[str, Tensor]) -> MapFigure:
-    seeds = tuple(map(str, range(len(next(iter(test.values()))))))
     return MapFigure(
         title="Accuracy of every structure, seed by seed (Fig 15)",
         caption="A row is a structure, a column a seed. Two layers of one head but for the last two rows. Linear is "
         "the map after attention, LN layer norm, FNN the feed-forward network, projection the map to the vocabulary, "
         "mask the causal mask.",
-        maps=(
-            tuple(
-                Map(title, grid(torch.stack(list(values.values()))), tuple(values), seeds)
-                for title, values in (("training sequences", train), ("test sequences", test))
-            ),
-        ),
+        maps=(maps,),
         x_label="seed",
         y_label="structure",
         value_label="accuracy",
@@ -236,22 +215,16 @@ def _figure(train: Mapping[str, Tensor], test: Mapping[str, Tensor]) -> MapFigur
     )
 
 
-def _table(by_name: Mapping[str, TrainedRun], train: Mapping[str, Tensor], test: Mapping[str, Tensor]) -> Table:
+def _table(runs: Sequence[TrainedRun], seen: Accuracies) -> Table:
+    rows = [
+        (name, round(_parameters(run) / 1000), float(seen.train[name].mean()), *mean_and_range(seen.test[name]))
+        for run, name in zip(runs, seen.test, strict=True)
+    ]
     return Table(
         title="Accuracy by structure",
         caption="At the end of training, over seeds. Parameters in thousands.",
         columns=("structure", "parameters, thousands", "train mean", "test mean", "test lowest", "test highest"),
-        rows=tuple(
-            (
-                name,
-                round(_parameters(run) / 1000),
-                float(train[name].mean()),
-                float(test[name].mean()),
-                float(test[name].min()),
-                float(test[name].max()),
-            )
-            for name, run in by_name.items()
-        ),
+        rows=tuple(rows),
     )
 
 
@@ -262,26 +235,28 @@ def _parameters(run: TrainedRun) -> int:
 
 STUDY = Study(
     name="anchor/structures",
-    title="Ablation of architecture: the components that the identity anchor function needs",
-    claims=CLAIMS,
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
     profiles={
         "quick": Profile(
-            quick_experiments,
+            QUICK,
             "Quick profile: the paper's structures; where its stream is 400 wide here it is 64, where its sizes are "
             "the vocabulary's 201 so are these. 600 steps of batch 50 on 2000 sequences with learning rate 2e-3 and "
             "weight decay 0.3, five seeds.",
         ),
         "paper": Profile(
-            paper_experiments,
+            PAPER,
             "Paper profile: stream 400 and heads 64 wide in the first three and the last two structures, 201 in the "
             "others; 4000 epochs, five seeds. The paper does not give the number of training sequences here: 2000.",
+            paper=True,
         ),
         "subsets": Profile(
-            lambda: _experiments(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), range(3)),
+            SUBSETS,
             "Subsets profile: two layers under every one of the 64 subsets of the six components, three seeds each, in "
             "the quick profile's recipe.",
         ),
-        "smoke": Profile(lambda: quick_experiments(steps=2, seeds=2), "Smoke profile: two steps, for tests."),
     },
-    analyse=analyse,
+    smoke={name: one.shortened(steps=2) for name, one in QUICK.items()},
 )
