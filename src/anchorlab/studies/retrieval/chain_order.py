@@ -1,31 +1,69 @@
-"""When the symbols of a chain are retrieved in training, and whether they come in the chain's order."""
+"""The symbols of a chain: partial losses, when each is retrieved in training, and whether in the chain's order."""
 
+from collections.abc import Mapping, Sequence
 from math import inf, nan
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from anchorlab.findings import LineFigure, Reference
 from anchorlab.lens import first_crossing
-from anchorlab.studies.kit import along
-from anchorlab.studies.retrieval.settings import RETRIEVED, retrieval_of
+from anchorlab.studies.kit import along, at_end, curves_against
+from anchorlab.studies.retrieval.settings import GUESSING, RETRIEVED, retrieval_of
 from anchorlab.training import TrainedRun
+
+RETRIEVED_LINE = Reference("retrieved", RETRIEVED)
+GUESSING_LINE = Reference("guessing among the chains", GUESSING)
+
+
+def partial_losses(run: TrainedRun) -> Float[Tensor, "member symbol"]:
+    """Return the final partial loss of each symbol that is asked for, in the chain's order."""
+    return torch.stack([at_end(run, "test", f"partial_{symbol}") for symbol in retrieval_of(run).asked], dim=1)
+
+
+def partials_along(run: TrainedRun) -> tuple[list[int], dict[str, Float[Tensor, "member step"]]]:
+    """Return the steps of evaluation, and the partial losses by symbol: `x_1` and so on, for those asked for."""
+    found = {symbol: along(run, "test", f"partial_{symbol}") for symbol in retrieval_of(run).asked}
+    steps, _ = next(iter(found.values()))
+    return steps, {f"x_{symbol}": values for symbol, (_, values) in found.items()}
+
+
+def loss_curves(
+    title: str,
+    x: Sequence[int | float],
+    curves: Mapping[str, Float[Tensor, "member x"]],
+    caption: str,
+    reference: Reference = RETRIEVED_LINE,
+    x_label: str = "step",
+) -> LineFigure:
+    """Return the figure of mean squared errors along training, or against another quantity, with a level."""
+    return curves_against(
+        title,
+        x,
+        curves,
+        x_label=x_label,
+        y_label="mean squared error",
+        caption=caption,
+        y_range=(0.0, 1.05),
+        references=[reference],
+    )
 
 
 def retrieved_at(run: TrainedRun) -> Float[Tensor, "member symbol"]:
-    """The step at which each symbol's partial loss falls to 0.5, for every symbol asked for; infinite where never.
+    """Return the step at which each symbol's partial loss falls to 0.5, for those asked for; infinite where never.
 
-    By linear interpolation between evaluations.
+    Between two evaluations by linear interpolation.
     """
-    asked = retrieval_of(run).asked
-    times = [first_crossing(*along(run, "test", f"partial_{symbol}"), RETRIEVED, falling=True) for symbol in asked]
+    steps, partials = partials_along(run)
+    times = [first_crossing(steps, values, RETRIEVED, falling=True) for values in partials.values()]
     return torch.stack(times, dim=1).nan_to_num(nan=inf)
 
 
 def in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
-    """1 where a member's times rise along the chain and what never came (infinite) stands last, else 0.
+    """Return 1 for members whose times rise along the chain, infinite ones (never) last, and 0 for the others.
 
-    Times that are NaN are left out; NaN where fewer than two are left.
+    Times that are NaN are left out; the order is NaN where fewer than two are left.
     """
     order = []
     for row in times:
@@ -36,5 +74,5 @@ def in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
 
 
 def retrieving_two(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "retrieving symbol"]:
-    """The times of the members that retrieve two symbols or more; of the others no order can be told."""
+    """Return the times of the members that retrieve two symbols or more; the others have no order."""
     return times[times.isfinite().sum(dim=1) > 1]

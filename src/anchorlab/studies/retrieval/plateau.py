@@ -1,204 +1,193 @@
-"""The retrieval problem: what it takes to leave the plateau of guessing, one choice changed at a time.
+"""Retrieval: leaving the plateau of guessing.
+
+Guessing among the chains gives a loss of 0.75, and models stay there for long. Which choices decide whether, and when,
+they leave?
 
 Source: stacked attention heads, section 7; the search for a setting small enough for two cores is ours.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from anchorlab.findings import Claim, ClaimResult, Findings, LineFigure, Provenance, Reference, Table, line
-from anchorlab.models import VectorSpec
-from anchorlab.studies.kit import along, at_end, spread
-from anchorlab.studies.retrieval.chain_order import in_order, retrieved_at, retrieving_two
-from anchorlab.studies.retrieval.settings import (
-    QUICK_MODEL,
-    RETRIEVED,
-    SMOKE_MODEL,
-    nearly_orthogonal,
-    orthogonal,
-    paper_recipe,
-    paper_task,
-    quick_recipe,
-    quick_task,
-    retrieval_of,
-    smoke_recipe,
+from anchorlab.findings import LineFigure, Table, at_least, at_most
+from anchorlab.studies.claim import Measurement, claim, over
+from anchorlab.studies.kit import at_end
+from anchorlab.studies.retrieval.chain_order import (
+    GUESSING_LINE,
+    in_order,
+    loss_curves,
+    partial_losses,
+    partials_along,
+    retrieved_at,
+    retrieving_two,
 )
-from anchorlab.studies.study import Profile, Study
-from anchorlab.tasks import MinimalRetrieval
-from anchorlab.training import AdamW, Experiment, Members, Recipe, TrainedRun
+from anchorlab.studies.retrieval.settings import RETRIEVED, nearly_orthogonal, orthogonal, quick, section_7, smoke
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.training import AdamW, Experiment, TrainedRun
 
-_STUDY = "retrieval/plateau"
-_PLAIN = 4  # experiments of the setting itself: two and three steps, with the curriculum and without
-
-CLAIMS = (
-    Claim(
-        f"{_STUDY}/curriculum-learns",
-        "With the implicit curriculum the whole chain is learned",
-        "stacked attention heads, section 7.2",
-        "essential for successful learning",
-        "highest final loss of any model of two and of three steps with the curriculum",
-        (None, 0.1),
-    ),
-    Claim(
-        f"{_STUDY}/without-it-fails",
-        "Without it nothing is learned, all else being equal",
-        "stacked attention heads, section 7.2",
-        "above 0.7 in 100 % of runs",
-        "lowest final loss of any model of two and of three steps without the curriculum; judged only where those with "
-        "it are below 0.5 on average",
-        (0.7, None),
-    ),
-)
-
-
-TOLD_APART = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))
+DISTINCT = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))
 """Frequencies for K = 8 under which no two of 28 positions are alike: their cosine is 0.24 at the most."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One choice of the setting of two steps made otherwise, or of that of three where `longer`."""
+    """One choice made otherwise: other fields of the task, the model or the recipe, of three steps if `longer`."""
 
     label: str
-    task: Mapping[str, Any]
-    model: Mapping[str, Any]
-    recipe: Mapping[str, Any]
+    task: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
     longer: bool = False
 
 
-def _optimiser(learning_rate: float = 3e-3, weight_decay: float = 0.1) -> dict[str, Any]:
+def _adam(learning_rate: float = 3e-3, weight_decay: float = 0.1) -> dict[str, Any]:
     return {"optimiser": AdamW(learning_rate=learning_rate, weight_decay=weight_decay)}
 
 
 CHANGES = (
-    Change("K = 4", {"features": 4, "frequencies": nearly_orthogonal(4)}, {}, {}),
-    Change("K = 16", {"features": 16, "frequencies": nearly_orthogonal(16)}, {}, {}),
-    Change("K = 4 and rotary frequencies, as in the paper", {"features": 4, "frequencies": ()}, {}, {}),
-    Change("rotary frequencies 10000^(-2i/K)", {"frequencies": ()}, {}, {}),
-    Change("positions orthogonal, repeated after 16", {"frequencies": orthogonal(8)}, {}, {}),
-    Change("positions all told apart", {"frequencies": TOLD_APART}, {}, {}),
-    Change("one position for both members of a pair", {"positions": "pair"}, {}, {}),
-    Change("initial scale 0.02, GPT-2's", {}, {"initial_scale": 0.02}, {}),
-    Change("initial scale 0.08", {}, {"initial_scale": 0.08}, {}),
-    Change("initial scale 0.3", {}, {"initial_scale": 0.3}, {}),
-    Change("residual maps not scaled down", {}, {"residual_scaling": False}, {}),
-    Change("key maps start as query maps", {}, {"keys_like_queries": True}, {}),
-    Change("no causal mask", {}, {"mask": False}, {}),
-    Change("2 layers", {}, {"layers": 2}, {}),
-    Change("3 layers", {}, {"layers": 3}, {}),
-    Change("8 layers", {}, {"layers": 8}, {}),
-    Change("4 heads in a layer", {}, {"heads": 4}, {}),
-    Change("feed-forward layers", {}, {"feed_forward": True}, {}),
-    Change("width 32", {}, {"width": 32}, {}),
-    Change("width 128", {}, {"width": 128}, {}),
-    Change("learning rate 3e-4", {}, {}, _optimiser(3e-4)),
-    Change("learning rate 1e-3, as in the paper", {}, {}, _optimiser(1e-3)),
-    Change("learning rate 1e-2", {}, {}, _optimiser(1e-2)),
-    Change("no weight decay", {}, {}, _optimiser(weight_decay=0.0)),
-    Change("batch 16", {}, {}, {"batch": 16}),
-    Change("batch 128", {}, {}, {"batch": 128}),
-    Change("3 steps: positions orthogonal, repeated after 16", {"frequencies": orthogonal(8)}, {}, {}, longer=True),
-    Change("3 steps: positions all told apart", {"frequencies": TOLD_APART}, {}, {}, longer=True),
-    Change("3 steps: one position for both members of a pair", {"positions": "pair"}, {}, {}, longer=True),
-    Change("3 steps: K = 16", {"features": 16, "frequencies": nearly_orthogonal(16)}, {}, {}, longer=True),
-    Change("3 steps: 4 layers", {}, {"layers": 4}, {}, longer=True),
-    Change("3 steps: 8 layers", {}, {"layers": 8}, {}, longer=True),
-    Change("3 steps: feed-forward layers", {}, {"feed_forward": True}, {}, longer=True),
+    Change("K = 4", task={"features": 4, "frequencies": nearly_orthogonal(4)}),
+    Change("K = 16", task={"features": 16, "frequencies": nearly_orthogonal(16)}),
+    Change("K = 4 and rotary frequencies, as in the paper", task={"features": 4, "frequencies": ()}),
+    Change("rotary frequencies 10000^(-2i/K)", task={"frequencies": ()}),
+    Change("positions orthogonal, repeated after 16", task={"frequencies": orthogonal(8)}),
+    Change("positions all told apart", task={"frequencies": DISTINCT}),
+    Change("one position for both members of a pair", task={"positions": "pair"}),
+    Change("initial scale 0.02, GPT-2's", model={"initial_scale": 0.02}),
+    Change("initial scale 0.08", model={"initial_scale": 0.08}),
+    Change("initial scale 0.3", model={"initial_scale": 0.3}),
+    Change("residual maps not scaled down", model={"residual_scaling": False}),
+    Change("key maps start as query maps", model={"keys_like_queries": True}),
+    Change("no causal mask", model={"mask": False}),
+    Change("2 layers", model={"layers": 2}),
+    Change("3 layers", model={"layers": 3}),
+    Change("8 layers", model={"layers": 8}),
+    Change("4 heads in a layer", model={"heads": 4}),
+    Change("feed-forward layers", model={"feed_forward": True}),
+    Change("width 32", model={"width": 32}),
+    Change("width 128", model={"width": 128}),
+    Change("learning rate 3e-4", recipe=_adam(3e-4)),
+    Change("learning rate 1e-3, as in the paper", recipe=_adam(1e-3)),
+    Change("learning rate 1e-2", recipe=_adam(1e-2)),
+    Change("no weight decay", recipe=_adam(weight_decay=0.0)),
+    Change("batch 16", recipe={"batch": 16}),
+    Change("batch 128", recipe={"batch": 128}),
+    Change("3 steps: positions orthogonal, repeated after 16", task={"frequencies": orthogonal(8)}, longer=True),
+    Change("3 steps: positions all told apart", task={"frequencies": DISTINCT}, longer=True),
+    Change("3 steps: one position for both members of a pair", task={"positions": "pair"}, longer=True),
+    Change("3 steps: K = 16", task={"features": 16, "frequencies": nearly_orthogonal(16)}, longer=True),
+    Change("3 steps: 4 layers", model={"layers": 4}, longer=True),
+    Change("3 steps: 8 layers", model={"layers": 8}, longer=True),
+    Change("3 steps: feed-forward layers", model={"feed_forward": True}, longer=True),
 )
-"""What is tried beside the setting itself, with the curriculum."""
+"""The changes of quick profiles, all with the curriculum."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of two steps, the same for three but for depth and duration, and the number of seeds."""
+    """What is trained on chains of two steps and of three with the curriculum, and the changes that are tried."""
 
-    task: MinimalRetrieval
-    model: VectorSpec
-    recipe: Recipe
-    longer: MinimalRetrieval
-    deeper: int
-    slower: Recipe
-    seeds: int
+    two: Experiment
+    three: Experiment
     changes: tuple[Change, ...] = CHANGES
 
-    def experiments(self) -> list[Experiment]:
-        """Two and three steps with the curriculum and without, then the changes."""
-        members = Members(seeds=tuple(range(self.seeds)))
-        made = []
-        short = self.task, self.model, self.recipe
-        long = self.longer, self.model.replace(layers=self.deeper), self.slower
-        for asked in (True, False):
-            for task, model, recipe in (short, long):
-                chosen = task.replace(implicit_curriculum=asked)
-                made.append(Experiment(chosen, model, recipe, members, label=_plain_label(chosen)))
-        made += [
-            Experiment(
-                task.replace(**change.task),
-                model.replace(**change.model),
-                recipe.replace(**change.recipe),
-                members,
-                label=change.label,
-            )
-            for change in self.changes
-            for task, model, recipe in [long if change.longer else short]
-        ]
-        return made
+
+QUICK = Setting(quick(2, 4, 800, seeds=2), quick(3, 6, 1400, seeds=2))
+PAPER = Setting(section_7(2), section_7(3), changes=())
+SMOKE = Setting(smoke(2), smoke(3), tuple(one for one in CHANGES if one.label in ("K = 4", "3 steps: 4 layers")))
 
 
-def _plain_label(task: MinimalRetrieval) -> str:
-    """The name of the setting itself; a run that another study trained first has a name from there."""
-    return f"{task.steps} steps, {'with' if task.implicit_curriculum else 'no'} curriculum"
-
-
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """Which runs leave the plateau, and when."""
-    having, lacking = (
-        [run for run in runs[:_PLAIN] if retrieval_of(run).implicit_curriculum is asked] for asked in (True, False)
-    )
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="Guessing among the chains gives a loss of 0.75, and models stay there for long. Which choices decide "
-        f"whether, and when, they leave? {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=tuple(_judge(having, lacking, provenance.profile)),
-        figures=tuple(
-            _figure(steps, *pair) for steps, pair in zip((2, 3), zip(having, lacking, strict=True), strict=True)
-        ),
-        tables=(_table(runs),),
-    )
-
-
-def _judge(having: Sequence[TrainedRun], lacking: Sequence[TrainedRun], profile: str) -> list[ClaimResult]:
-    learned, failed = (
-        torch.cat([at_end(run, "test", "loss") for run in several]) for several in (having, lacking)
-    )
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return two and three steps with the curriculum, the same without it, then each change."""
+    plain = [
+        Change(f"{steps} steps, {name} curriculum", {"implicit_curriculum": name == "with"}, longer=steps == 3)
+        for name in ("with", "no")
+        for steps in (2, 3)
+    ]
     return [
-        CLAIMS[0].judge(learned.max(), profile, spread(learned, "models")),
-        CLAIMS[1].judge(failed.min() if learned.mean() < RETRIEVED else None, profile, spread(failed, "models")),
+        replace(
+            base,
+            task=base.task.replace(**change.task),
+            model=base.model.replace(**change.model),
+            recipe=base.recipe.replace(**change.recipe),
+            label=change.label,
+        )
+        for change in (*plain, *setting.changes)
+        for base in [setting.three if change.longer else setting.two]
     ]
 
 
-def _figure(steps: int, having: TrainedRun, lacking: TrainedRun) -> LineFigure:
-    lines = [line(f"x_{symbol}", *along(having, "test", f"partial_{symbol}")) for symbol in retrieval_of(having).asked]
-    without = line(f"x_{steps} without the curriculum", *along(lacking, "test", f"partial_{steps}"))
-    return LineFigure(
-        title=f"{steps} steps, with the curriculum and without",
-        caption="Partial losses on fresh sequences along training; mean and range over seeds.",
-        x_label="step",
-        y_label="mean squared error",
-        lines=(*lines, without),
-        y_range=(0.0, 1.05),
-        references=(Reference("guessing among the chains", 0.75),),
+@dataclass(frozen=True)
+class Losses:
+    """Final losses of models of two steps and of three, nothing changed.
+
+    Shapes
+        having: with the curriculum `[length member]`
+        lacking: without it `[length member]`
+    """
+
+    having: Float[Tensor, "length member"]
+    lacking: Float[Tensor, "length member"]
+
+
+def see(runs: Sequence[TrainedRun]) -> Losses:
+    """Read the losses from the first four runs: with the curriculum two steps and three, then without it."""
+    loss = torch.stack([at_end(run, "test", "loss") for run in runs[:4]])
+    return Losses(loss[:2], loss[2:])
+
+
+@claim(
+    "With the implicit curriculum the whole chain is learned",
+    at="section 7.2",
+    paper="essential for successful learning",
+    band=at_most(0.1),
+)
+def curriculum_learns(seen: Losses) -> Measurement:
+    """Highest final loss of any model of two and of three steps with the curriculum."""
+    return over(seen.having, "models", torch.max)
+
+
+@claim(
+    "Without it nothing is learned, all else being equal",
+    at="section 7.2",
+    paper="above 0.7 in 100 % of runs",
+    band=at_least(0.7),
+)
+def without_it_fails(seen: Losses) -> Measurement:
+    """Lowest final loss of any model of two and of three steps without the curriculum; judged only where those with it
+    are below {RETRIEVED} on average."""
+    found = over(seen.lacking, "models", torch.min)
+    return found if seen.having.mean() < RETRIEVED else replace(found, value=None)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the partial losses with the curriculum and without, and list what every change does."""
+    labels = [experiment.label for experiment in experiments(setting)]
+    return Analysis(
+        see(runs),
+        figures=[_figure(having, lacking) for having, lacking in zip(runs[:2], runs[2:4], strict=True)],
+        tables=[_table(dict(zip(labels, runs, strict=True)))],
     )
 
 
-def _table(runs: Sequence[TrainedRun]) -> Table:
+def _figure(having: TrainedRun, lacking: TrainedRun) -> LineFigure:
+    steps, partials = partials_along(having)
+    ((last, without),) = partials_along(lacking)[1].items()
+    return loss_curves(
+        f"{len(partials)} steps, with the curriculum and without",
+        steps,
+        {**partials, f"{last} without the curriculum": without},
+        "Partial losses on fresh sequences along training; mean and range over seeds.",
+        GUESSING_LINE,
+    )
+
+
+def _table(runs: Mapping[str, TrainedRun]) -> Table:
     return Table(
         title="What matters",
         caption="The setting itself, then one choice made otherwise, for two steps unless it says three. For how many "
@@ -206,72 +195,42 @@ def _table(runs: Sequence[TrainedRun]) -> Table:
         "first symbol, and the last, passed 0.5, mean over the models in which it did; how many of the models that "
         "retrieve two symbols or more do so in chain order; the final loss, mean and lowest over models.",
         columns=("setting", "learned", "of", "first symbol", "last symbol", "in order", "loss", "lowest"),
-        rows=tuple(
-            _row(run, run.experiment.label if at >= _PLAIN else _plain_label(retrieval_of(run)))
-            for at, run in enumerate(runs)
-        ),
+        rows=tuple((label, *_row(run)) for label, run in runs.items()),
     )
 
 
-def _row(run: TrainedRun, label: str) -> tuple[str | int | float | None, ...]:
-    asked = retrieval_of(run).asked
-    final = torch.stack([at_end(run, "test", f"partial_{symbol}") for symbol in asked])
-    loss = at_end(run, "test", "loss")
-    retrieved = retrieved_at(run)
-    there = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
-    times = [float(one.mean()) if len(one) else None for one in there]
-    learned = int((final < RETRIEVED).all(dim=0).sum())
+def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
+    loss, retrieved = at_end(run, "test", "loss"), retrieved_at(run)
+    learned = int((partial_losses(run) < RETRIEVED).all(dim=1).sum())
+    arrived = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
     ordered = in_order(retrieving_two(retrieved))
-    order = f"{int(ordered.sum())} of {len(ordered)}" if len(ordered) else None
-    return label, learned, len(loss), *times, order, float(loss.mean()), float(loss.min())
+    return (
+        learned,
+        len(loss),
+        *(float(times.mean()) if len(times) else None for times in arrived),
+        f"{int(ordered.sum())} of {len(ordered)}" if len(ordered) else None,
+        float(loss.mean()),
+        float(loss.min()),
+    )
 
 
 STUDY = Study(
-    name=_STUDY,
-    title="Retrieval: leaving the plateau of guessing",
-    claims=CLAIMS,
+    name="retrieval/plateau",
+    doc=__doc__,
+    claims=(curriculum_learns, without_it_fails),
+    experiments=experiments,
+    analyse=analyse,
     profiles={
         "quick": Profile(
-            Setting(
-                task=quick_task(steps=2),
-                model=QUICK_MODEL,
-                recipe=quick_recipe(800),
-                longer=quick_task(steps=3),
-                deeper=6,
-                slower=quick_recipe(1400),
-                seeds=2,
-            ).experiments,
+            QUICK,
             "Quick profile: N = 4, K = 8, one head in each layer, width 64, no feed-forward layers, batches of 64 "
             "fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
             "eight neighbours nearly orthogonal; two steps with four layers and 800 batches, three with six layers and "
             "1400.",
         ),
         "paper": Profile(
-            Setting(
-                task=paper_task(steps=2),
-                model=VectorSpec(),
-                recipe=paper_recipe(10_000, 512, size=2**20),
-                longer=paper_task(steps=3),
-                deeper=8,
-                slower=paper_recipe(10_000, 512, size=2**20),
-                seeds=8,
-                changes=(),
-            ).experiments,
-            "Paper profile: section 7.1 with eight layers, two and three steps, without the search.",
-        ),
-        "smoke": Profile(
-            Setting(
-                task=paper_task(steps=2),
-                model=SMOKE_MODEL,
-                recipe=smoke_recipe(),
-                longer=paper_task(steps=3),
-                deeper=2,
-                slower=smoke_recipe(),
-                seeds=2,
-                changes=tuple(one for one in CHANGES if one.label in ("K = 4", "3 steps: 4 layers")),
-            ).experiments,
-            "Smoke profile: far too short to show anything; it exercises the code.",
+            PAPER, "Paper profile: section 7.1 with eight layers, two and three steps, without the search."
         ),
     },
-    analyse=analyse,
+    smoke=SMOKE,
 )

@@ -1,4 +1,4 @@
-"""Settings that the retrieval studies share, and what all of them read of a run."""
+"""What the retrieval studies share: chains, models and recipes, and what is read of a run's setting."""
 
 import math
 
@@ -8,7 +8,9 @@ from anchorlab.training import (
     AdamW,
     Constant,
     Evaluation,
+    Experiment,
     FixedSample,
+    Members,
     Recipe,
     Stream,
     Times,
@@ -19,60 +21,66 @@ from anchorlab.training import (
 RETRIEVED = 0.5
 """A symbol counts as retrieved once its partial loss is below this (section 7.2)."""
 
-QUICK_FEATURES = 8
-"""K of quick profiles."""
-
-QUICK_MODEL = VectorSpec(layers=4, heads=1, width=64, feed_forward=False, initial_scale=0.15)
-"""The model of quick profiles; `retrieval/plateau` tells what matters in it."""
-
-SMOKE_MODEL = VectorSpec(layers=2, heads=1, width=16, feed_forward=False)
-"""A model that is fast and learns nothing."""
+GUESSING = 0.75
+"""The loss of a model that knows which symbols occur, but not which of four chains is asked for."""
 
 
 def orthogonal(features: int) -> tuple[float, ...]:
-    """Frequencies under which the position vectors of so many neighbours are orthogonal to each other.
+    """Return frequencies that make the position vectors of `features` neighbours orthogonal to each other.
 
-    After twice as many the vectors repeat.
+    After twice as many positions the vectors repeat.
     """
     return tuple(math.pi / features * odd for odd in range(1, features, 2))
 
 
 def nearly_orthogonal(features: int) -> tuple[float, ...]:
-    """Those of `orthogonal`, 3 % faster: what repeats there differs a little, so that a model can tell it apart."""
+    """Return the frequencies of `orthogonal`, 3 % higher, so that vectors that would repeat differ a little."""
     return tuple(1.03 * frequency for frequency in orthogonal(features))
 
 
-def quick_task(steps: int) -> MinimalRetrieval:
-    """Chains of quick profiles, with the implicit curriculum."""
-    frequencies = nearly_orthogonal(QUICK_FEATURES)
-    made = task("retrieval/minimal", steps=steps, features=QUICK_FEATURES, frequencies=frequencies)
-    assert isinstance(made, MinimalRetrieval)
-    return made
+def quick(
+    steps: int, layers: int, duration: int, seeds: int, checkpoints: int | None = None, label: str = ""
+) -> Experiment:
+    """Return the setting of quick profiles, with the implicit curriculum; `retrieval/plateau` shows what matters in it.
 
-
-def paper_task(steps: int) -> MinimalRetrieval:
-    """The paper's chains, with the implicit curriculum: K = 4, and the rotary embedding's frequencies."""
-    made = task("retrieval/minimal", steps=steps, features=4)
-    assert isinstance(made, MinimalRetrieval)
-    return made
-
-
-def quick_recipe(steps: int, checkpoints: int | None = None) -> Recipe:
-    """The recipe of quick profiles; `retrieval/plateau` tells what matters in it."""
-    return Recipe(
+    Args
+        steps: D, of the chains
+        layers: of one head and no feed-forward part
+        duration: batches of training
+        seeds: the number of members
+        checkpoints: batches between two checkpoints, None for the last alone
+        label: for people
+    """
+    features = 8
+    recipe = Recipe(
         data=Stream(),
         optimiser=AdamW(learning_rate=3e-3, weight_decay=0.1),
-        schedule=WarmupCosine(warmup=100, horizon=steps, end=0.05),
+        schedule=WarmupCosine(warmup=100, horizon=duration, end=0.05),
         batch=64,
-        duration=steps,
+        duration=duration,
         clip=1.0,
         evaluation=Evaluation(every=20, size=256, splits=("test",)),
         checkpoints=Times(every=checkpoints),
     )
+    return Experiment(
+        task("retrieval/minimal", steps=steps, features=features, frequencies=nearly_orthogonal(features)),
+        VectorSpec(layers=layers, heads=1, width=64, feed_forward=False, initial_scale=0.15),
+        recipe,
+        Members(seeds=seeds),
+        label,
+    )
+
+
+def paper(steps: int, model: VectorSpec, recipe: Recipe, seeds: int, label: str = "") -> Experiment:
+    """Return a setting of the paper, with the implicit curriculum: K = 4, and the rotary embedding's frequencies."""
+    return Experiment(task("retrieval/minimal", steps=steps, features=4), model, recipe, Members(seeds=seeds), label)
 
 
 def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | None = None) -> Recipe:
-    """The paper's recipe: a fixed sample, Adam at 1e-3 with a decoupled decay of 0.1 (sections 7.1, 8.1 and 9.1)."""
+    """Return the paper's recipe: a fixed sample, Adam at 1e-3 with a decoupled decay of 0.1.
+
+    Source: stacked attention heads, sections 7.1, 8.1 and 9.1.
+    """
     return Recipe(
         data=FixedSample(size=size),
         optimiser=AdamW(learning_rate=1e-3, weight_decay=0.1),
@@ -84,9 +92,14 @@ def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | N
     )
 
 
-def smoke_recipe() -> Recipe:
-    """Far too short to learn anything: it only exercises the code."""
-    return Recipe(
+def section_7(steps: int) -> Experiment:
+    """Return the paper's setting of section 7.1: eight layers of eight heads, width 128, with feed-forward layers."""
+    return paper(steps, VectorSpec(), paper_recipe(10_000, 512, size=2**20), seeds=8)
+
+
+def smoke(steps: int, seeds: int = 2, label: str = "") -> Experiment:
+    """Return a setting that is fast and learns nothing."""
+    recipe = Recipe(
         data=Stream(),
         schedule=Constant(),
         batch=8,
@@ -94,17 +107,18 @@ def smoke_recipe() -> Recipe:
         evaluation=Evaluation(every=2, size=16, splits=("test",)),
         checkpoints=Times(every=3),
     )
+    return paper(steps, VectorSpec(layers=2, heads=1, width=16, feed_forward=False), recipe, seeds, label)
 
 
 def retrieval_of(run: TrainedRun) -> MinimalRetrieval:
-    """A run's task."""
+    """Return a run's task."""
     chosen = run.experiment.task
     assert isinstance(chosen, MinimalRetrieval)
     return chosen
 
 
 def layers_of(run: TrainedRun) -> int:
-    """How many layers a run's models have."""
+    """Return the number of layers of a run's models."""
     spec = run.experiment.model
     assert isinstance(spec, VectorSpec)
     return spec.layers

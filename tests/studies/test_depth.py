@@ -1,0 +1,117 @@
+"""What depth buys, on losses and runs made by hand."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+import torch
+from torch import tensor
+
+from anchorlab.studies.retrieval.depth import STUDY, Losses, Setting, analyse, experiments, see
+from anchorlab.studies.retrieval.settings import quick
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+STEPS = (0, 100, 200)
+
+# two depths of two members and three symbols; without the curriculum x_2 alone is asked for
+SEEN = Losses(
+    end=2,
+    loss=tensor([[0.9, 0.7], [0.3, 0.1]]),
+    loss_without=tensor([[0.8], [0.75]]),
+    partial=tensor([[[0.4, 0.6, 0.9], [0.6, 0.7, 0.8]], [[0.1, 0.2, 0.3], [0.2, 0.45, 0.4]]]),
+    retrieved=tensor([[[10, inf, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
+)
+
+
+def test_values_inside_and_outside_the_bands():
+    assert values_of(STUDY, SEEN) == {
+        "no-curriculum-fails": pytest.approx(0.75),
+        "depth-helps": pytest.approx(0.6),
+        "chain-order": 0.5,  # of the two that retrieve two symbols
+        "later-is-harder": pytest.approx(2 / 3),  # of the three that retrieve anything
+        "second-step-retrieved": pytest.approx(0.325),
+    }
+    assert verdicts_of(STUDY, SEEN) == {
+        "no-curriculum-fails": "reproduced",
+        "depth-helps": "reproduced",
+        "chain-order": "not at this scale",
+        "later-is-harder": "not at this scale",
+        "second-step-retrieved": "reproduced",
+    }
+
+
+def test_the_other_side_of_every_band():
+    other = Losses(
+        end=1,
+        loss=SEEN.loss.flip(0),
+        loss_without=tensor([[0.9], [0.69]]),
+        partial=SEEN.partial + tensor([0.0, 0.35, 0.4]),  # x_2 0.95 and 1.05, then 0.55 and 0.8
+        retrieved=tensor([[[10, 20, 30], [inf, inf, inf]], [[10, 20, inf], [10, inf, inf]]]),
+    )
+    assert values_of(STUDY, other) == {
+        "no-curriculum-fails": pytest.approx(0.69),
+        "depth-helps": pytest.approx(-0.6),
+        "chain-order": 1.0,
+        "later-is-harder": 1.0,
+        "second-step-retrieved": pytest.approx(0.675),
+    }
+    assert verdicts_of(STUDY, other) == {
+        "no-curriculum-fails": "not at this scale",
+        "depth-helps": "not at this scale",
+        "chain-order": "reproduced",
+        "later-is-harder": "reproduced",
+        "second-step-retrieved": "not at this scale",
+    }
+
+
+def test_what_is_not_retrieved_with_the_curriculum_is_not_judged_without_it():
+    all_but_x_2 = tensor([0.1, 0.5, 0.1]).expand(2, 2, 3)
+    nothing = replace(SEEN, partial=all_but_x_2, retrieved=torch.full((2, 2, 3), inf))
+    found = values_of(STUDY, nothing)
+    assert found["no-curriculum-fails"] is None
+    assert found["chain-order"] is None
+    assert values_of(STUDY, replace(nothing, partial=torch.ones(2, 2, 3)))["later-is-harder"] is None
+
+
+def test_losses_are_read_by_depth_and_symbol():
+    setting = Setting((2, 5), quick(3, 1, 200, seeds=1), quick(2, 1, 200, seeds=2))
+    wrong = [7.0, 7.0, 7.0]  # the training sequences, and an edit of the weights
+    losses = [[[1, 1, 0.6]], [[1, 0.5, 0.2]], [[1, 1, 0.8], [1, 1, 0.9]], [[1, 1, 0.7], [1, 0.1, 1.1]]]
+    partials = [([1, 0, 0], [1, 1, 0.75], [1, 1, 0.9]), ([1, 1, 0.1], [1, 1, 0.2], [1, 0.5, 0.3]), None, None]
+    runs = []
+    for experiment, loss, partial in zip(experiments(setting), losses, partials, strict=True):
+        values = {("test", "loss"): loss}
+        for symbol in experiment.task.asked:
+            values["test", f"partial_{symbol}"] = loss if partial is None else [partial[symbol - 1]]
+        other = {(split, *rest): [wrong] * len(loss) for split, *rest in values for split in ("train",)}
+        edited = {(*key, "half"): [wrong] * len(loss) for key in values}
+        runs.append(HandMadeRun(experiment, STEPS, {**values, **other, **edited}))
+    assert [run.experiment.task.asked for run in runs] == [(1, 2, 3), (1, 2, 3), (2,), (2,)]
+    seen = see(runs, setting)
+    assert seen.end == 2
+    torch.testing.assert_close(seen.loss, tensor([[0.6], [0.2]]))
+    torch.testing.assert_close(seen.loss_without, tensor([[0.8, 0.9], [0.7, 1.1]]))
+    torch.testing.assert_close(seen.partial, tensor([[[0.0, 0.75, 0.9]], [[0.1, 0.2, 0.3]]]))
+    at = tensor([[[50, inf, inf]], [[100 + 100 * 5 / 9, 100 + 100 * 5 / 8, 100]]])
+    torch.testing.assert_close(seen.retrieved, at.double(), rtol=1e-5, atol=0.0)
+
+
+def test_figures_and_table_by_depth():
+    setting = Setting((2, 5), quick(3, 1, 200, seeds=1), quick(2, 1, 200, seeds=1))
+    runs = []
+    for at, experiment in enumerate(experiments(setting)):  # losses 0.1 to 0.4, partial losses of their own
+        values = {("test", "loss"): [[1, 1, 0.1 * (at + 1)]]}
+        values |= {("test", f"partial_{symbol}"): [[1, 1, at + symbol]] for symbol in experiment.task.asked}
+        runs.append(HandMadeRun(experiment, STEPS, values))
+    found = analyse(runs, setting)
+    with_it, without = found.figures[0].lines
+    assert (with_it.label, with_it.x) == ("implicit curriculum (D = 3)", (2, 5))
+    assert with_it.mean == pytest.approx((0.1, 0.2)) and without.mean == pytest.approx((0.3, 0.4))
+    assert [(one.label, one.mean) for one in found.figures[1].lines] == [
+        ("x_1", (1, 2)),
+        ("x_2", (2, 3)),
+        ("x_3", (3, 4)),
+    ]
+    assert [one.mean for one in found.figures[2].lines] == [(1, 1, 2), (1, 1, 3), (1, 1, 4)]  # of the deepest
+    assert found.tables[0].columns == ("layers", "with curriculum", "without", "x_1", "x_2", "x_3")
+    assert found.tables[0].rows[1] == (5, pytest.approx(0.2), pytest.approx(0.4), 2, 3, 4)
