@@ -1,9 +1,18 @@
-"""Shapes are checked at run time in every test, and every test computes on one thread."""
+"""Every test computes on one thread. Shapes are checked at run time in models and the task contract.
+
+With `ANCHORLAB_CHECK_TYPES=all` they are checked everywhere, at twice the time: `make test-types`.
+"""
+
+import os
 
 from jaxtyping import install_import_hook
 
-install_import_hook("anchorlab", "beartype.beartype")
+everywhere = os.environ.get("ANCHORLAB_CHECK_TYPES") == "all"
+checked = ["anchorlab"] if everywhere else ["anchorlab.models", "anchorlab.tasks.batch", "anchorlab.tasks.task"]
+install_import_hook(checked, "beartype.beartype")
 
 import torch  # noqa: E402 - after the hook, which checks only what is imported later
 
 torch.set_num_threads(1)
+
+pytest_plugins = ["tests.browser"]

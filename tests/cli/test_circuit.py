@@ -71,7 +71,7 @@ def test_tells_paths_losses_and_scores(anchorlab, address, made):
         assert any(f"{words} " in line and line.split()[-1] == f"{loss:.4g}" for line in said.out.splitlines()), words
     # (2.5 - 1) / (2.5 - 0.5), (2 - 0.5) / (2.5 - 0.5), 0.25 / 0.125
     assert "faithfulness 0.75, completeness 0.75, minimality 2" in said.out
-    assert "not explained, and left as they are: 0.1" in said.out
+    assert "not explained and left unchanged: 0.1" in said.out
 
 
 def test_json_has_every_number(anchorlab, address, made):
@@ -181,8 +181,8 @@ def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
         (("--step", "3"), "no checkpoint of step 3; there are 0, 2, 4"),
         (("--split", "tset"), "split: unknown split 'tset'; did you mean 'test'?"),
         (("--threshold", "0.01"), "; raise it, or train longer"),
-        (("--sequences", "0"), "sequences: cannot look at 0; ask for 1 to 100000"),
-        (("--page", "."), "page: . cannot be written; name a file in a folder of yours"),
+        (("--sequences", "0"), "sequences: cannot measure on 0; give 1 to 100000"),
+        (("--page", "."), "page: . cannot be written; name a file in a folder that you can write to"),
         (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
     ],
 )

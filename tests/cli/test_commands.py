@@ -87,7 +87,7 @@ def test_a_diverged_member_is_named(anchorlab, small):
     assert told["diverged"] == [1]
     shown = json.loads(anchorlab("runs", "show", told["run"], "--json").out, parse_constant=pytest.fail)
     assert None in {row["mean"] for row in shown["last"]}
-    assert "diverged, with numbers that are not finite: seeds 1" in anchorlab(
+    assert "diverged (metrics are not finite): seeds 1" in anchorlab(
         "train", "anchor/identity", *small, *rates
     ).out.replace("\n", " ")
 
@@ -137,12 +137,13 @@ def test_study_claims_and_report(anchorlab):
     assert {claim["profile"] for claim in claims} == {"smoke"}
     ledger = anchorlab("claims", "--measured").out
     assert ledger.startswith("truncation/feedforward-noise  profile smoke, ")
-    symbols = {"reproduced": "✓", "not reproduced": "✗", "not measured": "—"}
+    symbols = {"reproduced": "✓", "not at this scale": "○", "contradicted": "✗", "not measured": "—"}
     for claim in claims:
         assert f"{symbols[claim['verdict']]} {claim['statement'][:20]}" in ledger
 
     again = json.loads(anchorlab("study", "truncation/feedforward-noise", "--profile", "smoke", "--json").out)
-    assert again["claims"] == claims and again["profile"] == "smoke"
+    source = {name: again["provenance"][name] for name in ("seeds", "commit", "hardware")}
+    assert [{**claim, **source} for claim in again["claims"]] == claims and again["profile"] == "smoke"
 
     page = anchorlab("report", "--out", "pages/all.html", "--json")
     assert page.code == 0

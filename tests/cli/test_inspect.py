@@ -2,10 +2,9 @@
 
 import json
 
-from anchorlab.report import view_run
-from anchorlab.report.page import view_json
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
+from anchorlab.viewer import view_json, view_run
 
 
 def test_writes_the_viewer_and_says_where(anchorlab, small, workplace):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from anchorlab.findings.findings import Findings, Provenance
+from anchorlab.findings import Findings, Provenance
 from anchorlab.studies import STUDIES, findings_directory, study, study_names
 
 SMOKE = ("--profile", "smoke", "--workers", "1")
@@ -12,12 +12,16 @@ TRUNCATION = "truncation/feedforward-noise"
 SOURCE = Provenance("smoke", "0", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
 
 
+def claims_of(chosen):
+    return [chosen.claim(measure) for measure in chosen.claims]
+
+
 @pytest.fixture(autouse=True)
 def instant(monkeypatch):
     """Studies that take no time: the first claim is reproduced, nothing else is measured."""
 
     def run(chosen, profile, store, *_):
-        first, *others = chosen.claims
+        first, *others = claims_of(chosen)
         inside = next(end for end in first.band if end is not None)
         results = [first.judge(inside, profile), *(claim.judge(None, profile) for claim in others)]
         findings = Findings(chosen.name, chosen.title, "", profile, SOURCE, claims=tuple(results))
@@ -96,7 +100,7 @@ def test_a_profile_that_no_study_has_is_refused_before_any_runs(anchorlab):
 
 def test_every_claim_is_listed(anchorlab):
     """Those of studies that have not been run are not measured."""
-    expected = {claim.id for name in STUDIES for claim in study(name).claims}
+    expected = {claim.id for name in STUDIES for claim in claims_of(study(name))}
     listed = json.loads(anchorlab("claims", "--json").out)
     assert {claim["id"] for claim in listed} == expected
     assert {(claim["verdict"], claim["value"], claim["profile"]) for claim in listed} == {("not measured", None, None)}
@@ -106,14 +110,14 @@ def test_every_claim_is_listed(anchorlab):
     assert {claim["id"] for claim in listed} == expected and len(listed) == len(expected)
     assert [claim["verdict"] for claim in listed].count("reproduced") == 1
     run = {claim["id"] for claim in listed if claim["profile"] == "smoke"}
-    assert run == {claim.id for claim in study(TRUNCATION).claims}
+    assert run == {claim.id for claim in claims_of(study(TRUNCATION))}
     words = anchorlab("claims").out
     assert f"{TRUNCATION}  profile smoke, 1 of " in words and "retrieval/depth  not run yet, " in words
 
 
 def test_claims_of_some_studies(anchorlab):
     ids = [claim["id"] for claim in json.loads(anchorlab("claims", "retrieval/d*", "--json").out)]
-    assert ids == [claim.id for claim in study("retrieval/depth").claims]
+    assert ids == [claim.id for claim in claims_of(study("retrieval/depth"))]
     said = anchorlab("claims", "retr*", "--measured")
     assert "none of these studies has been run" in said.out
     assert "study: unknown study 'retrieval/dept'; did you mean" in anchorlab("claims", "retrieval/dept").err

@@ -111,10 +111,10 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, address, kept, wor
             "left: unknown matrix or feed-forward layer 'embed.W_F'; did you mean 'embed.W_E'?",
         ),
         (("embed.W_E", "unembed.W_U"), "right: ends with vectors of width 5, left with 8; write a matrix with .T to"),
-        ((*LAYER, "--member", "2"), "member: 2 is none of 2 members; choose from 0..1"),
-        ((*LAYER, "--member", "-1"), "member: -1 is none of 2 members; choose from 0..1"),
+        ((*LAYER, "--member", "2"), "member: 2 is outside 2 members; choose from 0..1"),
+        ((*LAYER, "--member", "-1"), "member: -1 is outside 2 members; choose from 0..1"),
         ((*LAYER, "--step", "7"), "no checkpoint of step 7; there are 0, 1, 2, 3, 4, 5, 6"),
-        ((*LAYER, "--step", "2", "--along"), "step: is one checkpoint, and `--along` is all of them; leave one"),
+        ((*LAYER, "--step", "2", "--along"), "step: names one checkpoint, but `--along` takes all of them; give one"),
         (
             (*LAYER, "--figure", "form.txt"),
             "figure.path: cannot write 'form.txt'; end the name with .svg, .png or .pdf",

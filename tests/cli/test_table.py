@@ -45,8 +45,8 @@ def test_a_changed_table_is_refused(text, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("counts", "characters", "problem"),
     [
-        ("1,2\n3\n", "[]", "no square table"),
-        ("1,2\n3,4\n", '["a"]', "other rows than characters"),
+        ("1,2\n3\n", "[]", "not a square table"),
+        ("1,2\n3,4\n", '["a"]', "different numbers of rows and characters"),
         (None, "[]", "read"),
     ],
 )

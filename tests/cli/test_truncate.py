@@ -27,7 +27,7 @@ def test_names_the_best_cut_of_each_matrix(anchorlab, address, workplace):
 @pytest.mark.parametrize(
     ("option", "problem"),
     [
-        (("--rho", "1:0:0.1"), "rho: '1:0:0.1' is no range; write start:end:step, such as 0:1:0.05"),
+        (("--rho", "1:0:0.1"), "rho: '1:0:0.1' is not a range; write start:end:step, such as 0:1:0.05"),
         (("--rho", "half"), "rho: cannot read 'half'; write 0:1:0.05, or a list such as 0,0.1,0.5"),
         (("--weights", "blocks.0.mpl.*"), "unknown matrix 'blocks.0.mpl.*'"),
         (("--metric", "accurcy"), "unknown metric 'accurcy'; did you mean 'accuracy'"),

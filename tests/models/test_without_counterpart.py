@@ -62,7 +62,7 @@ def test_layers_side_by_side_are_refused():
     module.blocks[0] = Block(block.name, block.attn, block.mlp, parallel=True)
     weights = {name: torch.zeros(1, *value.shape) for name, value in module.named_parameters()}
     ensemble = Ensemble(module, weights, tuple(weights))
-    with pytest.raises(SpecError, match=r"^model\.blocks\.0: has its layers side by side; show"):
+    with pytest.raises(SpecError, match=r"^model\.blocks\.0: runs its two layers in parallel; show"):
         live_model([ensemble], TASK)
     with pytest.raises(SpecError, match=r"^model\.parallel: blocks\.0: layers side by side are not converted"):
         transformer_lens_weights(ensemble)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     Claim,
     Findings,
     LineFigure,
@@ -16,8 +16,8 @@ from anchorlab.findings.findings import (
     grid,
     line,
 )
-from anchorlab.tasks.task import Example, Token
-from anchorlab.viewer.view import AttentionView
+from anchorlab.tasks.batch import Example, Token
+from anchorlab.viewer import AttentionView
 
 PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
 
@@ -57,6 +57,7 @@ def make_findings() -> Findings:
             claim.judge(0.987654, "quick", "0.95 to 1 over 3 seeds"),
             replace(claim, id="made/low", band=(None, 0.5)).judge(0.75, "quick"),
             replace(claim, id="made/missing", band=(0.2, 0.3)).judge(None, "quick"),
+            replace(claim, id="made/refuted", band=(2, None)).judge(1.5, "paper", paper_setting=True),
         ),
         figures=(
             LineFigure(

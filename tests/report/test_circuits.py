@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from matplotlib.patches import PathPatch
 
-from anchorlab.findings.findings import CircuitArrow, CircuitFigure, CircuitPanel
+from anchorlab.findings import CircuitArrow, CircuitFigure, CircuitPanel
 from anchorlab.report import draw, save
 from anchorlab.report.figures import page_svg
 from tests.report.hand_made_findings import PROVENANCE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.findings import (
+from anchorlab.findings import (
     Event,
     LineFigure,
     Map,
@@ -18,7 +18,8 @@ from anchorlab.findings.findings import (
     line,
 )
 from anchorlab.report import draw, save
-from anchorlab.report.figures import _apart, _spread, page_svg
+from anchorlab.report.figures import page_svg
+from anchorlab.report.lines import _apart, _spread
 from tests.report.hand_made_findings import PROVENANCE
 
 TENS = [10.0, 10.0]
@@ -84,6 +85,22 @@ def test_maps_share_one_scale_and_leave_repeated_ticks_out():
     assert [label.get_text() for label in left.get_yticklabels()] == list(tokens)
     assert {label.get_text() for label in right.get_yticklabels()} == {""}
     np.testing.assert_array_equal(right.images[0].get_array(), np.eye(3) / 2)
+
+
+def test_a_maps_rows_are_along_y_from_above_and_its_columns_along_x():
+    values = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    figure = MapFigure("Map", "", ((Map("", grid(values), ("r0", "r1"), ("c0", "c1", "c2")),),), "keys", "queries")
+    axes = draw(figure, PROVENANCE).axes[0]
+    (image,) = axes.images
+    np.testing.assert_array_equal(image.get_array(), values)
+    # left, right, bottom, top: the first row is the topmost
+    assert tuple(image.get_extent()) == (*axes.get_xlim(), *axes.get_ylim()) == (-0.5, 2.5, 1.5, -0.5)
+    assert [(at, one.get_text()) for at, one in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)] == [
+        (0, "r0"),
+        (1, "r1"),
+    ]
+    assert [one.get_text() for one in axes.get_xticklabels()] == ["c0", "c1", "c2"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("keys", "queries")
 
 
 def test_signed_maps_are_white_at_zero():

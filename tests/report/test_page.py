@@ -1,3 +1,4 @@
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -5,10 +6,10 @@ from html.parser import HTMLParser
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.findings import Table
+from anchorlab.findings import Table
 from anchorlab.report import write_report
 from anchorlab.report.page import duration_text, render, time_text, value_text
-from anchorlab.viewer.view import ViewExample
+from anchorlab.viewer import ViewExample, ViewPath
 from tests.report.hand_made_findings import PROVENANCE
 
 HOSTILE = "</script><script>document.title='broken'</script><b>&\u2028"
@@ -41,7 +42,8 @@ def test_tells_claims_values_and_provenance(findings):
         "Made by hand",
         "Nothing was trained for this.",
         "✓ reproduced",
-        "✗ not reproduced",
+        "○ not at this scale",
+        "✗ contradicted",
         "— not measured",
         "about 1",
         "0.9877",
@@ -55,7 +57,7 @@ def test_tells_claims_values_and_provenance(findings):
         "0.1235",
     ):
         assert part in text, part
-    assert text.count("1 reproduced") == 1  # the tally
+    assert text.count("1 reproduced") == text.count("1 contradicted") == 1  # the tally
 
 
 def test_same_findings_give_the_same_bytes(findings, tmp_path):
@@ -102,23 +104,72 @@ def test_escapes_what_findings_say(findings, read):
     assert page.locator("main b").count() == 2  # the viewer's own bold answer and prediction
 
 
+def test_a_hostile_name_cannot_end_the_script_of_a_view(findings):
+    """Each text of a view comes back from the JSON in the built page, which has no script but its own."""
+    scripts: list[str] = []
+
+    class Reader(HTMLParser):
+        reads_data = False
+
+        def handle_starttag(self, tag, attrs):
+            if tag == "script":
+                self.reads_data = ("type", "application/json") in attrs
+                scripts.append("")
+
+        def handle_endtag(self, tag):
+            self.reads_data = self.reads_data and tag != "script"
+
+        def handle_data(self, data):
+            if self.reads_data:
+                scripts[-1] += data
+
+    view = findings.views[0]
+    one = replace(
+        view,
+        title=HOSTILE,
+        members=(HOSTILE,),
+        examples=(replace(view.examples[0], answer=HOSTILE, trace=(HOSTILE,)), view.examples[1]),
+        labels=(((HOSTILE,) * 6,) * 3,),
+        recorded_only=HOSTILE,
+        circuits=((ViewPath(0, 0, HOSTILE, ((), ())),),),
+    )
+    Reader().feed(render([replace(findings, title=HOSTILE, views=(one,))], HOSTILE))
+    assert len(scripts) == 2
+    data = json.loads(scripts[0])
+    texts = [data["title"], data["members"][0], data["examples"][0]["answer"], data["examples"][0]["trace"][0]]
+    texts += [data["labels"][0][0][0], data["recorded_only"], data["circuits"][0][0]["text"]]
+    assert texts == [HOSTILE] * len(texts)
+
+
+def test_a_figure_with_its_own_provenance_has_it_in_its_caption(findings):
+    own = replace(PROVENANCE, seeds="0..99", commit="fedcba9876543210")
+    shared, other = findings.figures
+    page = render([replace(findings, figures=(shared, replace(other, provenance=own)))], "title")
+    sources = re.findall(r'<p class="source">(.*?)</p>', page)
+    assert [source.rpartition("profile ")[2] for source in sources] == [
+        "quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
+        "quick · seeds 0..99 · 2 CPU cores · commit fedcba987654",
+    ]
+
+
 def test_claims_are_read_in_the_browser(findings, read):
     page = read(findings).page
     rows = page.locator(".claims tbody tr")
-    assert rows.count() == 3
-    assert [rows.nth(i).locator(".verdict").inner_text() for i in range(3)] == [
+    assert rows.locator(".verdict").all_inner_texts() == [
         "✓ reproduced",
-        "✗ not reproduced",
+        "○ not at this scale",
         "— not measured",
+        "✗ contradicted",
     ]
     assert page.locator("figure svg[role=img]").count() == 2
     assert page.get_by_role("img", name="Height against size").count() == 1
 
 
-@pytest.mark.parametrize("width", [360, 800, 1600])
-def test_fits_every_width(findings, read, width):
-    page = read(findings, width=width).page
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_fits_every_width(findings, read):
+    page = read(findings).page
+    for width in (360, 800, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_one_page_for_many_studies(findings, tmp_path):

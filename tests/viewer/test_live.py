@@ -9,9 +9,9 @@ import torch
 
 from anchorlab.lens import Intervention, Operand, look, shift_pattern
 from anchorlab.models import DecoderSpec, RecallSpec
-from anchorlab.report.page import VIEWER_SCRIPTS
 from anchorlab.tasks import AnchorFunction, Placement, Vocabulary
 from anchorlab.training.ensemble import initialise
+from anchorlab.viewer.page_data import SCRIPTS
 from tests.lens.hand_built import (
     ANCHOR,
     LENGTH,
@@ -225,7 +225,7 @@ def test_carries_the_steps_that_have_weights(page):
     assert not page.evaluate("live => anchorlab.model(live).carries(2, 0)", live)
     for step, ensemble in ((0, early), (2, late)):
         assert_near(run(page, live, inputs, member=1, step=step)[0], by_torch(ensemble, inputs)[0][1])
-    with pytest.raises(Exception, match="does not carry member 1 at step 1"):
+    with pytest.raises(Exception, match="does not include member 1 at step 1"):
         run(page, live, inputs, member=1, step=1)
 
 
@@ -234,8 +234,8 @@ def test_carries_the_steps_that_have_weights(page):
     [
         ([0] * 8, {}, "tokens: has 8; give 1 to 7"),
         ([], {}, "tokens: has 0"),
-        ([0, 14], {}, "tokens: 14 is no token; give 0 to 13"),
-        ([0, 1.5], {}, "tokens: 1.5 is no token"),
+        ([0, 14], {}, "tokens: 14 is not a token; give 0 to 13"),
+        ([0, 1.5], {}, "tokens: 1.5 is not a token"),
         ([0, 1], {"layer": 2, "head": 0, "rule": "off"}, "there is no layer 2, head 0"),
         ([0, 1], {"layer": 0, "head": 2, "rule": "off"}, "there is no layer 0, head 2"),
         ([0, 1], {"layer": 0, "head": 0, "rule": "of"}, "unknown rule of; give off, shift, uniform, pattern"),
@@ -260,4 +260,4 @@ def test_runs_within_a_report(read):
 
 def test_page_takes_every_script_of_the_viewer():
     folder = files("anchorlab.viewer") / "scripts"
-    assert sorted(VIEWER_SCRIPTS) == sorted(one.name for one in folder.iterdir() if one.name.endswith(".js"))
+    assert sorted(SCRIPTS) == sorted(one.name for one in folder.iterdir() if one.name.endswith(".js"))

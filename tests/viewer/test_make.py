@@ -10,9 +10,9 @@ import torch
 
 import anchorlab as al
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.report import Viewer, show, view_patterns, view_run
-from anchorlab.report.page import view_json
+from anchorlab.report import Viewer, show
 from anchorlab.training import Times, TrainedRun
+from anchorlab.viewer import view_json, view_patterns, view_run
 from tests.lens.hand_built import ANCHOR, LENGTH, VOCABULARY, blank, identity_solver, stacked
 from tests.viewer.viewer_scripts import live_view
 
@@ -108,9 +108,9 @@ def test_says_why_a_page_cannot_run_the_model(run, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"members": [3]}, r"members: 3 is none of the run's; choose from 0, 1, 2"),
+        ({"members": [3]}, r"members: the run has no 3; choose from 0, 1, 2"),
         ({"members": []}, r"members: is empty"),
-        ({"steps": [20, 21]}, r"steps: 21 is none of the run's; choose from 0, 2, 4"),
+        ({"steps": [20, 21]}, r"steps: the run has no 21; choose from 0, 2, 4"),
         ({"examples": 0}, r"examples: cannot show 0 sequences"),
     ],
 )
@@ -121,7 +121,7 @@ def test_refuses_what_the_run_does_not_have(run, given, said):
 
 def test_refuses_views_that_no_browser_would_bear(run, monkeypatch):
     monkeypatch.setattr("anchorlab.viewer.make._RECORDED", 10_000)
-    with pytest.raises(SpecError, match="ask for fewer members, steps or examples"):
+    with pytest.raises(SpecError, match="choose fewer members, steps or examples"):
         view_run(run)
 
 
@@ -177,7 +177,7 @@ def test_repeated_tokens_tell_induction():
         ([shifting(1, 3), shifting(2, 3)], ["a"] * 3, "patterns: has layers of shape"),
         ([None], ["a"] * 3, "patterns.0: is None; load the model with attn_implementation='eager'"),
         ([shifting(1, 3)], ["a", "b"], "patterns: has layers of shape .* for 1 sequences of 2"),
-        ([shifting(1, 3)], [["a", "b", "c"], ["a"]], "tokens: are not 2 sequences of 3"),
+        ([shifting(1, 3)], [["a", "b", "c"], ["a"]], "tokens: does not have 2 sequences of 3"),
         ([2 * shifting(1, 3)], ["a"] * 3, "has weights outside 0..1"),
     ],
 )

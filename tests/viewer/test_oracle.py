@@ -19,7 +19,7 @@ from anchorlab.tasks import (
     task,
     task_names,
 )
-from anchorlab.viewer.oracle import page_oracle
+from anchorlab.viewer import page_oracle
 from tests.tasks.examples import TASKS
 from tests.tasks.test_random_specs import anchor_spec
 from tests.viewer.viewer_scripts import page_with
@@ -183,7 +183,7 @@ def test_a_sequence_that_two_rules_fit_has_no_answer(page):
 @pytest.mark.parametrize(
     ("tokens", "problem"),
     [
-        ([41, 3, 64], "the task asks for 9 tokens, not 3"),
+        ([41, 3, 64], "the task reads 9 tokens, not 3"),
         ([41, 3, 64, 30, 31, 32, 33, 34, 201], "201 is not a token of the task, 0 to 200"),
         ([41, 3, 64, 30, 31, 32, 33, 34, -1], "-1 is not a token of the task, 0 to 200"),
         ([41, 3, 64, 30, 31, 32, 33, 34, 1.5], "1.5 is not a token of the task, 0 to 200"),

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.findings import Findings, Provenance
+from anchorlab.findings import Findings, Provenance
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec
 from anchorlab.tasks import task
-from anchorlab.tasks.task import Example, Token
+from anchorlab.tasks.batch import Example, Token
 from anchorlab.training.ensemble import Ensemble, initialise
+from anchorlab.viewer import AttentionView
 from anchorlab.viewer.live import MOST_PARAMETERS, can_run, live_model
-from anchorlab.viewer.view import AttentionView
 
 IDENTITY = task("anchor/identity")
 SPEC = DecoderSpec(layers=1, heads=2, width=6, head_width=4, hidden=5)
@@ -91,8 +91,8 @@ def test_findings_from_before_live_views_still_load():
         (SPEC, IDENTITY, None),
         (RecallSpec(width=32), IDENTITY, None),
         (DecoderSpec(), IDENTITY, r"^model: has 5\d{6} parameters, more than 1048576"),
-        (LSTMSpec(width=4), IDENTITY, "^model: a LSTM is no transformer"),
-        (FNNSpec(width=4), IDENTITY, "^model: a FNN is no transformer"),
+        (LSTMSpec(width=4), IDENTITY, "^model: a LSTM is not a transformer"),
+        (FNNSpec(width=4), IDENTITY, "^model: a FNN is not a transformer"),
         (VectorSpec(width=8), task("retrieval/minimal"), r"^model\.embed: reads vectors"),
         (SPEC, task("retrieval/minimal"), "^kind: a 'decoder' model reads tokens"),
         (SPEC.replace(projection=False), IDENTITY, "^width: without projection"),
@@ -130,18 +130,18 @@ def test_a_block_of_another_kind_is_named(part):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: live_model([None], IDENTITY), r"live\.ensembles: holds no model"),
+        (lambda: live_model([None], IDENTITY), r"live\.ensembles: has no model"),
         (lambda: live_model([ensemble(), ensemble(seeds=(0,))], IDENTITY), r"live\.ensembles: differ"),
         (lambda: live_model([ensemble(), ensemble(SPEC.replace(layers=2))], IDENTITY), r"live\.ensembles: differ"),
         (lambda: live_model([ensemble(), ensemble(SPEC.replace(mask=False))], IDENTITY), r"live\.ensembles: differ"),
         (lambda: live_model([ensemble()], task("anchor/identity", length=8)), r"reads 9 of 201 tokens"),
-        (lambda: live_model([Ensemble(nn.Linear(1, 1), {"w": torch.zeros(1, 1)}, ())], IDENTITY), "a Linear is no"),
+        (lambda: live_model([Ensemble(nn.Linear(1, 1), {"w": torch.zeros(1, 1)}, ())], IDENTITY), "a Linear is not"),
         (lambda: view(live_model([ensemble()], IDENTITY)), r"view\.live: does not fit the members and steps"),
-        (lambda: view(live_model([ensemble()] * 3, IDENTITY), layers=2), r"view\.live: is of another shape"),
+        (lambda: view(live_model([ensemble()] * 3, IDENTITY), layers=2), r"view\.live: has another shape"),
         (lambda: view(labels=[[["", ""], ["", ""]]] * 2), r"view\.labels"),
         (lambda: view(labels=[[["", "", ""]] * 3] * 2), r"view\.labels"),
         (lambda: view(labels=[[["", ""]] * 3]), r"view\.labels"),
-        (lambda: replace(live_model([ensemble()], IDENTITY), data=((b"\0\0\0\0",),)), r"live\.data: holds 4 bytes"),
+        (lambda: replace(live_model([ensemble()], IDENTITY), data=((b"\0\0\0\0",),)), r"live\.data: has 4 bytes"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, message):

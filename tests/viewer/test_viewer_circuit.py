@@ -97,7 +97,7 @@ def test_a_click_goes_to_the_head_and_the_query_of_a_path(page):
         "false",
     ]
     page.mouse.move(0, 0)
-    assert page.locator(SAID).inner_text().startswith("Each arrow is as strong as")
+    assert page.locator(SAID).inner_text().startswith("Arrows are as strong as")
 
 
 def test_tab_goes_over_paths_arrows_over_their_places_and_enter_follows(page):
@@ -169,4 +169,4 @@ def test_typed_sequences_have_no_places(read, findings):
     assert "with weight 0.111" in arrow.get_attribute("aria-label")
     page.locator(".typed input").fill("7 8 3 9 10 11 4 5 6")
     assert arrow.count() == 0
-    assert "recorded examples alone" in page.locator(SAID).inner_text()
+    assert "recorded examples only" in page.locator(SAID).inner_text()

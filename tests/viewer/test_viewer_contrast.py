@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anchorlab.tasks import AnchorFunction, Vocabulary
-from anchorlab.viewer.view import ViewPath
+from anchorlab.viewer import ViewPath
 from tests.lens.hand_built import ANCHOR, VOCABULARY, identity_solver, stacked
 from tests.viewer.viewer_scripts import live_view
 

@@ -48,7 +48,7 @@ def test_outputs_stand_under_the_recorded_example(page):
     # from the key on, every position answers the token after the anchor 3
     assert page.locator(TYPED).input_value() == "4 5 3 6 7 8 9 10 11"
     assert says(page)[3:] == ["6"] * 6
-    assert status(page).startswith("Maps are of the recorded example.")
+    assert status(page).startswith("Maps show the recorded example.")
     assert top(page) == "6"
 
 
@@ -91,10 +91,10 @@ def test_without_an_oracle_nothing_is_judged_but_recorded_examples(read, finding
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("7 8 3 9 10 dog 4 5 6", "“dog” is not a token of this model: its tokens are 0 to 11"),
-        ("7 8 3 9 10 12 4 5 6", "“12” is not a token of this model: its tokens are 0 to 11"),
-        ("7 8 3", "3 tokens given: the model reads 9"),
-        ("", "0 tokens given: the model reads 9"),
+        ("7 8 3 9 10 dog 4 5 6", "“dog” is not a token of this model; its tokens are 0 to 11"),
+        ("7 8 3 9 10 12 4 5 6", "“12” is not a token of this model; its tokens are 0 to 11"),
+        ("7 8 3", "3 tokens given; the model reads 9"),
+        ("", "0 tokens given; the model reads 9"),
     ],
 )
 def test_what_cannot_be_read_changes_nothing_and_says_so(page, text, problem):
@@ -193,8 +193,8 @@ def test_the_slider_changes_the_live_model(page):
     assert verdict(page) == "answer 9 · predicted 0 ✗"  # all logits are zero
     assert page.locator(".readout").inner_text().endswith("with weight 0.111")  # and all heads uniform
     slider.fill("1")
-    assert "does not carry the weights of this checkpoint" in page.locator(".pane .notice").inner_text()
-    assert "does not carry" in verdict(page)
+    assert "does not include the weights of this checkpoint" in page.locator(".pane .notice").inner_text()
+    assert "does not include" in verdict(page)
     slider.fill("2")
     assert page.locator(".pane .notice").inner_text() == ""
     assert verdict(page) == "answer 9 · predicted 9 ✓"
@@ -204,7 +204,7 @@ def test_choosing_an_example_writes_it_into_the_field(page):
     page.locator(TYPED).fill("7 8 3 9 10 11 4 5 6")
     page.get_by_label("Next example (n)").click()
     assert page.locator(TYPED).input_value() == "5 3 7 4 6 8 9 10 11"
-    assert status(page).startswith("Maps are of the recorded example.")
+    assert status(page).startswith("Maps show the recorded example.")
 
 
 def test_edits_stay_for_the_next_example_and_the_compared_model(page):

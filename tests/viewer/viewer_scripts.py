@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from anchorlab.lens import look
-from anchorlab.report.page import view_json
 from anchorlab.tasks import Task
-from anchorlab.tasks.task import Example, Token
+from anchorlab.tasks.batch import Example, Token
 from anchorlab.training.ensemble import Ensemble
-from anchorlab.viewer.live import live_model
-from anchorlab.viewer.view import AttentionView
+from anchorlab.viewer import AttentionView, live_model, view_json
 
 
 def page_with(browser: Any, *names: str) -> Any:

@@ -8,16 +8,16 @@ from anchorlab.cli.output import Json, print_json, print_text, waiting
 
 
 def check(task: str, /, *, task_fields: Annotated[Fields, part("task")] = None, json: Json = False) -> int:
-    """Prove that the splits of a task are separate, in words and numbers; exit code 1 where they are not.
+    """Prove that the splits of a task are separate, in words and numbers; exit with 1 if they are not.
 
     Parameters
     ----------
     task
-        A name from `anchorlab tasks`, or a TOML file that declares a task.
+        Name from `anchorlab tasks`, or a TOML file that declares a task.
     task_fields
-        An argument of the task, such as `--task.length 12`.
+        Argument of the task, such as `--task.length 12`.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     chosen = read_task(task, task_fields)
     with waiting(f"checking {task}", quiet=json):

@@ -10,12 +10,13 @@ from anchorlab.cli.output import Json, check_page, print_json, print_table, prin
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
-    from anchorlab.findings.findings import CircuitFigure
+    from anchorlab.findings import CircuitFigure
     from anchorlab.lens import Circuit
     from anchorlab.lens.circuits.search import Progress
     from anchorlab.training import TrainedRun
 
-_MOST, _SOON = 100_000, 2.0  # sequences, seconds for which nobody needs a bar
+_MOST = 100_000  # sequences
+_SOON = 2.0  # seconds before a progress bar appears
 _LOSSES = ("model_loss", "loss", "live_loss", "empty_loss", "rest_loss")
 _SCORES = ("faithfulness", "completeness", "minimality")
 _COLUMNS = ("layer", "head", "from", "to", "attention", "loss when cut\n(live)", "loss when cut\n(maps)")
@@ -36,36 +37,36 @@ def circuit(
     store: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Find a member's circuit: the attention paths that suffice for its task, all other attention replaced.
+    """Find a member's circuit: the attention paths that suffice for its task when all other attention is replaced.
 
     Parameters
     ----------
     run
-        The first digits of an address from `anchorlab runs`.
+        First digits of the run's address, as `anchorlab runs` lists it.
     member
-        Which member, counted from 0.
+        Index of the member, from 0.
     step
-        The checkpoint; by default the last.
+        Checkpoint; by default the last.
     threshold
-        What the circuit's losses are to stay below; by default the model's and 4 % of what attention does for it.
+        Largest loss of the circuit; by default the model's plus 4 % of the loss that attention saves.
     split
-        Where it is searched for and measured; by default the last split.
+        Split to search and measure on; by default the last.
     sequences
-        How many sequences to search on, and as many fresh ones to measure on.
+        Number of sequences to search on, and of fresh ones to measure on.
     seed
-        Of these sequences.
+        Seed of the sequences.
     figure
-        Draw the circuit there, as PNG, PDF or SVG.
+        Also draw the circuit to this PNG, PDF or SVG file.
     page
-        Write the attention viewer there, as one HTML file: this member at that checkpoint, or along training where none
-        is named, with the circuit's paths to click.
+        Also write the attention viewer to this HTML file, with the circuit's paths to click: the member at `--step`, or
+        along training without it.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     if not 1 <= sequences <= _MOST:
-        raise SpecError("sequences", f"cannot look at {sequences}", f"ask for 1 to {_MOST}")
+        raise SpecError("sequences", f"cannot measure on {sequences}", f"give 1 to {_MOST}")
     check_page(page, "page")
 
     from anchorlab.lens import find_circuit
@@ -75,7 +76,7 @@ def circuit(
     if figure is not None:
         from anchorlab.report.figures import figure_kind
 
-        figure_kind(figure)  # before the search, not after it
+        figure_kind(figure)  # a wrong suffix is an error before the search
     began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
     shown = None if step is None else [step]
     step = trained.checkpoints[-1] if step is None else step
@@ -92,43 +93,22 @@ def circuit(
         )
     title = f"{trained.run.label}: circuit of member {member} at step {step}"
     if figure is not None:
-        from anchorlab.findings.provenance import provenance
+        from anchorlab.findings import provenance
         from anchorlab.report import save
 
         made = provenance("own", [trained], time.monotonic() - began)
-        save(_drawn(trained, found, f"member {member}, step {step}"), made, figure)
+        save(_figure(trained, found, f"member {member}, step {step}"), made, figure)
     if page is not None:
         from anchorlab.report import show as viewer
-        from anchorlab.report import view_run
+        from anchorlab.viewer import view_run
 
         viewer(view_run(trained, members=[member], steps=shown, title=title, circuits=[found])).save(page)
     split = split or trained.experiment.task.splits[-1]
     if json:
         chosen = {"run": trained.run.address, "member": member, "step": step, "split": split}
-        print_json({**chosen, "sequences": sequences, "seed": seed, **_told(found)})
+        print_json({**chosen, "sequences": sequences, "seed": seed, **_circuit_data(found)})
         return
-    rows = [
-        (
-            path.layer,
-            path.head,
-            path.rule.query,
-            path.rule.key_text,
-            path.attention,
-            path.cut_loss,
-            path.mapped_cut_loss,
-        )
-        for path in found.paths
-    ]
-    if rows:
-        print_table(_COLUMNS, rows, title)
-    else:
-        print_text(f"{title}: no path is needed")
-    print_text(f"over {sequences} sequences of {split!r}; threshold {found.threshold:.4g}")
-    print_table(("loss of", ""), _loss_lines(found))
-    print_text(", ".join(f"{name} {getattr(found, name):.3g}" for name in _SCORES))
-    if found.unexplained:
-        heads = ", ".join(f"{layer}.{head}" for layer, head in found.unexplained)
-        print_text(f"not explained, and left as they are: {heads}")
+    _print_circuit(found, title, f"over {sequences} sequences of {split!r}; threshold {found.threshold:.4g}")
     if figure is not None:
         print_text(f"figure: {figure}", wrapped=False)
     if page is not None:
@@ -137,7 +117,7 @@ def circuit(
 
 @contextmanager
 def _phases(quiet: bool) -> "Iterator[Progress]":
-    """Shows each phase of the search from its beginning, once it has taken a while."""
+    """Yield a function that shows the progress of the search: one bar per phase, after the first seconds."""
     from anchorlab.engine import Status
 
     soon, shown = time.monotonic() + _SOON, None
@@ -155,8 +135,34 @@ def _phases(quiet: bool) -> "Iterator[Progress]":
         yield show
 
 
-def _told(found: "Circuit") -> dict[str, Any]:
-    """Every number of a circuit, for JSON."""
+def _print_circuit(found: "Circuit", title: str, measured_on: str) -> None:
+    """Print the paths, losses and scores of a circuit."""
+    rows = [
+        (
+            path.layer,
+            path.head,
+            path.rule.query,
+            path.rule.key_text,
+            path.attention,
+            path.cut_loss,
+            path.mapped_cut_loss,
+        )
+        for path in found.paths
+    ]
+    if rows:
+        print_table(_COLUMNS, rows, title)
+    else:
+        print_text(f"{title}: no path is needed")
+    print_text(measured_on)
+    print_table(("loss of", ""), _loss_lines(found))
+    print_text(", ".join(f"{name} {getattr(found, name):.3g}" for name in _SCORES))
+    if found.unexplained:
+        heads = ", ".join(f"{layer}.{head}" for layer, head in found.unexplained)
+        print_text(f"not explained and left unchanged: {heads}")
+
+
+def _circuit_data(found: "Circuit") -> dict[str, Any]:
+    """Return every number of a circuit as JSON data."""
     paths = [
         {
             "layer": path.layer,
@@ -187,9 +193,9 @@ def _loss_lines(found: "Circuit") -> list[tuple[str, float]]:
     ]
 
 
-def _drawn(trained: "TrainedRun", found: "Circuit", which: str) -> "CircuitFigure":
+def _figure(trained: "TrainedRun", found: "Circuit", which: str) -> "CircuitFigure":
+    from anchorlab.findings import CircuitFigure
     from anchorlab.findings.circuit_panel import circuit_panel
-    from anchorlab.findings.findings import CircuitFigure
 
     layers = 1 + max(layer for layer, _ in found.explanations)
     return CircuitFigure(

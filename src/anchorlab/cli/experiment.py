@@ -1,4 +1,4 @@
-"""Experiments from the words of a command line."""
+"""Build tasks and experiments from the arguments of a command line."""
 
 import re
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from anchorlab.errors import SpecError
 if TYPE_CHECKING:
     from anchorlab.spec import Spec
     from anchorlab.tasks import Task
-    from anchorlab.training import Experiment
+    from anchorlab.training import Experiment, Recipe
 
 _MOST_SEEDS = 100_000
-_SHORT = {
+_SHORT_PATHS = {
     "seeds": "members.seeds",
     "recipe.learning_rate": "recipe.optimiser.learning_rate",
     "recipe.weight_decay": "recipe.optimiser.weight_decay",
@@ -24,7 +24,15 @@ _SHORT = {
 def read_experiment(
     task: str, seeds: str, task_fields: Fields, model: Fields, recipe: Fields, members: Fields
 ) -> "Experiment":
-    """What `anchorlab train` is asked for: defaults that suit the task, with the fields given changed.
+    """Return the experiment of `anchorlab train`: defaults that suit the task, with the given fields changed.
+
+    Args:
+        task: name of a registered task, or path of a TOML file
+        seeds: seeds as `read_seeds` reads them
+        task_fields: arguments of the task, such as `length=12`
+        model: fields of the model; a `kind` other than the default starts from that kind's own defaults
+        recipe: fields of the recipe
+        members: fields that differ between members, such as `learning-rate=1e-3,1e-4`
 
     Errors: `SpecError` that names the field as it was written.
     """
@@ -32,27 +40,27 @@ def read_experiment(
     from anchorlab.training import Experiment, Members
 
     parts = {"task": task_fields, "model": model, "recipe": recipe, "members": members}
-    with as_written([*written(parts), "seeds"], _SHORT):
+    with as_written([*written(parts), "seeds"], _SHORT_PATHS):
         chosen = read_task(task, task_fields)
-        base = default_model(chosen.shape).model_dump(mode="json")
-        wanted = nested(model, "model")
-        kept = base if wanted.get("kind", base["kind"]) == base["kind"] else {}
-        given = nested(members, "members")
-        if "seeds" in given:
+        default = default_model(chosen.shape).model_dump(mode="json")
+        model_fields = nested(model, "model")
+        base = default if model_fields.get("kind", default["kind"]) == default["kind"] else {}
+        member_fields = nested(members, "members")
+        if "seeds" in member_fields:
             raise SpecError("members.seeds", "has an option of its own", "write --seeds 0:10")
         return Experiment(
             chosen,
-            parse_model(merged(kept, wanted)),
+            parse_model(merged(base, model_fields)),
             _recipe(chosen, nested(recipe, "recipe")),
-            Members.parse({**_lists(given, Members), "seeds": read_seeds(seeds)}, "members"),
+            Members.parse({**_with_lists(member_fields, Members), "seeds": read_seeds(seeds)}, "members"),
             label=Path(task).stem if task.endswith(".toml") else task,
         )
 
 
 def read_task(name: str, fields: Fields) -> "Task":
-    """A registered task by name with its arguments, or one declared in a TOML file.
+    """Return a registered task by name and arguments, or the task that a TOML file declares.
 
-    Errors: `SpecError` that names the argument, or the file and the field in it.
+    Errors: `SpecError` that names the argument, or the file and its field.
     """
     from anchorlab.tasks import task
 
@@ -61,7 +69,7 @@ def read_task(name: str, fields: Fields) -> "Task":
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """`0:10` as the seeds 0 to 9, `0,3,5` as these. Errors: `SpecError` that names `seeds`."""
+    """Parse seeds: `0:10` means 0 to 9, `0,3,5` a list. Errors: `SpecError` at `seeds`."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?::\s*([0-9]{1,18})\s*)?", part)
@@ -70,15 +78,15 @@ def read_seeds(text: str) -> tuple[int, ...]:
         first = int(match[1])
         span = range(first, int(match[2]) if match[2] else first + 1)
         if not span:
-            raise SpecError("seeds", f"{part.strip()} holds no seed", "write 0:10 for ten seeds")
+            raise SpecError("seeds", f"{part.strip()} is an empty range", "write 0:10 for ten seeds")
         if len(seeds) + len(span) > _MOST_SEEDS:
-            raise SpecError("seeds", f"{text!r:.60} are more than {_MOST_SEEDS}", "train fewer at once")
+            raise SpecError("seeds", f"{text!r:.60} has more than {_MOST_SEEDS} seeds", "train fewer at once")
         seeds += span
     return tuple(seeds)
 
 
-def _recipe(task: "Task", changes: dict[str, Any]) -> Any:
-    """The task's default recipe with changes; a learning rate or weight decay is the optimiser's."""
+def _recipe(task: "Task", changes: dict[str, Any]) -> "Recipe":
+    """Return the task's default recipe with changes; `learning_rate` and `weight_decay` belong to the optimiser."""
     from anchorlab.training import Recipe
     from anchorlab.training.default_recipe import default_recipe
 
@@ -91,11 +99,11 @@ def _recipe(task: "Task", changes: dict[str, Any]) -> Any:
     default = (
         default_recipe(task, int(duration)) if re.fullmatch("[1-9][0-9]{0,17}", duration) else default_recipe(task)
     )
-    return Recipe.parse(merged(default.model_dump(mode="json"), _lists(changes, Recipe)), "recipe")
+    return Recipe.parse(merged(default.model_dump(mode="json"), _with_lists(changes, Recipe)), "recipe")
 
 
-def _lists(data: Mapping[str, Any], spec: "type[Spec]") -> dict[str, Any]:
-    """The data with a single value as a list wherever the spec takes nothing but a list."""
+def _with_lists(data: Mapping[str, Any], spec: "type[Spec]") -> dict[str, Any]:
+    """Return the data with single values in lists for the fields that only accept a list."""
     from anchorlab.spec import Spec
 
     result = dict(data)
@@ -105,5 +113,5 @@ def _lists(data: Mapping[str, Any], spec: "type[Spec]") -> dict[str, Any]:
         if isinstance(value, str) and (get_origin(annotation) is tuple or kinds == [tuple]):
             result[name] = [value]
         elif isinstance(value, Mapping) and isinstance(annotation, type) and issubclass(annotation, Spec):
-            result[name] = _lists(value, annotation)
+            result[name] = _with_lists(value, annotation)
     return result

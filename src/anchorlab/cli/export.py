@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from anchorlab.cli.experiment import read_task
 from anchorlab.cli.fields import Fields, as_written, part
-from anchorlab.cli.output import Flag, Json, print_json, print_text, waiting
+from anchorlab.cli.output import Flag, Json, counted, print_json, print_text, waiting
 
 
 def export(
@@ -23,28 +23,28 @@ def export(
     task_fields: Annotated[Fields, part("task")] = None,
     json: Json = False,
 ) -> None:
-    """Write a task as data: one file per split, a data card, and the specification that makes it again.
+    """Export a task as data: one file per split, a data card, and the specification that generates it again.
 
     Parameters
     ----------
     task
-        A name from `anchorlab tasks`, or a TOML file that declares a task.
+        Name from `anchorlab tasks`, or a TOML file that declares a task.
     out
-        The folder to write, a new one or an earlier export of the same.
+        Folder to write: a new one, or an earlier export of the same task.
     format
         `parquet`, `jsonl`, or `hf`: a folder that `datasets.load_dataset` reads.
     n
-        How many sequences of each split.
+        Number of sequences per split.
     split
-        Only this split; give it again for a further one.
+        Only this split; repeat the option for several.
     seed
-        The seed they are drawn from.
+        Seed of the sequences.
     text
-        Add each sequence, the oracle's trace and the answer in words.
+        Add the sequence, the oracle's trace and the answer in words.
     task_fields
-        An argument of the task, such as `--task.length 12`.
+        Argument of the task, such as `--task.length 12`.
     json
-        What was written as JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.tasks import export as write
 
@@ -56,5 +56,5 @@ def export(
         files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         print_json({"task": task, "folder": str(folder), "format": format, "splits": splits, "n": n, "files": files})
         return
-    print_text(f"{n} sequence{'' if n == 1 else 's'} each of {', '.join(splits)} in {folder}", wrapped=False)
-    print_text(f"what they are: {folder / 'README.md'}", wrapped=False)
+    print_text(f"{counted(n, 'sequence')} each of {', '.join(splits)} in {folder}", wrapped=False)
+    print_text(f"data card: {folder / 'README.md'}", wrapped=False)

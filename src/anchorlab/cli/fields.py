@@ -1,4 +1,4 @@
-"""Options of the parts of an experiment: `--model.layers 4`, `--recipe.data.size 600`, at any depth."""
+"""Options for the fields of an experiment's parts, at any depth: `--model.layers 4`, `--recipe.data.size 600`."""
 
 import json
 import re
@@ -11,21 +11,21 @@ from cyclopts import Parameter
 from anchorlab.errors import SpecError
 
 PARTS = ("task", "model", "recipe", "members")
-"""The parts whose fields are options."""
+"""The parts of an experiment whose fields are options."""
 
 Fields = list[str] | None
-"""The options of one part as the command gets them: `data.size=600` and so on."""
+"""The options of one part as a command receives them, such as `["data.size=600"]`."""
 
 _OPTION = re.compile(rf"--(?P<part>{'|'.join(PARTS)})\.(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
 def part(name: str) -> Parameter:
-    """The option `--name.FIELD` for the fields of a part."""
+    """Return the option `--name.FIELD` for the fields of a part."""
     return Parameter(name=f"--{name}.FIELD", negative="", show_default=False)
 
 
 def fold(tokens: Sequence[str]) -> list[str]:
-    """`--recipe.data.size 600` as `--recipe.FIELD data.size=600`, which the parser of options can read.
+    """Rewrite `--recipe.data.size 600` as `--recipe.FIELD=data.size=600`, an option that the parser knows.
 
     Errors: `SpecError` for an option without a value.
     """
@@ -45,7 +45,7 @@ def fold(tokens: Sequence[str]) -> list[str]:
 
 
 def nested(fields: Fields, at: str) -> dict[str, Any]:
-    """`["data.size=5"]` as `{"data": {"size": "5"}}`: dashes as underscores, values as `read_value` reads them.
+    """Return `["data.size=5"]` as `{"data": {"size": "5"}}`, with underscores for dashes and values by `read_value`.
 
     Errors: `SpecError` below `at` for a field without a name, given twice, or given both whole and in parts.
     """
@@ -54,12 +54,12 @@ def nested(fields: Fields, at: str) -> dict[str, Any]:
         path, equals, value = written.partition("=")
         names = canonical(path).split(".")
         if not equals or not all(names):
-            raise SpecError(f"{at}.{path}", "is no field", f"write --{at}.FIELD VALUE")
+            raise SpecError(f"{at}.{path}", "is not a field", f"write --{at}.FIELD VALUE")
         inner = found
         for name in names[:-1]:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise SpecError(f"{at}.{path}", f"{name!r} has a value of its own already", "give one of the two")
+                raise SpecError(f"{at}.{path}", f"{name!r} already has a value", "give one of the two")
         if names[-1] in inner:
             raise SpecError(f"{at}.{path}", "is given twice", "give it once")
         inner[names[-1]] = read_value(value, f"{at}.{path}")
@@ -67,46 +67,46 @@ def nested(fields: Fields, at: str) -> dict[str, Any]:
 
 
 def read_value(text: str, at: str) -> Any:
-    """A value of the command line: `none`, a list written with commas, JSON in brackets, or the text as it is.
+    """Parse a value: `none`, a list with commas, JSON in brackets, or text.
 
-    A rule such as `A x y -> max(x, y)`, or pairs such as `3,4;4,3`, are text.
+    A rule such as `A x y -> max(x, y)` and pairs such as `3,4;4,3` stay text.
 
-    Errors: `SpecError` at `at` for JSON that cannot be read.
+    Errors: `SpecError` at `at` for invalid JSON.
     """
     if text[:1] in ("[", "{"):
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise SpecError(at, f"cannot be read as JSON: {error}", "mend its brackets and quotes") from None
-    if "," in text and not set(text) & set("();>"):  # what stands in a rule or in pairs is the field's own to read
+            raise SpecError(at, f"is not valid JSON: {error}", "check its brackets and quotes") from None
+    if "," in text and not set(text) & set("();>"):  # the field itself parses rules and pairs
         return [item.strip() for item in text.split(",") if item.strip()]
     return None if text == "none" else text
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain data with some fields changed, at any depth; a changed `kind` starts its part afresh."""
+    """Return plain data with fields changed at any depth; a part with a changed `kind` is replaced as a whole."""
     result = dict(base)
     for name, value in changes.items():
         old = result.get(name)
-        if (
-            isinstance(value, Mapping)
-            and isinstance(old, Mapping)
-            and value.get("kind", old.get("kind")) == old.get("kind")
-        ):
-            result[name] = merged(old, value)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            same_kind = value.get("kind", old.get("kind")) == old.get("kind")
+            result[name] = merged(old, value) if same_kind else value
         else:
             result[name] = value
     return result
 
 
 def canonical(path: str) -> str:
-    """A field's path as files and Python write it."""
+    """Return a field's path with underscores for dashes, as files and Python write it."""
     return path.replace("-", "_")
 
 
 @contextmanager
 def as_written(options: Iterable[str], short: Mapping[str, str]) -> Iterator[None]:
-    """Errors inside name a field as the user wrote it: `options` are the paths written, `short` what some stand for."""
+    """Make errors inside name a field as the user wrote it.
+
+    `options` are the paths on the command line; `short` maps abbreviated paths to full ones.
+    """
     try:
         yield
     except SpecError as error:
@@ -118,5 +118,5 @@ def as_written(options: Iterable[str], short: Mapping[str, str]) -> Iterator[Non
 
 
 def written(parts: Mapping[str, Fields]) -> list[str]:
-    """The paths of the fields given, as they were written."""
+    """Return the paths of the given fields as they were written."""
     return [f"{name}.{option.partition('=')[0]}" for name, options in parts.items() for option in options or ()]

@@ -6,8 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.text import Text
 
-from anchorlab.cli.output import Json, check_page, print_json, print_table, print_text
-from anchorlab.cli.summary import members_text
+from anchorlab.cli.output import Json, check_page, counted, print_json, print_table, print_text
 from anchorlab.errors import SpecError
 
 _MOST = 100_000
@@ -23,26 +22,26 @@ def inspect(
     page: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Look inside a finished run: what each attention head does, as numbers between 0 and 1.
+    """Measure what each attention head of a finished run does, as numbers between 0 and 1.
 
     Parameters
     ----------
     run
-        The first digits of an address from `anchorlab runs`.
+        First digits of the run's address, as `anchorlab runs` lists it.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     n
-        How many held-out sequences to look at.
+        Number of held-out sequences.
     step
-        The checkpoint to look at; by default the last.
+        Checkpoint; by default the last.
     page
-        Also write the attention viewer here, as one HTML file: every head along training, and where the model is small
-        enough, the model itself to try sequences and edits on.
+        Also write the attention viewer to this HTML file: every head along training, and a small model itself, to try
+        sequences and edits on.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     if not 1 <= n <= _MOST:
-        raise SpecError("n", f"cannot look at {n} sequences", f"ask for 1 to {_MOST}")
+        raise SpecError("n", f"cannot measure on {n} sequences", f"give 1 to {_MOST}")
     check_page(page, "page")
 
     import polars as pl
@@ -73,14 +72,14 @@ def inspect(
         heads.setdefault(f"{layer}.{head}", {})[detector] = _shaded(value, offset)
     rows = [(head, called[head], *(cells.get(detector, "") for detector in detectors)) for head, cells in heads.items()]
     columns = ("layer\n.head", "mostly", *(detector.replace("_", "\n") for detector in detectors))
-    count = members_text(len(trained.experiment.members))
+    count = counted(len(trained.experiment.members), "member")
     print_table(columns, rows, title=f"{trained.run.label}: what each head does, mean over {count}")
-    print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: it does this and nothing else; @: the offset")
+    print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: the head does this and nothing else; @: the offset")
     if written is not None:
         print_text(f"attention viewer: {written}", wrapped=False)
 
 
 def _shaded(value: float, offset: int | None) -> Text:
-    """A number that stands out the more a head does a thing."""
+    """Return a detector's value as text, highlighted if it is high."""
     text = Text(f"{value:.2f}", "bold green" if value >= 0.8 else "green" if value >= 0.5 else "dim")
     return text if offset is None else text.append(f" @{offset}", "dim")

@@ -5,18 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorlab.cli.output import Flag, Json, print_json, print_table, print_text, progress, waiting
-from anchorlab.cli.summary import members_text
+from anchorlab.cli.output import Flag, Json, counted, print_json, print_table, print_text, progress, waiting
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from torch import Tensor
 
-    from anchorlab.findings.findings import MapFigure
+    from anchorlab.findings import MapFigure
     from anchorlab.training import TrainedRun
 
 _OF_TOKENS = ("embed.W_E", "unembed.W_U.T")
-_LARGEST, _MOST_MAPS, _SOON = 10, 4, 2.0  # entries, maps, seconds for which nobody needs a bar
+_LARGEST, _MOST_MAPS = 10, 4  # entries printed, maps drawn
+_SOON = 2.0  # seconds before a progress bar appears
 
 
 def memory(
@@ -32,32 +33,32 @@ def memory(
     store: Path | None = None,
     json: Json = False,
 ) -> None:
-    """How strongly a product of weights joins tokens or positions: what a run's weights have memorised.
+    """Show how strongly a product of weights joins tokens or positions: what a run's weights have memorised.
 
     Parameters
     ----------
     run
-        The first digits of an address from `anchorlab runs`.
+        First digits of the run's address, as `anchorlab runs` lists it.
     left
-        The rows: a matrix of vectors, and the matrices or feed-forward layers that they pass in turn, such as
+        Rows: a matrix of vectors, and the matrices or feed-forward layers that they pass through, such as
         `embed.W_E @ blocks.1.attn.W_V`; `.T` transposes a matrix.
     right
-        The columns, in the same way, such as `unembed.W_U.T`.
+        Columns, in the same form, such as `unembed.W_U.T`.
     step
-        The checkpoint; by default the last.
+        Checkpoint; by default the last.
     along
-        Every checkpoint, one row for each.
+        Print one row for every checkpoint.
     member
-        One member, counted from 0; by default the mean over all.
+        Index of one member, from 0; by default the mean over all.
     figure
-        Write the heat map there, as PNG, PDF or SVG; `--along` draws up to four, from the first to the last.
+        Also draw the heat map to this PNG, PDF or SVG file; `--along` draws up to four, from the first to the last.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     if along and step is not None:
-        raise SpecError("step", "is one checkpoint, and `--along` is all of them", "leave one of the two out")
+        raise SpecError("step", "names one checkpoint, but `--along` takes all of them", "give one of the two")
 
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
@@ -65,31 +66,31 @@ def memory(
     began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
     count = len(trained.experiment.members)
     if member is not None and not 0 <= member < count:
-        raise SpecError("member", f"{member} is none of {members_text(count)}", f"choose from 0..{count - 1}")
+        raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
     steps = trained.checkpoints if along else [trained.checkpoints[-1] if step is None else step]
     forms = _forms(trained, left, right, steps, member, quiet=json)
     names = [_names(trained, side, size) for side, size in zip((left, right), forms[steps[0]].shape, strict=True)]
-    alike = names[0] == names[1]  # a diagonal has a meaning
+    alike = names[0] == names[1]  # then the diagonal has a meaning
     found = [{"step": at, **_means(form, alike)} for at, form in forms.items()]
     largest = [_largest(form, *names) for form in forms.values()]
     if figure is not None:
-        from anchorlab.findings.provenance import provenance
+        from anchorlab.findings import provenance
         from anchorlab.report import save
 
         spread = sorted({steps[round(at * (len(steps) - 1) / (_MOST_MAPS - 1))] for at in range(_MOST_MAPS)})
         drawn = _heat_maps(trained.run.label, (left, right), names, {at: forms[at] for at in spread})
         save(drawn, provenance("own", [trained], time.monotonic() - began), figure)
     if json:
-        told = {"run": trained.run.address, "left": left, "right": right, "member": member}
-        told |= {"rows": names[0], "columns": names[1]} | ({} if along else {"values": forms[steps[0]].tolist()})
-        print_json({**told, "checkpoints": [row | {"largest": top} for row, top in zip(found, largest, strict=True)]})
+        data = {"run": trained.run.address, "left": left, "right": right, "member": member}
+        data |= {"rows": names[0], "columns": names[1]} | ({} if along else {"values": forms[steps[0]].tolist()})
+        print_json({**data, "checkpoints": [row | {"largest": top} for row, top in zip(found, largest, strict=True)]})
         return
     heads = [*(name.replace("_", " ") for name in found[0]), "row", "column", "largest"]
     cells = [(*row.values(), *top[0].values()) for row, top in zip(found, largest, strict=True)]
     print_table(heads, cells, f"{trained.run.label}: {left} · {right}")
     rows, columns = map(len, names)
-    over = f"mean over {members_text(count)}" if member is None else f"member {member}"
-    led = "; rows led: those whose largest entry is on the diagonal" if alike else ""
+    over = f"mean over {counted(count, 'member')}" if member is None else f"member {member}"
+    led = "; rows led: number of rows whose largest entry is on the diagonal" if alike else ""
     print_text(f"{rows} x {columns}; {over}{led}")
     tops = [[*entry.values()] for entry in largest[-1]]
     print_table(("row", "column", "value"), tops, f"largest entries at step {steps[-1]}")
@@ -100,7 +101,7 @@ def memory(
 def _forms(
     trained: "TrainedRun", left: str, right: str, steps: Sequence[int], member: int | None, quiet: bool
 ) -> "dict[int, Tensor]":
-    """The form `[row column]` at each step: of one member, or the mean over all."""
+    """Return the product `[row column]` at each step: of one member, or the mean over all."""
     from anchorlab.engine import Status
     from anchorlab.lens import memory as form
 
@@ -115,12 +116,13 @@ def _forms(
 
 
 def _names(trained: "TrainedRun", chain: str, size: int) -> list[str]:
-    """What the rows of a chain's first matrix are called: tokens as the task writes them, anything else by number."""
+    """Return the names of the rows of a chain's first matrix: the texts of tokens, or numbers for anything else."""
     tokens = chain.partition("@")[0].strip() in _OF_TOKENS
     return [trained.experiment.task.text_of(index) if tokens else str(index) for index in range(size)]
 
 
-def _means(form: "Tensor", alike: bool) -> dict[str, float]:
+def _means(form: "Float[Tensor, 'row column']", alike: bool) -> dict[str, float]:
+    """Return the mean of a product; for equal rows and columns, the means on and off the diagonal and the rows led."""
     import torch
 
     size = len(form)
@@ -131,7 +133,10 @@ def _means(form: "Tensor", alike: bool) -> dict[str, float]:
     return {"diagonal": form.diagonal().mean().item(), "rest": beside.mean().item(), "rows_led": int(led)}
 
 
-def _largest(form: "Tensor", rows: Sequence[str], columns: Sequence[str]) -> list[dict[str, str | float]]:
+def _largest(
+    form: "Float[Tensor, 'row column']", rows: Sequence[str], columns: Sequence[str]
+) -> list[dict[str, str | float]]:
+    """Return the largest entries of a product with the names of their rows and columns."""
     order = form.flatten().argsort(descending=True, stable=True)[:_LARGEST].tolist()
     places = [divmod(index, len(columns)) for index in order]
     return [{"row": rows[i], "column": columns[j], "value": form[i, j].item()} for i, j in places]
@@ -140,7 +145,7 @@ def _largest(form: "Tensor", rows: Sequence[str], columns: Sequence[str]) -> lis
 def _heat_maps(
     label: str, sides: Sequence[str], names: Sequence[Sequence[str]], forms: "dict[int, Tensor]"
 ) -> "MapFigure":
-    from anchorlab.findings.findings import Map, MapFigure, grid
+    from anchorlab.findings import Map, MapFigure, grid
 
     y_label, x_label = ("\n@ ".join(part.strip() for part in side.split("@")) for side in sides)
     maps = tuple(Map(f"step {step}", grid(form), *map(tuple, names)) for step, form in forms.items())

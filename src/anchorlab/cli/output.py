@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for scripts, progress while something runs."""
+"""The output of commands: text and tables for people, JSON for scripts, progress while something runs."""
 
 import json
 import os
@@ -18,32 +18,36 @@ from rich.text import Text
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
+    import polars
     from rich.progress import Progress
 
     from anchorlab.engine import Status
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-"""An option that is given or not, such as `--yes`."""
+"""An option without a value, such as `--yes`."""
 
 Json = Flag
-"""The option `--json` of every command that a script may read."""
+"""The option `--json` of every command that prints results."""
 
-_FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds until a line of progress when nobody watches a terminal
-_SEEN = 1.0  # seconds of training from which on the time left is more than a guess
+_FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds before the first and between further lines of progress
+_SEEN = 1.0  # seconds of training before the remaining time can be estimated
 
 
 def print_json(data: Any) -> None:
-    """One JSON document on the standard output, and nothing else; numbers that are not finite become null."""
+    """Print one JSON document and nothing else; numbers that are not finite become null."""
     sys.stdout.write(json.dumps(_finite(data), indent=2, allow_nan=False) + "\n")
 
 
 def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
-    """Text for people, plain: what a task or a file is called is no markup. Paths are better not `wrapped`."""
+    """Print text for people without reading markup, which names of tasks and files may contain.
+
+    Text with a path is best printed without wrapping.
+    """
     Console().print(text, soft_wrap=not wrapped, markup=False, highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """A table for people, numbers to the right; without columns' names, none are shown."""
+    """Print a table for people, numbers aligned right. If all column names are empty, there is no header."""
     table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in rows)
@@ -57,25 +61,40 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
     print_text(table)
 
 
+def print_metrics(last: "polars.DataFrame", title: str) -> None:
+    """Print the table of `last_metrics` without the columns `group` and `edit` if they have their default alone."""
+    default = {"group": "all", "edit": "none"}
+    shown = last.drop([name for name, value in default.items() if set(last[name]) == {value}])
+    print_table(shown.columns, shown.rows(), title=title)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 member`, `2 members`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def number(cell: Any) -> str:
-    """A cell as text: numbers with four digits."""
+    """Return a cell as text: floats with four significant digits, None as nothing."""
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return "" if cell is None else str(cell)
 
 
 def check_page(path: Path | None, field: str = "report") -> None:
-    """Finds out before any work whether a page can be written there. Errors: `SpecError` for the field if not."""
+    """Check before any work that a page can be written to `path`. Errors: `SpecError` at `field` if it cannot."""
     if path is None:
         return
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise SpecError(field, f"{path} cannot be written", "name a file in a folder of yours")
+        raise SpecError(field, f"{path} cannot be written", "name a file in a folder that you can write to")
 
 
 @contextmanager
 def progress(quiet: bool = False) -> "Iterator[Callable[[Status], None]]":
-    """A bar with the newest accuracy and the time left; plain lines on the standard error when it is no terminal."""
+    """Yield a function that shows progress: a bar on a terminal, else plain lines on the standard error.
+
+    Both show the latest accuracy and the remaining time. `quiet` shows nothing.
+    """
     if quiet:
         yield lambda status: None
     elif sys.stderr.isatty():
@@ -87,7 +106,7 @@ def progress(quiet: bool = False) -> "Iterator[Callable[[Status], None]]":
 
 @contextmanager
 def waiting(label: str, quiet: bool = False) -> Iterator[None]:
-    """Says what it is that takes more than two seconds: with the time so far on a terminal, else in one line."""
+    """Show `label` if the work inside takes more than two seconds: with the elapsed time on a terminal, else once."""
     spinner = _spinner(label) if sys.stderr.isatty() and not quiet else None
 
     def begin() -> None:
@@ -134,13 +153,13 @@ def _bar() -> "Iterator[Callable[[Status], None]]":
     line = bar.add_task("", label="", numbers="", total=None)
 
     def show(status: "Status") -> None:
-        bar.start()  # not before there is something to do: what is in the store already needs no bar
+        bar.start()  # only now, so that results already in the store show no bar
         bar.update(
             line,
             total=status.total if status.done else None,
             completed=status.done,
             label=status.label,
-            numbers=_newest(status.metrics),
+            numbers=_latest(status.metrics),
         )
 
     try:
@@ -150,7 +169,7 @@ def _bar() -> "Iterator[Callable[[Status], None]]":
 
 
 def _lines() -> "Callable[[Status], None]":
-    began, already = 0.0, 0  # of what is done here, how much was at that time
+    began, already = 0.0, 0  # when the first work was done, and how much of it
     due = time.monotonic() + _FIRST_LINE
 
     def show(status: "Status") -> None:
@@ -159,18 +178,18 @@ def _lines() -> "Callable[[Status], None]":
         if not status.done:
             print(status.label, file=sys.stderr, flush=True)
         elif not began:
-            began, already = now, done  # what went before, such as starting processes, says nothing of the rest
+            began, already = now, done  # time before this, such as for starting processes, would bias the estimate
         elif now >= max(due, began + _SEEN) and done > already:
             due = now + _NEXT_LINE
             left = (now - began) * (status.total - status.done) / (done - already)
-            told = f"{status.label}: {status.done / status.total:.0%}, {left:.0f} s left"
-            print(", ".join(filter(None, (told, _newest(status.metrics)))), file=sys.stderr, flush=True)
+            text = f"{status.label}: {status.done / status.total:.0%}, {left:.0f} s left"
+            print(", ".join(filter(None, (text, _latest(status.metrics)))), file=sys.stderr, flush=True)
 
     return show
 
 
-def _newest(metrics: Mapping[str, float]) -> str:
-    """The accuracy on each split, or the loss where the task has no accuracy."""
+def _latest(metrics: Mapping[str, float]) -> str:
+    """Return the accuracy on each split, or the loss if the task has no accuracy."""
     for wanted in ("accuracy", "loss"):
         found = [
             f"{key.split()[0]} {value:.3g}"
@@ -183,6 +202,7 @@ def _newest(metrics: Mapping[str, float]) -> str:
 
 
 def _finite(data: Any) -> Any:
+    """Return the data with None in place of numbers that are not finite, which JSON does not have."""
     if isinstance(data, Mapping):
         return {name: _finite(value) for name, value in data.items()}
     if isinstance(data, list | tuple):

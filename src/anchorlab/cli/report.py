@@ -7,16 +7,16 @@ from anchorlab.errors import StoreError
 
 
 def report(*, store: Path | None = None, out: Path | None = None, json: Json = False) -> None:
-    """Write one page from all findings of the store.
+    """Write one page with all findings of the store.
 
     Parameters
     ----------
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     out
-        Where to write it; by default `report.html` in the store.
+        File to write; by default `report.html` in the store.
     json
-        Where it lies and what is on it as JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.report import write_report
     from anchorlab.runs import Store
@@ -25,12 +25,12 @@ def report(*, store: Path | None = None, out: Path | None = None, json: Json = F
     kept = Store(store)
     found = kept_findings(kept)
     if not found:
-        raise StoreError(f"{kept.root}: no findings yet; `anchorlab study NAME` makes some")
+        raise StoreError(f"{kept.root}: has no findings; run `anchorlab study NAME` first")
     check_page(out)
     page = out or kept.root / "report.html"
     write_report(found, page)
     if json:
-        on_it = [{"study": findings.study, "profile": findings.profile} for findings in found]
-        print_json({"report": str(page.absolute()), "studies": on_it})
+        studies = [{"study": findings.study, "profile": findings.profile} for findings in found]
+        print_json({"report": str(page.absolute()), "studies": studies})
         return
     print_text(f"report: {page.absolute()}", wrapped=False)

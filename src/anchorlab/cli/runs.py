@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.output import Flag, Json, print_json, print_table, print_text
-from anchorlab.cli.summary import members_text
+from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_table, print_text
 from anchorlab.errors import StoreError
 
 if TYPE_CHECKING:
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def list_(*, store: Path | None = None, json: Json = False) -> None:
-    """List all runs of the store.
+    """List the runs of the store.
 
     Parameters
     ----------
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.runs import Store
 
@@ -30,24 +29,24 @@ def list_(*, store: Path | None = None, json: Json = False) -> None:
     if json:
         print_json(found)
     elif not found:
-        print_text("no runs yet; `anchorlab train TASK` makes one")
+        print_text("no runs; `anchorlab train TASK` makes one")
     else:
         print_table(tuple(found[0]), [tuple(row.values()) for row in found])
 
 
 def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None:
-    """Show what a run is, and its last metrics.
+    """Show a run's specification and its last metrics.
 
     Parameters
     ----------
     run
-        The first digits of its address.
+        First digits of its address.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
-    from anchorlab.cli.summary import print_metrics
+
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
 
@@ -69,14 +68,14 @@ def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None
 
 
 def check_(*, store: Path | None = None, json: Json = False) -> int:
-    """Read every file of the runs and name damaged ones; exit code 2 where there are any.
+    """Read every file of the runs and name the damaged ones; exit with 2 if there are any.
 
     Parameters
     ----------
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.runs import Store
 
@@ -88,30 +87,31 @@ def check_(*, store: Path | None = None, json: Json = False) -> int:
         return 2 if problems else 0
     if problems:
         raise StoreError("; ".join(problems))
-    told = f", {unfinished} of them unfinished" if unfinished else ""
-    print_text(f"{len(found)} run{'' if len(found) == 1 else 's'}, all files as they were written{told}")
+    rest = f", {unfinished} of them unfinished" if unfinished else ""
+    print_text(f"{counted(len(found), 'run')}, all files as they were written{rest}")
     return 0
 
 
 def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> None:
-    """Remove a run; on a terminal it asks first.
+    """Remove a run; on a terminal, ask first.
 
     Parameters
     ----------
     run
-        The first digits of its address.
+        First digits of its address.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     yes
-        Without asking.
+        Remove it without asking.
     """
     from anchorlab.runs import Store
 
     kept = Store(store)
     found = kept.find(run)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        told = _summary(found)
-        what = f"{found.address} ({told['label']}, {members_text(int(told['members']))}, {told['MB']} MB)"
+        summary = _summary(found)
+        members = counted(int(summary["members"]), "member")
+        what = f"{found.address} ({summary['label']}, {members}, {summary['MB']} MB)"
         if not _agreed(f"remove {what}? [y/N] "):
             print_text("nothing was removed")
             return
@@ -119,6 +119,7 @@ def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> Non
 
 
 def _agreed(question: str) -> bool:
+    """Ask a question on the terminal; anything but `y` or `yes` means no."""
     try:
         return input(question).strip().lower() in ("y", "yes")
     except EOFError:
@@ -126,6 +127,7 @@ def _agreed(question: str) -> bool:
 
 
 def _summary(run: "Run") -> dict[str, str | int | float]:
+    """Return a row of the list of runs."""
     state = "finished" if run.finished else "unfinished"
     try:
         label, members = run.label, len(run.spec.get("members", {}).get("seeds", ()))
@@ -142,7 +144,7 @@ def _summary(run: "Run") -> dict[str, str | int | float]:
 
 
 def _flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
-    """Nested fields by their paths, as options write them."""
+    """Yield nested fields with their paths, as options write them."""
     for name, value in data.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{at}{name}.")

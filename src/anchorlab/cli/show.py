@@ -24,7 +24,7 @@ STYLES = {
     "query": "bold white on dark_magenta",
     "noise": "dim",
 }
-"""How each part that a token can play looks on a terminal; the same words colour the tokens of a page."""
+"""The style of each role of a token on a terminal; pages colour tokens by the same roles."""
 
 
 def show(
@@ -37,27 +37,27 @@ def show(
     task_fields: Annotated[Fields, part("task")] = None,
     json: Json = False,
 ) -> None:
-    """Show examples of a task, with the oracle's trace in colour.
+    """Show examples of a task with the oracle's trace, in colour.
 
     Parameters
     ----------
     task
-        A name from `anchorlab tasks`, or a TOML file that declares an anchor function.
+        Name from `anchorlab tasks`, or a TOML file that declares an anchor function.
     n
-        How many examples of each split.
+        Number of examples per split.
     split
         Only this split.
     seed
-        The seed they are drawn from.
+        Seed of the examples.
     task_fields
-        An argument of the task, such as `--task.length 12`.
+        Argument of the task, such as `--task.length 12`.
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.tasks import example_data
 
     if n > _MOST:
-        raise SpecError("n", f"{n} examples are more than anyone reads", f"ask for {_MOST} or fewer")
+        raise SpecError("n", f"cannot show {n} examples", f"give at most {_MOST}")
     chosen = read_task(task, task_fields)
     found = {
         name: chosen.render(chosen.sample(name, n, seed).inputs)

@@ -6,18 +6,18 @@ from anchorlab.cli.output import Json, print_json, print_text, waiting
 
 
 def table(text: Path, /, *, name: str | None = None, folder: Path = Path(), json: Json = False) -> None:
-    """Make the bigram table of a text, for noisy recall over its characters.
+    """Build the bigram table of a text, for noisy recall over its characters.
 
     Parameters
     ----------
     text
         A UTF-8 text file.
     name
-        What the table is called: letters, digits and underscores; by default the name of the text.
+        Name of the table: letters, digits and underscores; by default the name of the text.
     folder
-        Where its two files are written; by default the present folder.
+        Folder of its two files; by default the current one.
     json
-        What was written as JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.tasks.recall.markov import table_characters
     from anchorlab.tasks.recall.tables.rebuild import rebuild

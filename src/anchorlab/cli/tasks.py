@@ -4,12 +4,12 @@ from anchorlab.cli.output import Json, print_json, print_table
 
 
 def tasks(*, json: Json = False) -> None:
-    """List the tasks there are.
+    """List the tasks.
 
     Parameters
     ----------
     json
-        As JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.tasks import task_description, task_names
 
@@ -17,4 +17,4 @@ def tasks(*, json: Json = False) -> None:
     if json:
         print_json([{"name": name, "description": text} for name, text in found])
     else:
-        print_table(("task", "what it asks"), found)
+        print_table(("task", "question"), found)

@@ -1,12 +1,14 @@
 """`anchorlab train`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
-from anchorlab.cli.output import Json, print_json, print_text, progress
-from anchorlab.cli.summary import diverged_seeds, finite_or_none, members_text, print_metrics
+from anchorlab.cli.output import Json, counted, print_json, print_metrics, print_text, progress
+
+if TYPE_CHECKING:
+    import polars
 
 
 def train(
@@ -24,32 +26,32 @@ def train(
     execution: Literal["auto", "member", "mapped"] = "auto",
     json: Json = False,
 ) -> None:
-    """Train one model per seed on a task, and keep the run.
+    """Train one model per seed on a task and store the run.
 
     Parameters
     ----------
     task
-        A name from `anchorlab tasks`, or a TOML file that declares an anchor function.
+        Name from `anchorlab tasks`, or a TOML file that declares an anchor function.
     seeds
-        `0:10` for the seeds 0 to 9, or a list such as `0,3,5`.
+        `0:10` for seeds 0 to 9, or a list such as `0,3,5`.
     task_fields
-        An argument of the task, such as `--task.length 12`.
+        Argument of the task, such as `--task.length 12`.
     model
-        A field of the model, such as `--model.layers 4` or `--model.kind recall`.
+        Field of the model, such as `--model.layers 4` or `--model.kind recall`.
     recipe
-        A field of the recipe, such as `--recipe.learning-rate 1e-3` or `--recipe.data.size 600`.
+        Field of the recipe, such as `--recipe.learning-rate 1e-3` or `--recipe.data.size 600`.
     members
-        What differs between members, one value per seed: `--members.learning-rate 1e-3,1e-4,1e-5`.
+        Field that differs between members, one value per seed: `--members.learning-rate 1e-3,1e-4,1e-5`.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     workers
-        Processes that share the members on a CPU; by default one for every core.
+        Number of CPU processes that share the members; by default as many as suit the work.
     device
         `cpu` or `cuda`.
     execution
-        `member` by member, `mapped` over all at once, or whichever is the faster here.
+        `member` by member, `mapped` over all members at once, or `auto` for the faster one.
     json
-        The last numbers as JSON, for scripts.
+        Print the last metrics as JSON.
     """
     from anchorlab.engine import run
     from anchorlab.runs import Store
@@ -58,15 +60,21 @@ def train(
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     with progress(quiet=json) as report:
         trained = run([experiment], Store(store), workers, device, execution, report)[0]
-    last, diverged = last_metrics(trained.metrics), diverged_seeds(trained.metrics)
+    last, diverged = last_metrics(trained.metrics), _diverged_seeds(trained.metrics)
     if json:
-        shown = [{name: finite_or_none(value) for name, value in row.items()} for row in last.to_dicts()]
-        run_told = {"run": trained.run.address, "path": str(trained.run.path)}
-        print_json({**run_told, "diverged": diverged, "last": shown})
+        place = {"run": trained.run.address, "path": str(trained.run.path)}
+        print_json({**place, "diverged": diverged, "last": last.to_dicts()})
         return
-    members_told = members_text(len(experiment.members))
-    print_metrics(last, f"{experiment.cell.label}: {members_told} after {experiment.steps} steps")
-    print_text(f"run {trained.run.address} lies in {trained.run.path}", wrapped=False)
+    members_text = counted(len(experiment.members), "member")
+    print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
+    print_text(f"run {trained.run.address} in {trained.run.path}", wrapped=False)
     if diverged:
-        seeds_told = ", ".join(map(str, diverged))
-        print_text(f"diverged, with numbers that are not finite: seeds {seeds_told}; lower the learning rate or clip")
+        seeds_text = ", ".join(map(str, diverged))
+        print_text(f"diverged (metrics are not finite): seeds {seeds_text}; lower the learning rate or clip")
+
+
+def _diverged_seeds(metrics: "polars.DataFrame") -> list[int]:
+    """Return the seeds of the members with a metric that is not finite."""
+    import polars as pl
+
+    return sorted(set(metrics.filter(~pl.col("value").is_finite())["seed"]))

@@ -12,7 +12,7 @@ from anchorlab.errors import SpecError
 if TYPE_CHECKING:
     import polars
 
-    from anchorlab.findings.findings import MapFigure
+    from anchorlab.findings import MapFigure
 
 _MOST = 1001
 
@@ -31,37 +31,37 @@ def truncate(
     figure: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Cut the matrices of a finished run to parts of their rank, one at a time, and name the best cut of each.
+    """Cut the matrices of a finished run to lower rank, one at a time, and find the best cut of each.
 
-    What is measured is kept in the store: a search that was stopped goes on where it was.
+    Measurements are kept in the store, so that a stopped search continues.
 
     Parameters
     ----------
     run
-        The first digits of an address from `anchorlab runs`.
+        First digits of the run's address, as `anchorlab runs` lists it.
     weights
-        A matrix, a pattern such as `blocks.1.mlp.*`, or a product of two, `blocks.0.attn.W_V @ blocks.0.attn.W_O`;
-        give it again for more. By default all matrices of all blocks.
+        Matrix, pattern such as `blocks.1.mlp.*`, or product of two such as `blocks.0.attn.W_V @ blocks.0.attn.W_O`;
+        repeat the option for several. By default all matrices of all blocks.
     rho
-        The parts of the rank that are kept: `0:1:0.05` from 0 to 1 in steps, or a list such as `0,0.1,0.5`.
+        Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, or a list such as `0,0.1,0.5`.
     metric
-        What is to be best: the loss at its lowest, anything else at its highest.
+        Metric to optimise: the lowest loss, or the highest value of any other metric.
     split
-        The sequences it is measured on; by default the task's last split.
+        Split to measure on; by default the task's last.
     store
-        The folder of runs; by default `runs`, or what $ANCHORLAB_STORE says.
+        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
     n
-        How many sequences.
+        Number of sequences.
     step
-        The checkpoint; by default the last.
+        Checkpoint; by default the last.
     figure
-        Write the heat map of matrices and parts there, as PNG, PDF or SVG.
+        Also draw a heat map of matrices and fractions to this PNG, PDF or SVG file.
     json
-        Every number as JSON, for scripts.
+        Print every number as JSON.
     """
     fractions = _fractions(rho)
     if n < 1:
-        raise SpecError("n", f"cannot measure on {n} sequences", "ask for 1 or more")
+        raise SpecError("n", f"cannot measure on {n} sequences", "give 1 or more")
 
     from anchorlab.engine import Status
     from anchorlab.lens import best_truncations, truncations
@@ -83,7 +83,7 @@ def truncate(
         )
     found = best_truncations(table, metric)
     if figure is not None:
-        from anchorlab.findings.provenance import provenance
+        from anchorlab.findings import provenance
         from anchorlab.report import save
 
         save(
@@ -96,19 +96,19 @@ def truncate(
         (row["weight"], f"{row['fraction']:g}", row["rank"], row["value"], row["full"], row["change"])
         for row in found.iter_rows(named=True)
     ]
-    told = trained.experiment.task.splits[-1] if split is None else split
+    measured_on = trained.experiment.task.splits[-1] if split is None else split
     print_table(
         ("matrix", "best ρ", "rank", metric, "full model", "change"),
         rows,
-        title=f"{trained.run.label}: {metric} on {told}",
+        title=f"{trained.run.label}: {metric} on {measured_on}",
     )
-    print_text(f"over {n} sequences; mean over members; ρ: the part of the rank that is kept, 0 drops the matrix")
+    print_text(f"over {n} sequences; mean over members; ρ: fraction of the rank that is kept, 0 removes the matrix")
     if figure is not None:
         print_text(f"figure: {figure}", wrapped=False)
 
 
 def _fractions(text: str) -> list[float]:
-    """`0:1:0.25` or `0,0.25,0.5` as numbers."""
+    """Parse `0:1:0.25` or `0,0.25,0.5`. Errors: `SpecError` at `rho`."""
     try:
         if ":" not in text:
             return [float(part) for part in text.split(",")]
@@ -116,14 +116,14 @@ def _fractions(text: str) -> list[float]:
     except ValueError:
         raise SpecError("rho", f"cannot read {text!r}", "write 0:1:0.05, or a list such as 0,0.1,0.5") from None
     if not (step > 0 and start <= end and (end - start) / step < _MOST):
-        raise SpecError("rho", f"{text!r} is no range", "write start:end:step, such as 0:1:0.05")
+        raise SpecError("rho", f"{text!r} is not a range", "write start:end:step, such as 0:1:0.05")
     return [round(start + index * step, 10) for index in range(int((end - start) / step + 1e-9) + 1)]
 
 
 def _heat_map(table: "polars.DataFrame", metric: str, label: str) -> "MapFigure":
     import polars as pl
 
-    from anchorlab.findings.findings import Map, MapFigure
+    from anchorlab.findings import Map, MapFigure
 
     means = (
         table.filter((pl.col("metric") == metric) & (pl.col("group") == "all"))
@@ -134,10 +134,10 @@ def _heat_map(table: "polars.DataFrame", metric: str, label: str) -> "MapFigure"
     values = means["value"].reshape((len(names), len(fractions))).to_list()
     ticks = tuple(f"{fraction:g}" for fraction in fractions)
     return MapFigure(
-        title=f"{label}: {metric} by matrix and part of its rank",
-        caption="Each matrix alone is cut to a part of its rank; mean over members.",
+        title=f"{label}: {metric} by matrix and fraction of its rank",
+        caption="Each matrix alone is cut to a fraction of its rank; mean over members.",
         maps=((Map("", tuple(map(tuple, values)), tuple(names), ticks),),),
-        x_label="part of the rank that is kept, ρ",
+        x_label="fraction of the rank that is kept, ρ",
         y_label="",
         value_label=metric,
         value_range=(None, None),

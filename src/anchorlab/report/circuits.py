@@ -1,4 +1,8 @@
-"""Circuits: positions from left to right, layers upwards, an arrow for each attention path."""
+"""Drawings of circuits: roles from left to right, layers upwards, one arrow per attention path.
+
+Every role (such as `key 1`) has a column with a vertical line, its residual stream. An arrow starts at the stream of
+the key and ends at that of the query, one layer higher.
+"""
 
 from collections import Counter
 from math import ceil
@@ -12,26 +16,32 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from anchorlab.findings.findings import CircuitFigure, CircuitPanel
+from anchorlab.findings import CircuitFigure, CircuitPanel
 from anchorlab.report.style import GRID, LINES, MUTED, RAISED
 
 Curve = Float[np.ndarray, "point xy"]
 Box = Float[np.ndarray, "corner xy"]
-"""A rectangle by its lowest and its highest corner."""
+"""A rectangle by its lower left and upper right corners."""
 
-# In inches, as are the coordinates of every panel.
-_USED, _UNUSED, _ALL_UNUSED = 0.6, 0.15, 1.2  # a layer with a path, one without, and at most all of those
-_COLUMN, _LETTER, _LINE = 0.5, 0.063, 0.14  # the narrowest column, and the size of a letter of text
-_BOLD, _NAMES = 0.085, 0.95  # a letter of a title, and beside the columns, with the names of layers
-_SHORTEST, _LONGEST = 6, 14  # letters of a line under a column
-_WIDEST = 11.0
-_APART, _TIP = 0.1, 0.03  # between arrows of two heads with the same ends, and from an arrow's end to its head's middle
+# Lengths, like the coordinates of every panel, are in inches.
+_USED = 0.6  # height of a layer with a path
+_UNUSED, _ALL_UNUSED = 0.15, 1.2  # height of a layer without a path, and at most of all of them together
+_COLUMN = 0.5  # least width of a column
+_LETTER, _LINE = 0.063, 0.14  # width of a letter and height of a line of text
+_BOLD = 0.085  # width of a letter of a title
+_NAMES = 0.95  # width of the layer names
+_SHORTEST, _LONGEST = 6, 14  # least and most letters per line of a role's name
+_WIDEST = 11.0  # most width of a row of panels
+_APART = 0.1  # between two arrows with the same ends
+_TIP = 0.03  # from the end of an arrow to the middle of its head
 
 
 def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> None:
-    """Panels beside each other as far as they fit; a head has one colour, counted from below in each panel.
+    """Draw the panels of a figure in rows of at most three.
 
-    Every position has its stream, a line that is strong as far up as a path reads it. Layers without a path are thin.
+    Each head has its own colour, counted from the lowest layer of its panel. A stream is dark up to the last layer with
+    a path that reads it and light above; layers without a path are thin. `margin` is the height in inches to keep for
+    the figure's title and provenance.
     """
     names = [_wrapped(panel.roles) for panel in figure.panels]
     columns = [
@@ -58,21 +68,23 @@ def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> Non
 
 
 def _wrapped(roles: tuple[str, ...]) -> list[str]:
-    """Names in as narrow columns as their longest word allows, a very long one broken."""
+    """Return the names, wrapped to the width of the longest word."""
     longest = max(len(word) for role in roles for word in role.split() or [role])
     return [fill(role, min(max(longest, _SHORTEST), _LONGEST)) for role in roles]
 
 
 def _letters(texts: list[str]) -> int:
+    """Return the number of letters in the longest line."""
     return max(len(line) for text in texts for line in text.split("\n"))
 
 
 def _lines(texts: list[str]) -> int:
+    """Return the number of lines of the longest text."""
     return max(text.count("\n") + 1 for text in texts)
 
 
 def _levels(panel: CircuitPanel) -> Float[np.ndarray, "level"]:
-    """The heights of the stream before the first layer and after each."""
+    """Return the heights of the levels: the input of the first layer and the output of each layer."""
     used = {arrow.layer for arrow in panel.arrows}
     unused = panel.layers - len(used)
     thin = min(_UNUSED, _ALL_UNUSED / unused) if unused else 0.0
@@ -80,7 +92,7 @@ def _levels(panel: CircuitPanel) -> Float[np.ndarray, "level"]:
 
 
 def _draw_frame(axes: Axes, panel: CircuitPanel, texts: list[str], column: float) -> None:
-    """Layers and streams, with their names."""
+    """Draw layers and streams with their names."""
     levels = _levels(panel)
     top = float(levels[-1])
     right = column * (len(texts) - 1)
@@ -92,13 +104,13 @@ def _draw_frame(axes: Axes, panel: CircuitPanel, texts: list[str], column: float
     for index, role in enumerate(panel.roles):
         read = [float(levels[arrow.layer]) for arrow in panel.arrows if arrow.key == role]
         written = [float(levels[arrow.layer + 1]) for arrow in panel.arrows if arrow.query == role]
-        # What is written last, and read by no path, is for the output.
+        # A stream written above its last reader goes to the output, so it is dark to the top.
         live = top if written and max(written) > max(read, default=0.0) else max(read, default=0.0)
         axes.vlines(column * index, 0, top, color=GRID, linewidth=1.0, zorder=0.7)
         axes.vlines(column * index, 0, live, color=MUTED, linewidth=0.9, zorder=1)
     axes.set_xticks([])
     for index, text in enumerate(texts):
-        for line, words in enumerate(text.split("\n")):  # one by one, so that those of all names stand level
+        for line, words in enumerate(text.split("\n")):  # one by one, so that the lines of all names are level
             below = (0, -12 - 10 * line)
             axes.annotate(words, (column * index, 0), below, textcoords="offset points", ha="center", size=7.5)
     middles = [float(levels[layer] + levels[layer + 1]) / 2 for layer in used]
@@ -110,6 +122,7 @@ def _draw_frame(axes: Axes, panel: CircuitPanel, texts: list[str], column: float
 
 
 def _draw_arrows(axes: Axes, panel: CircuitPanel, column: float) -> None:
+    """Draw the arrows with their labels; arrows with the same ends are drawn side by side."""
     levels = _levels(panel)
     heads = sorted({(arrow.layer, arrow.head) for arrow in panel.arrows})
     place = {role: column * index for index, role in enumerate(panel.roles)}
@@ -137,21 +150,24 @@ def _draw_arrows(axes: Axes, panel: CircuitPanel, column: float) -> None:
 
 
 def _write(axes: Axes, label: str, box: Box, colour: str) -> None:
-    """A label in its box, which hides the streams behind it."""
+    """Write a label in its box, which hides the streams behind it."""
     x, y = box.mean(axis=0)
     back = {"facecolor": RAISED, "edgecolor": "none", "pad": 0.5}
     axes.text(x, y, label, color=colour, size=7.5, weight="bold", ha="center", va="center", bbox=back, zorder=1.5)
 
 
 def _labels(panel: CircuitPanel) -> list[str]:
-    """What stands at each arrow, after its head where some head is not the first of its layer."""
+    """Return the label of each arrow; it names the head unless all heads of the panel are the first of their layer."""
     if not any(arrow.head for arrow in panel.arrows):
         return [arrow.label for arrow in panel.arrows]
     return [f"{arrow.layer}.{arrow.head} · {arrow.label}".rstrip(" ·") for arrow in panel.arrows]
 
 
 def _corners(start: float, end: float, low: float, high: float, aside: float) -> Float[np.ndarray, "four xy"]:
-    """A curve that leaves one stream upwards and joins another from below, a loop where both are one."""
+    """Return the control points of a curve that leaves one stream upwards and joins another from below.
+
+    `start` and `end` are the streams' columns; equal ones give a loop. `aside` moves the curve off its middle line.
+    """
     if start == end:
         out = start + 0.33 + aside / 2
         return np.array([(start, low), (out, low + 0.05), (out, high - 3 * _TIP), (start + _TIP, high - 3 * _TIP)])
@@ -160,7 +176,7 @@ def _corners(start: float, end: float, low: float, high: float, aside: float) ->
 
 
 def _curve(corners: Float[np.ndarray, "four xy"]) -> Curve:
-    """Points along a Bézier curve."""
+    """Return points along a cubic Bézier curve."""
     t = np.linspace(0, 1, 33)[:, None]
     weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
     points: Curve = weights @ corners
@@ -170,7 +186,7 @@ def _curve(corners: Float[np.ndarray, "four xy"]) -> Curve:
 def _free_box(
     text: str, own: Curve, curves: list[Curve], streams: Float[np.ndarray, "position"], taken: list[Box]
 ) -> Box:
-    """Where a text fits best beside its curve: on the least of all else."""
+    """Return the best box for a label beside its curve: the one that covers the fewest curves, streams and labels."""
     half = np.array([_LETTER * len(text) + 0.02, _LINE]) / 2
     best, least = np.zeros((2, 2)), np.inf
     for at in range(8, 25, 2):

@@ -1,6 +1,7 @@
 """One self-contained HTML page for the findings of one or more studies; it loads nothing from the network."""
 
 from collections.abc import Sequence
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -50,6 +51,7 @@ def render(studies: Sequence[Findings], title: str) -> str:
     return environment().get_template("page.html.jinja").render(title=title, studies=studies)
 
 
+@cache
 def environment() -> Environment:
     """Return the page templates with the functions, scripts and styles that they use."""
     made = Environment(

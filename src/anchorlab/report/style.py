@@ -1,4 +1,4 @@
-"""The look that figures and pages share: colours that stay apart for colour-blind readers, on paper and on screen."""
+"""The style of figures and pages; colour-blind readers can tell the colours apart, on paper and on screen."""
 
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ PAGE_COLOURS = MappingProxyType(
         **{colour: f"var(--line-{index})" for index, colour in enumerate(LINES)},
     }
 )
-"""What each colour of a drawing becomes inside a page, where the reader chooses between light and dark."""
+"""The style variable that replaces each colour of a drawing inside a page with a light and a dark theme."""
 
 DRAWING: MappingProxyType[Any, Any] = MappingProxyType(
     {
@@ -58,4 +58,4 @@ DRAWING: MappingProxyType[Any, Any] = MappingProxyType(
         "svg.hashsalt": "anchorlab",
     }
 )
-"""matplotlib's settings for every figure; text stays text in SVG, and the same figure gives the same bytes."""
+"""matplotlib's settings for every figure: SVG keeps text as text, and the same figure gives the same bytes."""

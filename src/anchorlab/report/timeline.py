@@ -1,17 +1,21 @@
-"""Timelines: events along training, a row for each."""
+"""Drawings of timelines: one row per event, training from left to right."""
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from anchorlab.findings.findings import TimelineFigure
+from anchorlab.findings import TimelineFigure
 from anchorlab.report.style import LINES, MARKERS, MUTED
 
 _ROW, _AXIS, _LEGEND = 0.3, 0.75, 0.25  # inches
 
 
 def draw_timeline(drawing: Drawing, figure: TimelineFigure, margin: float) -> None:
-    """Rows from above in the order of the events; groups differ in colour and marker."""
+    """Draw one row per event, in their order from above; groups differ in colour and marker.
+
+    Each point is one member, and the bar is the median if most members have the event. `margin` is the height in inches
+    to keep for the figure's title and provenance.
+    """
     groups = list(dict.fromkeys(event.group for event in figure.events))
     above = _LEGEND if len(groups) > 1 else 0.0
     drawing.set_size_inches(6.4, _ROW * len(figure.events) + _AXIS + above + margin)

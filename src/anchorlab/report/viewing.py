@@ -1,4 +1,4 @@
-"""The attention viewer by itself: drawn in a notebook, or written as a page of its own."""
+"""The attention viewer on its own: in a notebook, or as a page."""
 
 from dataclasses import dataclass
 from html import escape
@@ -6,17 +6,14 @@ from pathlib import Path
 
 from anchorlab.report.page import environment, write_page
 from anchorlab.training import TrainedRun
-from anchorlab.viewer.make import view_patterns, view_run
-from anchorlab.viewer.view import AttentionView
+from anchorlab.viewer import AttentionView, view_run
 
-__all__ = ["Viewer", "show", "view_patterns", "view_run"]
-
-_HEIGHT = 900  # pixels of a notebook's frame until its page says how high it is
+_HEIGHT = 900  # initial height in pixels of the notebook frame; the page then sets its own
 
 
 @dataclass(frozen=True, repr=False)
 class Viewer:
-    """An attention view that draws itself in a notebook and can be kept as a page."""
+    """An attention view that draws itself in a notebook and can be saved as a page."""
 
     view: AttentionView
 
@@ -26,21 +23,21 @@ class Viewer:
         return f"Viewer({view.title!r}, {heads}, {len(view.members)} members, {len(view.steps)} checkpoints)"
 
     def _repr_html_(self) -> str:
-        """A frame that holds the whole page and grows to its height."""
+        """Return a frame that contains the whole page and grows to its height."""
         style = f"width: 100%; height: {_HEIGHT}px; border: 0"
         title = escape(self.view.title)
         return f'<iframe srcdoc="{escape(self.html)}" title="{title}" style="{style}"></iframe>'
 
     @property
     def html(self) -> str:
-        """The page, which asks the network for nothing."""
+        """The page as text; it loads nothing from the network."""
         return environment().get_template("viewer.html.jinja").render(title=self.view.title, view=self.view)
 
     def save(self, path: Path | str) -> Path:
-        """Writes the page, to be opened as a file, and returns its path; missing folders are made."""
+        """Write the page and return its path; missing folders are created."""
         return write_page(self.html, path)
 
 
 def show(what: AttentionView | TrainedRun) -> Viewer:
-    """The viewer of an attention view, or of a trained run as `view_run` views it by default."""
+    """Return the viewer of an attention view, or of a trained run as `view_run` shows it by default."""
     return Viewer(what if isinstance(what, AttentionView) else view_run(what))

@@ -1,4 +1,4 @@
-"""Trained models for a page that runs them itself (`viewer/scripts/model.js`): which it can run, and their weights."""
+"""Models that run in a page (`scripts/model.js`): which ones it can run, and their weights."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ from anchorlab.viewer.oracle import page_oracle
 from anchorlab.viewer.view import Architecture, LiveModel, Weight
 
 MOST_PARAMETERS = 2**20
-"""The largest member that a page carries: 4 MiB of weights for each checkpoint, some 100 ms for 64 tokens."""
+"""The largest member that a page can run: 4 MiB of weights per checkpoint, about 100 ms for 64 tokens."""
 
 
 def can_run(spec: ModelSpec, task: Task) -> str | None:
-    """Why a page cannot run a model for a task, in one line that names the part; None where it can."""
+    """Return None if a page can run a model for a task, else the reason in one line that names the part."""
     try:
         module = build(spec, task.shape)
         _architecture(module, task.shape)
@@ -33,13 +33,16 @@ def can_run(spec: ModelSpec, task: Task) -> str | None:
 
 
 def live_model(ensembles: Sequence[Ensemble | None], task: Task) -> LiveModel:
-    """What a page needs to run the members of `ensembles`, one for each step of a view; None where it is not carried.
+    """Return the members of `ensembles` for a page that runs them.
 
-    Errors: `SpecError` for a model that the page cannot run, naming the part in the way, and where none is carried.
+    `ensembles` has one entry per step of the view, None for a step that the page does not include.
+
+    Errors: `SpecError` for a model that the page cannot run, naming the part; for ensembles of different members or
+    architectures; and if every entry is None.
     """
     carried = [ensemble for ensemble in ensembles if ensemble is not None]
     if not carried:
-        raise SpecError("live.ensembles", "holds no model", "give one for at least one step")
+        raise SpecError("live.ensembles", "has no model", "give one for at least one step")
     template, size = carried[0].template, carried[0].size
     architecture = _architecture(template, task.shape)
     weights = tuple(Weight(name, tuple(value.shape)) for name, value in template.named_parameters())
@@ -47,7 +50,7 @@ def live_model(ensembles: Sequence[Ensemble | None], task: Task) -> LiveModel:
     for ensemble in carried:
         alike = _architecture(ensemble.template, task.shape) == architecture
         if not alike or {name: tuple(value.shape) for name, value in ensemble.weights.items()} != shapes:
-            raise SpecError("live.ensembles", "differ in members or architecture", "give those of one run")
+            raise SpecError("live.ensembles", "differ in members or architecture", "give ensembles of one run")
     return LiveModel(
         architecture=architecture,
         weights=weights,
@@ -66,11 +69,11 @@ def _bytes(ensemble: Ensemble, weights: Sequence[Weight], member: int) -> bytes:
 
 
 def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
-    """The architecture of a module as the page reads it. Errors: `SpecError` for a part that the page does not have."""
+    """Return a module's architecture. Errors: `SpecError` for a part that the page does not implement."""
     if not isinstance(module, Transformer):
-        raise _refused("model", f"a {type(module).__name__} is no transformer of this package")
+        raise _refused("model", f"a {type(module).__name__} is not a transformer of this package")
     if not isinstance(module.embed, TokenEmbedding):
-        raise _refused("model.embed", "reads vectors, no tokens")
+        raise _refused("model.embed", "reads vectors, not tokens")
     if module.pos_embed is None:
         raise _refused("model.pos_embed", "is missing")
     if module.ln_final is not None:
@@ -107,7 +110,7 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
 
 
 def _heads(attention: Attention | MergedAttention, width: int) -> tuple[int, int, int]:
-    """How many heads there are, their width and by how much they shift values, the same in all blocks."""
+    """Return the number of heads, their width and the shift of their values, which are the same in all blocks."""
     if isinstance(attention, MergedAttention):
         return 1, width, 0
     return attention.heads, attention.head_width, attention.shift_values
@@ -117,7 +120,7 @@ def _check_block(block: Block) -> None:
     if block.norm_first and block.ln1 is not None:
         raise _refused(f"model.{block.name}.ln1", "normalises before its layer")
     if block.parallel:
-        raise _refused(f"model.{block.name}", "has its layers side by side")
+        raise _refused(f"model.{block.name}", "runs its two layers in parallel")
     if isinstance(block.attn, MergedAttention) and not block.attn.scaled:
         raise _refused(f"model.{block.name}.attn", "does not scale its scores")
     if isinstance(block.attn, Attention) and block.attn.b_Q is not None:
@@ -127,4 +130,4 @@ def _check_block(block: Block) -> None:
 
 
 def _refused(field: str, problem: str) -> SpecError:
-    return SpecError(field, problem, "show its recorded attention alone")
+    return SpecError(field, problem, "show recorded attention only")

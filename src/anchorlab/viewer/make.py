@@ -1,4 +1,4 @@
-"""Attention views made of what is at hand: a trained run, or the attention patterns of any model."""
+"""Attention views of a trained run, or of the attention patterns of any model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,23 +6,24 @@ from itertools import chain
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Circuit, Record, describe, detect, look, record_patterns
 from anchorlab.lens.circuits import rule_cells
 from anchorlab.tasks import Batch, Task
-from anchorlab.tasks.task import Example, Token
+from anchorlab.tasks.batch import Example, Token
 from anchorlab.training import Ensemble, TrainedRun
 from anchorlab.viewer.live import can_run, live_model
 from anchorlab.viewer.view import AttentionView, LiveModel, ViewPath
 
 _PATTERNS = "blocks.*.attn.hook_pattern"
 _PATTERN_AXES = ("member", "batch", "head", "query", "key")
-_MEMBERS, _STEPS = 2, 8  # shown where nobody says which
-_LABELLED = 64  # sequences by which detectors name a head
-_CARRIED = 2**23  # bytes of weights that a page takes along for running the models itself
-_RECORDED = 2**26  # bytes of recorded weights, above which browsers become slow
+_MEMBERS, _STEPS = 2, 8  # shown by default
+_LABELLED = 64  # sequences that the detectors see
+_CARRIED = 2**23  # most bytes of model weights in a view
+_RECORDED = 2**26  # most bytes of recorded attention in a view; browsers become slow above it
 
 
 def view_run(
@@ -35,17 +36,22 @@ def view_run(
     title: str | None = None,
     circuits: Sequence[Circuit] | None = None,
 ) -> AttentionView:
-    """A view of a run's members along training, on the first sequences of each split of its task.
+    """Return a view of a run's members along training, on sequences of each split of its task.
 
-    `members` are places among the run's members, by default the first two; `steps` are checkpoints, by default all that
-    were kept or eight of them, the first and the last included; `examples` counts sequences of each split. Every head
-    has its label of `anchorlab.lens.describe`, over 64 sequences of the last split. With `live`, the view takes the
-    weights along where a page can run the model (`anchorlab.viewer.live.can_run`), at most 8 MiB: then at fewer
-    checkpoints, the last included. Else the view says why not. `circuits`, one for each member that is shown, are drawn
-    on the examples (`anchorlab.lens.find_circuit`).
+    The detectors (`anchorlab.lens.describe`) label every head, over 64 sequences of the last split.
 
-    Errors: `SpecError` for a member or checkpoint that the run does not have, for circuits of another number, and for a
-    view above 64 MiB; `SiteError` for a model without attention.
+    Args:
+        run: a trained run
+        members: indices among the run's members; by default the first two
+        steps: checkpoints; by default all of them, or eight evenly spaced ones with the first and the last
+        examples: number of sequences per split
+        live: include the weights if a page can run the model (`can_run`), at most 8 MiB; above that, at fewer
+            checkpoints, always with the last. If the page cannot run it, the view gives the reason.
+        title: heading of the view; by default the name of the run
+        circuits: one per member shown (`anchorlab.lens.find_circuit`), drawn on the examples
+
+    Errors: `SpecError` for a member or checkpoint that the run does not have, a number of circuits other than that of
+    members, and a view above 64 MiB; `SiteError` for a model without attention.
     """
     task, seeds = run.experiment.task, run.experiment.members.seeds
     members = range(min(_MEMBERS, len(seeds))) if members is None else members
@@ -53,10 +59,10 @@ def view_run(
     _check_chosen("members", members, range(len(seeds)))
     _check_chosen("steps", steps, run.checkpoints)
     if examples < 1:
-        raise SpecError("examples", f"cannot show {examples} sequences of a split", "ask for at least 1")
+        raise SpecError("examples", f"cannot show {examples} sequences of a split", "give 1 or more")
     batches = [task.sample(split, examples, seed=0) for split in task.splits]
     inputs = torch.cat([batch.inputs for batch in batches])
-    asked = torch.cat([_last_scored(batch) for batch in batches])
+    scored = torch.cat([_last_scored(batch) for batch in batches])
     sample = task.sample(task.splits[-1], _LABELLED, seed=0)
 
     patterns, predicted, labels = [], [], []
@@ -65,8 +71,8 @@ def view_run(
         record = look(ensemble, inputs, record=[_PATTERNS])
         patterns.append(torch.stack([record[site] for site in record if record.axes(site) == _PATTERN_AXES], dim=2))
         if 2 * patterns[0].numel() * len(steps) > _RECORDED:
-            raise SpecError("view", "holds more than 64 MiB of patterns", "ask for fewer members, steps or examples")
-        predicted.append(_predicted(record["output"], asked, task))
+            raise SpecError("view", "has more than 64 MiB of patterns", "choose fewer members, steps or examples")
+        predicted.append(_predicted(record["output"], scored, task))
         labels.append(_labels_on(ensemble, sample))
     why_not = can_run(run.experiment.model, task) if live else ""
     view = AttentionView.of(
@@ -90,13 +96,17 @@ def view_patterns(
     title: str = "Attention",
     roles: Sequence[str] | Sequence[Sequence[str]] | None = None,
 ) -> AttentionView:
-    """A view of the attention patterns of any model, such as the `attentions` of a Hugging Face model.
+    """Return a view of the attention patterns of any model, such as the `attentions` of a Hugging Face model.
 
-    `patterns` has one array `[batch head query key]` for each layer, of anything that torch takes; `tokens` are the
-    texts of each sequence, `[batch][position]`, or `[position]` for a single one, and `roles`, where given, say what
-    part each token plays. Heads are labelled by the detectors that need no more than patterns and tokens.
+    The detectors that need only patterns and tokens label the heads.
 
-    Errors: `SpecError` where shapes do not fit, and for weights outside 0..1.
+    Args:
+        patterns: one array `[batch head query key]` per layer, of any type that torch accepts
+        tokens: texts `[batch][position]`, or `[position]` for a single sequence
+        title: heading of the view
+        roles: role of each token in the shape of `tokens`, such as `anchor`, `key` or `noise`
+
+    Errors: `SpecError` if shapes do not fit each other, or if a weight is outside 0..1.
     """
     batch, length = (1, len(tokens)) if tokens and isinstance(tokens[0], str) else (len(tokens), len(tokens[0]))
     texts = _rows("tokens", tokens, batch, length)
@@ -117,49 +127,51 @@ def view_patterns(
 
 
 def _rows(field: str, given: Sequence[Any], batch: int, length: int) -> list[list[str]]:
-    """Texts `[batch][position]`."""
+    """Return texts `[batch][position]`. Errors: `SpecError` at `field` for another shape."""
     rows = [[*given]] if batch == 1 and given and isinstance(given[0], str) else [[*row] for row in given]
     if [len(row) for row in rows] != [length] * batch:
-        raise SpecError(field, f"are not {batch} sequences of {length}", "give [batch][position]")
+        raise SpecError(field, f"does not have {batch} sequences of {length}", "give [batch][position]")
     return rows
 
 
 def _check_chosen(field: str, chosen: Sequence[int], known: Sequence[int]) -> None:
     if not chosen:
-        raise SpecError(field, "is empty", "name at least one")
-    if strange := [one for one in chosen if one not in known]:
-        raise SpecError(field, f"{strange[0]} is none of the run's", f"choose from {', '.join(map(str, known))}")
+        raise SpecError(field, "is empty", "give at least one")
+    if unknown := [one for one in chosen if one not in known]:
+        raise SpecError(field, f"the run has no {unknown[0]}", f"choose from {', '.join(map(str, known))}")
 
 
 def _spread(values: Sequence[int], most: int) -> list[int]:
-    """At most so many of the values, evenly apart, the last and (for two or more) the first included."""
+    """Return at most `most` of the values, evenly spaced, with the last and, for two or more, the first."""
     if len(values) <= most:
         return list(values)
     return [values[round(at)] for at in torch.linspace(len(values) - 1, 0, most).tolist()][::-1]
 
 
 def _names(seeds: Sequence[int], members: Sequence[int]) -> list[str]:
-    """What members are called: by their seeds, and by their places too where seeds come twice."""
+    """Return the members' names: their seeds, with their indices if seeds repeat."""
     unique = len(set(seeds)) == len(seeds)
     return [f"seed {seeds[at]}" if unique else f"member {at}, seed {seeds[at]}" for at in members]
 
 
-def _last_scored(batch: Batch) -> Tensor:
-    """Where each sequence is asked last, `[batch]`."""
+def _last_scored(batch: Batch) -> Int[Tensor, "batch"]:
+    """Return the last scored position of each sequence."""
     positions = batch.positions.expand(len(batch), -1)
     if batch.weights is not None:
         positions = positions.where(batch.weights > 0, -1)
     return positions.amax(dim=-1)
 
 
-def _predicted(outputs: Tensor, asked: Tensor, task: Task) -> list[list[str]]:
-    """The text predicted where each sequence is asked last, `[member][example]`."""
-    final = outputs[:, torch.arange(len(asked)), asked].argmax(dim=-1)
+def _predicted(
+    outputs: Float[Tensor, "member example position token"], scored: Int[Tensor, "example"], task: Task
+) -> list[list[str]]:
+    """Return the text predicted at one scored position of each sequence, `[member][example]`."""
+    final = outputs[:, torch.arange(len(scored)), scored].argmax(dim=-1)
     return [[task.text_of(token) for token in row] for row in final.tolist()]
 
 
 def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewPath]:
-    """A circuit's paths with their places in every sequence of the batches."""
+    """Return a circuit's paths with their places in every sequence of the batches."""
     cells: list[list[Tensor]] = [[] for _ in circuit.paths]
     for batch in batches:
         roles, length = task.roles(batch), batch.inputs.shape[1]
@@ -182,19 +194,19 @@ def _labels_on(ensemble: Ensemble, batch: Batch) -> list[list[str]]:
 
 
 def _labels(record: Record, batch: Batch | None = None) -> list[list[str]]:
-    """What detectors call every head, `[member][layer*heads + head]`."""
+    """Return the detectors' label of every head, `[member][layer*heads + head]`."""
     heads = describe(detect(record, batch)).sort("member", "layer", "head")
     return [part["label"].to_list() for part in heads.partition_by("member", maintain_order=True)]
 
 
 def _recorded_only(why_not: str) -> str:
-    """What a page says in place of a live model: `Recorded examples only: model has 5652361 parameters, ...`."""
+    """Return the page's note on a model that it cannot run: `Recorded examples only: model has 5652361 parameters`."""
     field, _, problem = why_not.partition(";")[0].partition(": ")
     return f"Recorded examples only: {field} {problem}."
 
 
 def _live(ensembles: Sequence[Ensemble], task: Task) -> LiveModel:
-    """The models for the page to run, at as many checkpoints as it takes along."""
+    """Return the models for the page to run, at as many checkpoints as fit into the limit."""
     each = 4 * sum(value.numel() for value in ensembles[0].weights.values())
     carried = _spread(range(len(ensembles)), max(1, _CARRIED // each))
     return live_model([one if at in carried else None for at, one in enumerate(ensembles)], task)

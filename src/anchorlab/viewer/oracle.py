@@ -1,4 +1,4 @@
-"""The oracle of an anchor function as JSON, for a page that answers sequences itself (`viewer/scripts/oracle.js`)."""
+"""The oracle of an anchor function as JSON, for a page that answers sequences itself (`scripts/oracle.js`)."""
 
 import ast
 import json
@@ -15,10 +15,10 @@ Node = dict[str, Any]
 
 
 def page_oracle(task: Task) -> str:
-    """The task's rules, operations and vocabulary as JSON: patterns as slots, places and gaps, answers as trees.
+    """Return the task's rules, operations and vocabulary as JSON: patterns as slots, places and gaps, answers as trees.
 
-    Empty for a task that is no anchor function, whose oracle a page cannot be. Statistical labels stand there where the
-    oracle answers with distributions; else it answers with the token that most labels name.
+    Return "" for a task that is not an anchor function. `label` holds statistical labels if their targets are
+    distributions; otherwise the oracle answers with the most frequent label.
     """
     if not isinstance(task, AnchorFunction):
         return ""
@@ -45,10 +45,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 
 def _trained(task: AnchorFunction) -> list[tuple[int, int]]:
-    """The pairs of anchors that training shows, where an answer asks for them."""
+    """Return the pairs of anchors in the training data if an answer uses `trained(...)`, else an empty list."""
     if not any("trained(" in rule.answer.text for rule in task.rules.values()):
         return []
-    return sorted(task.reading(task.layout.frames.select(slice(0)), 0, None).trained)
+    return sorted(task.reader.trained)
 
 
 def _rule(task: AnchorFunction, name: str, rule: Rule) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _rule(task: AnchorFunction, name: str, rule: Rule) -> dict[str, Any]:
 
 
 def _node(rule: Rule, node: ast.expr) -> Node:
-    """A node of an answer that `Expression` has read."""
+    """Return an answer's syntax tree as JSON; `Expression` has already checked it."""
     match node:
         case ast.Constant(value=number):
             return {"kind": "number", "value": number}
@@ -113,6 +113,6 @@ def _call(rule: Rule, name: str, arguments: list[ast.expr]) -> Node:
 
 
 def _shown(rule: Rule, text: str) -> dict[str, Any]:
-    """A step of the trace: `before` is the anchor applied just before, with which its own may make an exception."""
+    """Return one step of the trace; `before` is the anchor applied just before, if the two can be an exception."""
     before = text.split("(")[1]
     return {"text": text, "before": before if "pair(" in rule.answer.text and before in rule.pattern.anchors else None}

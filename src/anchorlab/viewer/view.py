@@ -1,4 +1,4 @@
-"""Attention views: what the viewer of a page shows of models, and what it needs to run them itself."""
+"""Attention views as plain values: the patterns that a page shows, and the models that it can run itself."""
 
 from collections.abc import Sequence
 from math import prod
@@ -11,14 +11,15 @@ from anchorlab.errors import SpecError
 from anchorlab.spec import JSON_CONFIG
 
 if TYPE_CHECKING:
-    from anchorlab.tasks.task import Example
+    from anchorlab.tasks.batch import Example
+
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Architecture:
-    """A token transformer as the page runs it: sizes, and the switches of `DecoderSpec`, one for each block.
+    """A token transformer that the page can run: its sizes, and the switches of `DecoderSpec` per block.
 
-    `hidden` is the most neurons of a feed-forward layer, 0 without any. Merged key and query maps, and a feed-forward
-    layer of one matrix, are told by the names of the weights.
+    `hidden` is the largest number of neurons in a feed-forward layer, 0 if there is none. The page recognises merged
+    key-query matrices and feed-forward layers of one matrix by the names of the weights.
     """
 
     layers: int
@@ -40,7 +41,7 @@ class Architecture:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Weight:
-    """One weight of a member: its name in the module, and its shape."""
+    """The name and shape of one weight of a member."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,11 +49,11 @@ class Weight:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class LiveModel:
-    """What a page needs to run the models of a view itself; made by `anchorlab.viewer.live`.
+    """The models of a view, for a page that runs them; made by `live_model`.
 
-    `weights` are the weights of a member in the order in which they lie in its data; `data` `[member][step]` holds them
-    as little-endian 32-bit floats, None where a checkpoint is not carried. `texts` says how each token is written,
-    `oracle` is the JSON of the task's oracle (`anchorlab.viewer.oracle`), empty where the page has none.
+    `weights` lists a member's weights in the order of its data. `data` `[member][step]` holds their values as
+    little-endian 32-bit floats, or None for a checkpoint that the page does not include. `texts` has the text of each
+    token, and `oracle` the JSON of `page_oracle`, empty if there is none.
     """
 
     architecture: Architecture
@@ -66,12 +67,12 @@ class LiveModel:
         for member in self.data:
             for one in member:
                 if one is not None and len(one) != size:
-                    raise SpecError("live.data", f"holds {len(one)} bytes for {size}", "make it by live_model")
+                    raise SpecError("live.data", f"has {len(one)} bytes instead of {size}", "make it with live_model")
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ViewExample:
-    """One sequence of a view: the text and the role of each token, the right answer, the oracle's trace in words."""
+    """One sequence of a view: the text and role of each token, the correct answer, and the oracle's trace in words."""
 
     texts: tuple[str, ...]
     roles: tuple[str, ...]
@@ -82,9 +83,9 @@ class ViewExample:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ViewPath:
-    """An attention path of a circuit: its head, in words (`query x0 → x1 of pair 1`), and where it runs.
+    """An attention path of a circuit: its head, its description (`query x0 → x1 of pair 1`) and its places.
 
-    `places` has the positions `(query, key)` for each example, none where the example lacks one of them.
+    `places` lists the positions `(query, key)` for each example; the list is empty if the example has no such pair.
     """
 
     layer: int
@@ -95,13 +96,16 @@ class ViewPath:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class AttentionView:
-    """Attention of every head on a few sequences along training: what the viewer of a page shows.
+    """The attention of every head on a few sequences, at several steps of training; made by `AttentionView.of`.
 
-    Made by `AttentionView.of`. `weights` holds the patterns in thousandths, as little-endian 16-bit integers in the
-    order `[member step example layer head query key]`; a sequence shorter than the longest fills the first of both.
-    `predicted` is `[member][step][example]`, empty where nothing was predicted. `labels` says what a detector takes a
-    head for, `[member][step][layer*heads + head]` with "" for nothing; `live` lets the page run the models itself;
-    where it does not, `recorded_only` may say why. `circuits` has the paths of each member's circuit, or is empty.
+    Shapes
+        weights: `[member step example layer head query key]`, thousandths as little-endian 16-bit integers; a sequence
+            shorter than the longest fills the first queries and keys
+        predicted: `[member][step][example]`, or empty without predictions
+        labels: `[member][step][layer*heads + head]`, the detectors' name of each head, or empty
+        circuits: `[member][path]`, or empty
+
+    `live` lets the page run the models itself. If it cannot, `recorded_only` may give the reason.
     """
 
     title: str
@@ -130,7 +134,7 @@ class AttentionView:
         )
         if len(self.weights) != 2 * prod(sizes) or 0 in sizes:
             raise SpecError(
-                "view.weights", f"holds {len(self.weights)} bytes for {sizes}", "make it by AttentionView.of"
+                "view.weights", f"has {len(self.weights)} bytes for {sizes}", "make it with AttentionView.of"
             )
         heads = [[self.layers * self.heads] * len(self.steps)] * len(self.members)
         if self.labels and [[len(one) for one in member] for member in self.labels] != heads:
@@ -138,7 +142,7 @@ class AttentionView:
         if self.live is not None:
             self._check_live(self.live)
         if self.circuits and len(self.circuits) != len(self.members):
-            problem = f"are {len(self.circuits)} for {len(self.members)} members"
+            problem = f"has {len(self.circuits)} circuits for {len(self.members)} members"
             raise SpecError("view.circuits", problem, "give one for each, or none")
         for member, paths in enumerate(self.circuits):
             for index, path in enumerate(paths):
@@ -146,22 +150,22 @@ class AttentionView:
 
     def _check_path(self, at: str, path: ViewPath) -> None:
         if not (0 <= path.layer < self.layers and 0 <= path.head < self.heads):
-            problem = f"is of head {path.layer}.{path.head}, outside {self.layers} layers of {self.heads} heads"
+            problem = f"names head {path.layer}.{path.head} of {self.layers} layers of {self.heads} heads"
             raise SpecError(at, problem, "count both from 0")
         if len(path.places) != len(self.examples):
-            raise SpecError(f"{at}.places", f"are of {len(path.places)} examples", f"give {len(self.examples)}")
+            raise SpecError(f"{at}.places", f"has {len(path.places)} examples", f"give {len(self.examples)}")
         for example, places in zip(self.examples, path.places, strict=True):
             for query, key in places:
                 if not (0 <= query < len(example.texts) and 0 <= key < len(example.texts)):
-                    problem = f"hold {(query, key)}, outside {len(example.texts)} tokens"
+                    problem = f"has {(query, key)}, outside {len(example.texts)} tokens"
                     raise SpecError(f"{at}.places", problem, "give (query, key)")
 
     def _check_live(self, live: LiveModel) -> None:
         own = (self.layers, self.heads, self.length)
         if (live.architecture.layers, live.architecture.heads, live.architecture.length) != own:
-            raise SpecError("view.live", f"is of another shape than {own}", "make it of the models that are shown")
+            raise SpecError("view.live", f"has another shape than {own}", "make it from the models of the view")
         if [len(member) for member in live.data] != [len(self.steps)] * len(self.members):
-            raise SpecError("view.live", "does not fit the members and steps", "give data or None for each of them")
+            raise SpecError("view.live", "does not fit the members and steps", "give data or None for each")
 
     @classmethod
     def of(
@@ -176,11 +180,21 @@ class AttentionView:
         live: LiveModel | None = None,
         circuits: "Sequence[Sequence[ViewPath]]" = (),
     ) -> "AttentionView":
-        """A view of patterns `[member step example layer head query key]`, or without `member` where there is one.
+        """Return the view of attention patterns.
 
-        `patterns` is anything that numpy takes, `predicted` texts `[member][step][example]`, or `[step][example]`.
+        Args:
+            title: heading of the view
+            examples: the sequences, with the text and role of each token
+            steps: training steps, one per checkpoint
+            patterns: weights `[member step example layer head query key]` of any type that numpy accepts; with a single
+                member, the axis `member` may be left out
+            members: name of each member
+            predicted: predicted texts `[member][step][example]`, or `[step][example]` for a single member
+            labels: name of each head, `[member][step][layer*heads + head]`
+            live: the models, for a page that runs them
+            circuits: the paths of each member's circuit
 
-        Errors: `SpecError` where the shape does not fit the other arguments or a weight lies outside 0..1.
+        Errors: `SpecError` if shapes do not fit each other, or if a weight is outside 0..1.
         """
         array = np.asarray(patterns, dtype=np.float32)
         if array.ndim == 6:

@@ -1,10 +1,11 @@
-// The circuit of a member: tokens from left to right, layers upwards, an arrow wherever one of its paths runs.
+// Draws the circuit of a member: tokens from left to right, layers upwards, an arrow for each place of a path.
 (() => {
   const { shown, clamp, count, element } = anchorlab.parts;
-  const [USED, UNUSED, ALL_UNUSED] = [52, 10, 80]; // pixels of a layer with a path, of one without, of all those at most
-  const [LEFT, TOP, GAP, TIP] = [62, 8, 8, 7]; // pixels of the names of layers, above, to the tokens, of an arrow's head
-  const [NARROW, WIDE, LETTER] = [16, 64, 7.3]; // pixels of a token's column, and of a letter
-  const [LOOP, ROOM] = [[16, 26], 12]; // pixels of an arrow from a stream to itself, and beside the last stream for it
+  // All sizes are in pixels.
+  const [USED, UNUSED, ALL_UNUSED] = [52, 10, 80]; // height of a layer with a path, of one without, and of all those at most
+  const [LEFT, TOP, GAP, TIP] = [62, 8, 8, 7]; // width of layer names, space above, space above tokens, arrow head
+  const [NARROW, WIDE, LETTER] = [16, 64, 7.3]; // width of a token's column, and of a letter
+  const [LOOP, ROOM] = [[16, 26], 12]; // width of an arrow from a stream to itself, and the space right of the last stream
   const COLOURS = 7;
   const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
@@ -15,7 +16,7 @@
     return made;
   };
 
-  /** Arrows are as strong as the attention along them; `act.follow(path, query, key)` goes to one. */
+  /** Arrows are drawn as strong as the attention along them; `act.follow(path, query, key)` selects one. */
   globalThis.anchorlab.circuit = (scene, state, which, act) => {
     const paths = () => scene.circuits[which.member];
     const title = element("h4");
@@ -25,10 +26,10 @@
     let arrows = []; // {path, query, key, mark, text}
 
     const head = (path) => `${path.layer}.${path.head}`;
-    const hint = () => (paths().length ? "Each arrow is as strong as the attention along it; follow one to see its head." : "");
-    const tell = (arrow) => { said.textContent = arrow ? arrow.text : hint(); };
+    const hint = () => (paths().length ? "Arrows are as strong as the attention along them. Select one to see its head." : "");
+    const describe = (arrow) => { said.textContent = arrow ? arrow.text : hint(); };
 
-    /** Columns of positions, only of those with a path where all do not fit. */
+    /** Lays out a column for each position, or only for positions with a path if there is no room for all. */
     function layOut(tokens, room) {
       const playing = [...new Set(paths().flatMap((path) => path.places[state.example].flat()))].sort((one, other) => one - other);
       const all = tokens.map((_, at) => at);
@@ -60,7 +61,7 @@
       return { width: right + ROOM, height: bottom + GAP + below + 4, parts };
     }
 
-    /** A curve that leaves the key's stream upwards and joins the query's from below, a loop where both are one. */
+    /** A curve that leaves the key's stream upwards and joins the query's from below; a loop if they are the same. */
     function curve(start, end, low, high, width) {
       const base = high + TIP;
       if (start === end) return `M${start} ${low}C${start + width} ${low} ${start + width} ${base} ${end} ${base}`;
@@ -84,15 +85,15 @@
       const made = { path, query, key, mark, text };
       mark.addEventListener("click", () => go(made));
       mark.addEventListener("keydown", (event) => pressed(event, made));
-      for (const kind of ["pointerenter", "focus"]) mark.addEventListener(kind, () => tell(made));
-      for (const kind of ["pointerleave", "blur"]) mark.addEventListener(kind, () => tell(null));
+      for (const kind of ["pointerenter", "focus"]) mark.addEventListener(kind, () => describe(made));
+      for (const kind of ["pointerleave", "blur"]) mark.addEventListener(kind, () => describe(null));
       return made;
     }
     function go(one) {
       enter(one);
       act.follow(one.path, one.query, one.key);
     }
-    /** Tab goes from path to path, arrow keys along the places of one. */
+    /** Moves focus to an arrow. Tab moves between paths, arrow keys between the places of one path. */
     function enter(one) {
       for (const { path, mark } of arrows) if (path === one.path) mark.setAttribute("tabindex", -1);
       one.mark.setAttribute("tabindex", 0);
@@ -114,7 +115,7 @@
       arrows = [];
       if (state.typed) {
         figure.replaceChildren();
-        said.textContent = "Where its paths run is known of the recorded examples alone.";
+        said.textContent = "The places of its paths are known for the recorded examples only.";
         return;
       }
       const { tokens } = scene.sequence(state);
@@ -124,10 +125,10 @@
       for (const path of paths()) arrows.find((one) => one.path === path)?.mark.setAttribute("tabindex", 0);
       figure.replaceChildren(drawing("svg", { width, height, role: "group", "aria-label": title.textContent }, ...parts, ...arrows.map(({ mark }) => mark)));
       if (focused >= 0 && arrows[focused]) enter(arrows[focused]);
-      else tell(null);
+      else describe(null);
       mark();
     }
-    /** Which arrow the viewer is at. */
+    /** Marks the arrow of the selected head, query and key. */
     function mark() {
       for (const one of arrows) one.mark.setAttribute("aria-pressed", String(one.path.layer === state.layer && one.path.head === state.head && one.query === state.query && (state.key === null || one.key === state.key)));
     }

@@ -1,7 +1,7 @@
-// The panel of a model that the page runs itself: a sequence to type, edits of heads, and what comes out.
+// The panel of a model that runs in the page: a sequence to type, edits of heads, and the outputs.
 (() => {
   const { shown, count, element, button, select, clamp, ruleText } = anchorlab.parts;
-  const [TOP, PAUSE] = [5, 200]; // outputs listed; milliseconds without a key until a slow model runs
+  const [TOP, PAUSE] = [5, 200]; // number of outputs listed; milliseconds without a key press before a slow model runs
   let panels = 0;
 
   const described = (edit) => `layer ${edit.layer}, head ${edit.head}: ${ruleText(edit)}`;
@@ -14,7 +14,7 @@
     return order.slice(0, TOP).map((id) => ({ id, logit: logits[id], probability: Math.exp(logits[id] - largest) / total }));
   }
 
-  /** `act`: `type(sequence or null)`, `edit(edits)`, `look(position)`, `record()` for back to the recorded examples. */
+  /** `act` has the actions `type(sequence or null)`, `edit(edits)`, `look(position)`, and `record()`, which returns to the recorded examples. */
   globalThis.anchorlab.livePanel = (scene, state, act) => {
     const unique = `anchorlab-live-${++panels}`;
     let panes = [];
@@ -37,7 +37,7 @@
       else read();
     });
 
-    // Edits of the selected head, and those in force.
+    // Edits of the selected head, and all edits in force.
     const legend = element("legend");
     const by = element("input", { type: "number", min: 0, value: 1, "aria-label": "Positions to shift by" });
     const rules = { own: "its own pattern", off: "switched off", shift: "exact shift by", uniform: "uniform pattern" };
@@ -58,7 +58,7 @@
     by.setAttribute("max", scene.length - 1);
     by.addEventListener("input", () => { if (by.value !== "") edit("shift"); });
 
-    // What comes out at one position.
+    // The outputs at one position.
     const position = select("Position", Array.from({ length: scene.length }, (_, at) => at), (at) => act.look(at));
     const tables = element("div", { class: "tables" });
     const outputs = element("section", { class: "outputs", "aria-label": "Outputs" }, element("h4", {}, "Outputs at position ", position), tables);
@@ -82,7 +82,7 @@
       tables.replaceChildren(...panes.flatMap((pane) => sets.map(([inForce, called]) => {
         const logits = scene.logits(pane.which, state, state.looked(), inForce);
         const name = `${pane.heading.textContent}, ${called}`;
-        return logits ? table(name, logits, answer) : element("p", { class: "notice" }, `${name}: the page does not carry the weights.`);
+        return logits ? table(name, logits, answer) : element("p", { class: "notice" }, `${name}: the page does not include the weights.`);
       })));
     }
     function drawEdits() {
@@ -99,15 +99,15 @@
     }
     function drawSaid() {
       const what = [...(state.typed ? ["typed sequence"] : []), ...(state.edits.length ? [count(state.edits.length, "edit")] : [])];
-      const text = what.length ? `Live: ${what.join(", ")}. Maps and outputs are what the model does now; names of heads are of the recorded examples.` : "Maps are of the recorded example. Type another sequence, or edit a head, to see what the model does.";
-      if (said.textContent !== text) said.textContent = text; // said again, it would be read out again
+      const text = what.length ? `Live: ${what.join(", ")}. Maps and outputs come from the model; head names are those of the recorded examples.` : "Maps show the recorded example. Type another sequence, or edit a head, to run the model.";
+      if (said.textContent !== text) said.textContent = text; // setting the same text would make screen readers repeat it
       said.classList.toggle("now", what.length > 0);
       back.hidden = what.length === 0;
     }
 
     return {
       typed, side,
-      /** Writes a sequence into the field, as when an example is chosen. */
+      /** Writes a sequence into the field. */
       write(tokens) {
         clearTimeout(pause);
         field.value = tokens.map((token) => shown(token.text)).join(" ");

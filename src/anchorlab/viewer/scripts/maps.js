@@ -5,8 +5,9 @@
   const WIDEST = 600; // pixels of the large map with its labels
 
   /**
-   * Fills a canvas with one pixel per weight, which the browser enlarges; at most `most` pixels on a side, each then the
-   * largest weight of a square, so that a thin diagonal does not fade away. `values` has a row of `stride` per query.
+   * Fills a canvas with one pixel per weight, which the browser enlarges. A side has at most `most` pixels; if there are
+   * more weights, each pixel shows the largest of a square, so that a thin diagonal stays visible. `values` has a row of
+   * `stride` weights per query.
    */
   function paint(canvas, values, stride, size, most, palette) {
     const square = Math.ceil(size / most);
@@ -32,7 +33,7 @@
     context.putImageData(image, 0, 0);
   }
 
-  /** Where things lie on a large map that is `room` pixels wide. */
+  /** The layout of a large map that is `room` pixels wide. */
   function layOut(context, texts, room) {
     const size = texts.length;
     const wide = Math.max(...texts.map((text) => context.measureText(text).width), 22);
@@ -44,7 +45,7 @@
     return { size, texts, left, top: 7, cell, everyLabel, turned, bottom, width: left + cell * size + 2, height: cell * size + bottom + 9 };
   }
 
-  /** Tokens in the colours of their roles along both sides, or positions where there is no room. */
+  /** Writes tokens in the colours of their roles along both sides, or positions if there is no room for tokens. */
   function label(context, frame, inks, style) {
     const { size, texts, left, top, cell, everyLabel, turned, bottom } = frame;
     context.font = `${everyLabel ? Math.min(12, cell + 1) : 12}px ${style.getPropertyValue("--mono")}`;
@@ -75,8 +76,8 @@
   }
 
   /**
-   * A large map: `draw` draws map and labels, `mark` puts the frames of a query and a key over them and is cheap, `at`
-   * says which query and key lie under a pointer.
+   * A large map. `draw` draws the map and its labels, `mark` frames a query and a key, which is cheap, and `at` returns
+   * the query and the key under a pointer.
    */
   const largeMap = () => {
     const canvas = element("canvas", { class: "large", tabindex: 0, role: "application" });
@@ -87,7 +88,7 @@
 
     function draw(values, stride, { tokens, inks, palette, room }) {
       const style = getComputedStyle(canvas.parentElement);
-      ink = getComputedStyle(canvas).color; // asked here and not in `mark`, where it would make the browser style the page
+      ink = getComputedStyle(canvas).color; // read here because in `mark` it would force the browser to restyle the page
       const context = base.getContext("2d");
       context.font = `12px ${style.getPropertyValue("--mono")}`;
       frame = layOut(context, tokens.map((token) => shown(token.text).slice(0, 8)), room);
@@ -110,7 +111,7 @@
       label(context, frame, inks, style);
     }
 
-    /** The row of the current query, and the current weight. */
+    /** Frames the row of the query and, if a key is given, its column and their weight. */
     function mark(query, key) {
       const { size, left, top, cell } = frame;
       const ratio = devicePixelRatio || 1;

@@ -1,7 +1,7 @@
-// The models of a view, run in the page: a token transformer's forward pass in typed arrays.
+// Runs the models of a view in the page: a token transformer's forward pass in typed arrays.
 //
-// `anchorlab.model(live)` reads the JSON of a `LiveModel` (studies/views.py); the equations are those of models/block.py
-// and models/attention.py. Every array lies row by row: a stream is [position*width], a weight [input*output].
+// `anchorlab.model(live)` reads the JSON of a `LiveModel` (viewer/view.py). The equations are those of models/block.py
+// and models/attention.py. Every array is stored row by row: a stream is [position*width], a weight [input*output].
 (() => {
   const EPSILON = 1e-5; // of the layer norm, as in torch
 
@@ -32,7 +32,7 @@
       const into = result.subarray(row * outputs, (row + 1) * outputs), from = row * inputs;
       for (let input = 0; input < whole; input += 4) {
         const a = x[from + input], b = x[from + input + 1], c = x[from + input + 2], d = x[from + input + 3];
-        if (a === 0 && b === 0 && c === 0 && d === 0) continue; // after ReLU, or a head that is off
+        if (a === 0 && b === 0 && c === 0 && d === 0) continue; // common after ReLU and for a head that is switched off
         const one = input * outputs, two = one + outputs, three = two + outputs, four = three + outputs;
         for (let at = 0; at < outputs; at++) {
           into[at] += a * matrix[one + at] + b * matrix[two + at] + c * matrix[three + at] + d * matrix[four + at];
@@ -47,7 +47,7 @@
 
   const sum = (one, other) => one.map((value, at) => value + other[at]);
 
-  /** Every row of x with mean 0 and variance 1, times `scale`, plus `offset`. */
+  /** Layer norm: every row of x scaled to mean 0 and variance 1, times `scale`, plus `offset`. */
   const normalised = (x, scale, offset) => {
     const width = scale.length, result = new Float32Array(x.length);
     for (let start = 0; start < x.length; start += width) {
@@ -69,7 +69,7 @@
     return result;
   };
 
-  /** The row of position s + by at every position s, zero beyond the ends. */
+  /** Puts the row of position s + by at every position s, and zeros beyond the ends. */
   const shifted = (rows, by, width) => {
     const result = new Float32Array(rows.length);
     const kept = rows.subarray(Math.max(by, 0) * width, rows.length + Math.min(by, 0) * width);
@@ -77,7 +77,7 @@
     return result;
   };
 
-  /** Queries, keys and values, each `[position*head*head_width]`; a merged matrix leaves the stream as its own keys. */
+  /** Queries, keys and values, each `[position*head*head_width]`; with a merged matrix, the stream itself is the keys. */
   const projections = (weights, name, x, length) => {
     const through = (matrix) => product(x, weights.get(`${name}.${matrix}`), length);
     const merged = weights.has(`${name}.W_KQ`);
@@ -103,7 +103,7 @@
     }
   };
 
-  /** What one head mixes from the values, written into its columns of `z` `[position*head*head_width]`. */
+  /** Adds the values that one head attends to into its columns of `z` `[position*head*head_width]`. */
   const mix = (pattern, v, head, { length, headWidth, inner }, z) => {
     for (let query = 0; query < length; query++) {
       for (let key = 0; key < length; key++) {
@@ -115,7 +115,7 @@
     }
   };
 
-  /** The pattern that an edit puts in place of a head's own. */
+  /** The pattern that an edit puts in place of a head's own, by the edit's rule. */
   const PATTERNS = {
     shift: ({ shift }, { length }) => {
       const pattern = new Float32Array(length * length);
@@ -135,14 +135,14 @@
 
   const within = (at, size) => Number.isInteger(at) && at >= 0 && at < size;
 
-  /** Refuses tokens that the model cannot read, in one line that says what it can. */
+  /** Throws a RangeError for tokens that the model cannot read. */
   const checkTokens = ({ length, inputs }, tokens) => {
     if (!within(tokens.length - 1, length)) throw new RangeError(`tokens: has ${tokens.length}; give 1 to ${length}`);
-    const stranger = tokens.find((token) => !within(token, inputs));
-    if (stranger !== undefined) throw new RangeError(`tokens: ${stranger} is no token; give 0 to ${inputs - 1}`);
+    const unknown = tokens.find((token) => !within(token, inputs));
+    if (unknown !== undefined) throw new RangeError(`tokens: ${unknown} is not a token; give 0 to ${inputs - 1}`);
   };
 
-  /** Refuses an edit that does not fit the model or the sequence. */
+  /** Throws a RangeError for an edit that does not fit the model or the sequence. */
   const checkEdit = ({ layers, heads }, length, { layer, head, rule, shift, pattern }) => {
     const refuse = (problem) => {
       throw new RangeError(`edits: ${problem}`);
@@ -153,7 +153,7 @@
     if (rule === "pattern" && pattern?.length !== length ** 2) refuse(`pattern should have ${length} x ${length} weights`);
   };
 
-  /** What a block's attention writes, with its heads' patterns put into `patterns` `[head*query*key]`. */
+  /** Returns the output of a block's attention and writes its heads' patterns into `patterns` `[head*query*key]`. */
   const attention = (architecture, weights, layer, x, edits, patterns) => {
     const name = `blocks.${layer}.attn`, { heads, head_width: headWidth, width } = architecture;
     const length = x.length / width, inner = heads * headWidth;
@@ -172,7 +172,7 @@
     return architecture.output_linear[layer] ? product(z, weights.get(`${name}.W_O`), length) : z;
   };
 
-  /** What a block's feed-forward layer writes: a perceptron with ReLU, or one matrix. */
+  /** The output of a block's feed-forward layer: a perceptron with ReLU, or one matrix. */
   const feedForward = (weights, name, x, length) => {
     if (weights.has(`${name}.W_F`)) return product(x, weights.get(`${name}.W_F`), length);
     const hidden = product(x, weights.get(`${name}.W_in`), length);
@@ -180,7 +180,7 @@
     return product(hidden, weights.get(`${name}.W_out`), length);
   };
 
-  /** The stream's predictions: x W_U + b_U. */
+  /** The logits of a stream: x W_U + b_U. */
   const projected = (weights, x, length) => {
     const logits = product(x, weights.get("unembed.W_U"), length), offset = weights.get("unembed.b_U");
     return offset ? logits.map((value, at) => value + offset[at % offset.length]) : logits;
@@ -205,7 +205,7 @@
     return { length, logits: architecture.projection ? projected(weights, x, length) : x, patterns };
   };
 
-  /** A view's members: which checkpoints the page carries, and what they compute. */
+  /** The members of a view: `carries` says whether the page includes a checkpoint, `run` runs it. */
   const model = (live) => {
     const decoded = new Map();
     const weightsOf = (member, step) => {
@@ -217,7 +217,7 @@
     return {
       carries,
       run: (member, step, tokens, edits = []) => {
-        if (!carries(member, step)) throw new RangeError(`step: the page does not carry member ${member} at step ${step}`);
+        if (!carries(member, step)) throw new RangeError(`step: the page does not include member ${member} at step ${step}`);
         return run(live.architecture, weightsOf(member, step), Array.from(tokens), edits);
       },
     };

@@ -1,8 +1,8 @@
-// The oracle of an anchor function: which rule stands in a sequence, and what it answers.
+// The oracle of an anchor function: which rule a sequence follows, and its answer.
 //
-// `anchorlab.oracle(given)` reads the JSON of studies/page_oracle.py. The words are those of tasks/anchor: a pattern has
-// slots (anchors before keys), written at `places` with `gaps` of noise between them; the answer is a tree of nodes.
-// Values are BigInt, cut to 64 bits, so that every result is that of the task's own oracle; null is no answer.
+// `anchorlab.oracle(given)` reads the JSON of viewer/oracle.py. The words are those of tasks/anchor: a pattern has slots
+// (anchors before keys), written at `places` with `gaps` of noise between them; the answer is a tree of nodes. Values
+// are BigInt, cut to 64 bits, so that every result equals that of the task's own oracle; null means no answer.
 (() => {
   const cut = (value) => BigInt.asIntN(64, value);
   const magnitude = (value) => cut(value < 0n ? -value : value);
@@ -15,7 +15,7 @@
     "%": (one, other) => (other === 0n ? null : modulo(one, other)),
   };
 
-  /** What an operation makes of a token, null outside its domain: every step must end in the vocabulary. */
+  /** Applies an operation to a token; null outside its domain. Every step must stay within the vocabulary. */
   const applied = ({ steps, table }, value, size) => {
     const inside = (token) => token >= 0n && token < size;
     if (!inside(value)) return null;
@@ -30,7 +30,7 @@
     return value;
   };
 
-  /** Every way to lay a rule's written tokens out such that anchors stand where the sequence has them, and nowhere else. */
+  /** Every layout of a rule's written tokens whose anchors are exactly at the anchors of the sequence. */
   const layouts = (rule, isAnchor) => {
     const found = [], length = isAnchor.length;
     const noise = (from, to) => !isAnchor.slice(from, to).includes(true);
@@ -50,7 +50,7 @@
     return found;
   };
 
-  /** What a rule's slots hold under a layout: a map to `{token, position}`; null where it may not stand so. */
+  /** The contents of a rule's slots under a layout, as a map to `{token, position}`; null if the rule forbids them. */
   const heldBy = (given, rule, positions, tokens) => {
     const names = [...rule.anchors.map(({ name }) => name), ...rule.keys];
     const first = names.map((_, slot) => positions[rule.places.indexOf(slot)]), held = first.map((at) => tokens[at]);
@@ -64,7 +64,7 @@
 
   const isItem = ({ items }, token) => token >= items[0] && token <= items[1];
 
-  /** The one rule that a sequence fits; null where none does, or several. */
+  /** The one rule that a sequence fits; null if no rule or several rules fit. */
   const read = (given, tokens) => {
     const isAnchor = tokens.map((token) => given.anchors.includes(token)), found = [];
     for (const rule of given.rules) {
@@ -76,7 +76,7 @@
     return found.length === 1 ? found[0] : null;
   };
 
-  /** Evaluates the nodes of an answer for what was read; `steps` collects the operations that were applied. */
+  /** Returns a function that evaluates the nodes of an answer; `steps` collects the operations that were applied. */
   const evaluator = (given, { held }, tokens, steps) => {
     const size = BigInt(given.size), tokenOf = (slot) => held.get(slot).token;
     const pairOf = (first, second) => (pair) => pair[0] === tokenOf(first) && pair[1] === tokenOf(second);
@@ -125,18 +125,18 @@
     return evaluate;
   };
 
-  /** The tokens that may stand for the answer and how probable each is, where labels are statistical. */
+  /** The tokens that statistical labels give for an answer, each with its probability. */
   const distribution = ({ label, size }, token) => {
     const changed = applied(label.operation, BigInt(token), BigInt(size));
     if (changed === null || Number(changed) === token) return [[token, 1]];
     return [[token, 1 - label.share], [Number(changed), label.share]];
   };
 
-  /** The answers to a sequence of token ids, each token's role and the trace in words; or why there are none. */
+  /** The answers to a sequence of token ids, the role of each token and the trace in words; or the problem. */
   const ask = (given, tokens) => {
-    if (tokens.length !== given.length) return { problem: `the task asks for ${given.length} tokens, not ${tokens.length}` };
-    const stranger = tokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < given.size));
-    if (stranger !== undefined) return { problem: `${stranger} is not a token of the task, 0 to ${given.size - 1}` };
+    if (tokens.length !== given.length) return { problem: `the task reads ${given.length} tokens, not ${tokens.length}` };
+    const unknown = tokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < given.size));
+    if (unknown !== undefined) return { problem: `${unknown} is not a token of the task, 0 to ${given.size - 1}` };
     const found = read(given, tokens);
     if (!found) return { problem: "no single arrangement of anchors and keys" };
     const { rule, positions, held } = found, steps = [];

@@ -1,16 +1,17 @@
-// One pane: the heads of one member at one checkpoint as small maps, and one of them large. Two panes compare.
+// A pane: the heads of one member at one checkpoint as small maps, and one of them large. Two panes show a comparison.
 (() => {
   const { shown, element } = anchorlab.parts;
-  const NEAR = "400px"; // small maps this far outside the window are drawn before they are scrolled to
-  const ROOM = 4; // pixels around a head that is scrolled to
-  const HELP = "Arrow keys move over queries and keys, Escape goes back to the heads.";
+  const NEAR = "400px"; // small maps up to this distance outside the window are drawn ahead
+  const ROOM = 4; // pixels around a head that is scrolled into view
+  const HELP = "Arrow keys move over queries and keys, Escape returns to the heads.";
 
-  /** What is written under a small map, where room is short. */
+  /** The short form of a label, for under a small map. */
   const short = (label) => (label === "-" ? "" : label.replace(/^broadcast from /, "←"));
 
   /**
-   * `which` is the pane's {member, step}, `state` what all panes share, `act` what people do: `select(layer, head, pane)`,
-   * `point(query, key, pinned)`, `unpoint()` and `follow(path, query, key)`. Only small maps in or near the window are drawn; the others wait.
+   * `which` is the pane's {member, step}; all panes share `state`. `act` has the actions: `select(layer, head, pane)`,
+   * `point(query, key, pinned)`, `unpoint()` and `follow(path, query, key)`. Only small maps in or near the window are
+   * drawn; the others wait.
    */
   globalThis.anchorlab.pane = (scene, state, which, act) => {
     const { layers, heads } = scene;
@@ -47,7 +48,7 @@
     let sight = null;
     let palette = null;
     let inks = [];
-    let chosen = null; // the cell that is shown as selected
+    let chosen = null; // the selected cell
     let most = 0;
     const tokens = () => scene.sequence(state).tokens;
     const weight = (query, key) => sight.map(state.layer, state.head)[query * sight.stride + key] / 1000;
@@ -65,8 +66,8 @@
     function drawWaiting(all = false) {
       if (sight) for (const one of cells) if (one.waiting && (all || one.near)) drawCell(one);
     }
-    /** What a head is called, in full: by an edit while there is one, else by the detectors. */
-    function told(layer, head) {
+    /** The full label of a head: its edit, or the detectors' name. */
+    function labelOf(layer, head) {
       const edit = state.edits.find((one) => one.layer === layer && one.head === head);
       if (edit) return anchorlab.parts.ruleText(edit);
       const label = scene.label(which, layer, head);
@@ -75,7 +76,7 @@
     function drawLabels() {
       for (const one of cells) {
         const edit = state.edits.find(({ layer, head }) => layer === one.layer && head === one.head);
-        const text = told(one.layer, one.head);
+        const text = labelOf(one.layer, one.head);
         if (one.text === text) continue;
         one.text = text;
         one.label.textContent = edit ? text : short(scene.label(which, one.layer, one.head));
@@ -88,7 +89,7 @@
 
     function drawLarge() {
       title.textContent = `Layer ${state.layer}, head ${state.head}`;
-      called.textContent = told(state.layer, state.head);
+      called.textContent = labelOf(state.layer, state.head);
       large.canvas.setAttribute("aria-label", `Attention map of layer ${state.layer}, head ${state.head}. ${HELP}`);
       large.draw(sight.map(state.layer, state.head), sight.stride, { tokens: tokens(), inks, palette, room: detail.clientWidth });
     }
@@ -104,11 +105,11 @@
       drawLarge();
     }
 
-    /** All of the pane; `colours` are the palette and the inks of the tokens. */
+    /** Draws the whole pane; `colours` are the palette of the maps and the inks of the tokens. */
     function draw(colours) {
       ({ palette, inks } = colours);
       const found = scene.sight(which, state);
-      notice.textContent = found ? "" : "The page does not carry the weights of this checkpoint, so nothing is drawn; move to another.";
+      notice.textContent = found ? "" : "The page does not include the weights of this checkpoint. Choose another one to see its maps.";
       const size = tokens().length;
       sight = found ?? { map: () => new Uint16Array(size * size), stride: size };
       root.classList.toggle("live-now", scene.inForce(state));
@@ -122,7 +123,7 @@
       circuit?.draw(sight, inks);
     }
 
-    /** The parts that follow the pointer. Beside another pane, the weight there is compared with. */
+    /** Draws the parts that follow the pointer. With another pane, the readout compares the two weights. */
     function drawPoint(key, other = null) {
       const verb = state.key === null && !other ? "attends most to" : "attends to";
       const here = weight(state.query, key);
@@ -152,13 +153,13 @@
 
     const pane = {
       which, root, grid, large: large.canvas, heading, weight, strongest, draw, drawWaiting, drawSelection, drawPoint,
-      /** Brings the selected head into sight in its grid, which may scroll. */
+      /** Scrolls the grid to the selected head. */
       reveal() {
         const { cell } = chosen;
         const [top, bottom] = [cell.offsetTop, cell.offsetTop + cell.offsetHeight];
         grid.scrollTop = anchorlab.parts.clamp(grid.scrollTop, bottom + ROOM - grid.clientHeight, top - ROOM - header.firstChild.offsetHeight);
       },
-      /** Goes to the selected head: in its grid, and large. */
+      /** Moves focus to the selected head and scrolls to its large map. */
       show() {
         chosen.cell.focus({ preventScroll: true });
         pane.reveal();

@@ -1,4 +1,4 @@
-// What the viewer's other files are made of: elements, how tokens are written, colours of weights.
+// Helpers of the viewer's other files: elements, the text of tokens, the colours of weights.
 (() => {
   const RAMPS = {
     light: ["#ffffff", "#d3e4f3", "#8dbbdf", "#3f86be", "#12507f", "#052a47"],
@@ -9,7 +9,7 @@
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const count = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
 
-  /** A DOM element with attributes and children; text stays text. */
+  /** A DOM element with attributes and children; strings become text nodes. */
   const element = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -43,10 +43,10 @@
   };
   const css = (pixel) => `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
 
-  /** What an edit does to its head. */
+  /** An edit in words. */
   const ruleText = ({ rule, shift }) => ({ off: "switched off", shift: `exact shift by ${shift}`, uniform: "uniform pattern" })[rule];
 
-  /** Whether a key belongs to a field that people type in. */
+  /** Whether a key event comes from a field that people type in. */
   const typing = (event) => /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && !/^(range|radio)$/.test(event.target.type);
 
   globalThis.anchorlab ??= {};

@@ -1,12 +1,11 @@
-// What there is to see: recorded examples and, where the page carries weights, what its models do with any sequence.
+// The data of a view: recorded examples and, if the page includes weights, the models' results on any sequence.
 //
-// A `which` is {member, step}; a `state` says which example is chosen, what is typed (null for nothing) and which edits
-// are in force. Weights of attention are thousandths throughout; see `AttentionView` in views.py for their order.
+// `which` is {member, step}. `state` has the chosen example, the typed sequence (null if none) and the edits in force.
+// Attention weights are thousandths; `AttentionView` in viewer/view.py gives their order.
 (() => {
   const { shown, count } = anchorlab.parts;
-  const MOST_KEPT = 12; // results of the model: before and after edits, in two panes, and those just left
-
-  const SLOW = 20; // milliseconds of a run from which typing is awaited
+  const MOST_KEPT = 12; // cached results: with and without edits, in two panes, and the ones shown just before
+  const SLOW = 20; // a run of more milliseconds waits for a pause in typing
 
   const decode = (text) => {
     const binary = atob(text);
@@ -23,10 +22,10 @@
     const texts = live ? live.texts.slice(0, live.architecture.inputs) : [];
     const known = new Map([...texts.map((text, id) => [shown(text), id]), ...texts.map((text, id) => [text, id])]);
     const results = new Map();
-    let milliseconds = 0; // that the last run took
+    let milliseconds = 0; // duration of the last run
     const inForce = (state) => state.typed !== null || state.edits.length > 0;
 
-    /** What the oracle says of tokens: {answers, roles, trace}, or {problem}; null where the page has no oracle. */
+    /** The oracle's {answers, roles, trace} for tokens, or {problem}; null if the page has no oracle. */
     const ask = (ids) => (oracle && ids ? oracle.ask(ids) : null);
 
     const examples = data.examples.map((one) => {
@@ -34,12 +33,12 @@
       return { ...one, ids, asked: ask(ids) };
     });
 
-    /** The sequence that text spells, as tokens and their ids, or {problem} in one line. */
+    /** Parses a typed sequence into tokens and their ids, or {problem} in one line. */
     function spell(text) {
       const words = text.split(/\s+/).filter(Boolean);
       const unknown = words.find((word) => !known.has(word));
-      if (unknown !== undefined) return { problem: `“${unknown}” is not a token of this model: its tokens are ${shown(texts[0])} to ${shown(texts.at(-1))}` };
-      if (words.length !== stride) return { problem: `${count(words.length, "token")} given: the model reads ${stride}` };
+      if (unknown !== undefined) return { problem: `“${unknown}” is not a token of this model; its tokens are ${shown(texts[0])} to ${shown(texts.at(-1))}` };
+      if (words.length !== stride) return { problem: `${count(words.length, "token")} given; the model reads ${stride}` };
       const ids = words.map((word) => known.get(word));
       const asked = ask(ids);
       const tokens = ids.map((id, position) => ({ text: texts[id], role: asked?.roles?.[position] ?? "noise" }));
@@ -48,7 +47,7 @@
 
     const index = (sizes) => sizes.reduce((at, [size, place]) => at * size + place, 0);
 
-    /** Patterns as recorded: `map(layer, head)` holds `stride` thousandths for each query. */
+    /** The recorded patterns: `map(layer, head)` has `stride` thousandths per query. */
     function recorded({ member, step }, example) {
       const first = index([[data.members.length, member], [data.steps.length, step], [data.examples.length, example]]);
       const map = (layer, head) => {
@@ -58,14 +57,14 @@
       return { map, stride };
     }
 
-    /** What the model makes of the sequence under `edits`: {map, stride, logits}; null where it cannot run. */
+    /** The model's {map, stride, logits} on a sequence under `edits`; null if the page cannot run it. */
     function run({ member, step }, ids, edits) {
       if (!model || !ids || !model.carries(member, step)) return null;
       const key = JSON.stringify([member, step, ids, edits]);
       if (!results.has(key)) {
         const started = performance.now();
         const { length, logits, patterns } = model.run(member, step, ids, edits);
-        if (results.size) milliseconds = performance.now() - started; // the first run, not compiled yet, tells nothing
+        if (results.size) milliseconds = performance.now() - started; // not of the first run, which is not compiled yet
         const thousandths = Uint16Array.from(patterns, (weight) => Math.round(weight * 1000));
         const map = (layer, head) => thousandths.subarray((layer * heads + head) * length * length, (layer * heads + head + 1) * length * length);
         if (results.size === MOST_KEPT) results.delete(results.keys().next().value);
@@ -85,16 +84,16 @@
       slow: () => milliseconds > SLOW,
       outputText: (id) => live.texts[id] ?? String(id),
 
-      /** What a pane shows: recorded patterns, or while something is in force the model's own; null where it has none. */
+      /** The patterns of a pane: recorded ones, or the model's while something is typed or edited; null if it has none. */
       sight: (which, state) => (inForce(state) ? run(which, sequence(state).ids, state.edits) : recorded(which, state.example)),
 
-      /** The model's logits at a position, without edits or with those in force; null where it cannot run. */
+      /** The model's logits at a position under `edits`; null if the page cannot run it. */
       logits(which, state, position, edits) {
         const result = run(which, sequence(state).ids, edits);
         const outputs = result && result.logits.length / result.stride;
         return result && result.logits.subarray(position * outputs, (position + 1) * outputs);
       },
-      /** The token that the model predicts at every position, under the edits in force; null where it cannot run. */
+      /** The predicted token at every position under the edits in force; null if the page cannot run the model. */
       outputs(which, state) {
         const result = run(which, sequence(state).ids, state.edits);
         if (!result) return null;

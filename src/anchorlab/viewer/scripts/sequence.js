@@ -1,11 +1,11 @@
-// The sequence as tokens in the colours of their roles, what is predicted there, and how the right answer follows.
+// The sequence: tokens in the colours of their roles, the predictions, and the derivation of the correct answer.
 (() => {
   const { shown, element, count } = anchorlab.parts;
   const ROLE_COLOURS = 6;
-  const FEW = 3; // answers that are told one by one
-  const PLAIN = ["noise", "plain", "token"]; // roles that play no part
+  const FEW = 3; // more answers than this are counted instead of listed
+  const PLAIN = ["noise", "plain", "token"]; // roles without a colour
 
-  /** `act`: `point(query, key, pinned)` and `unpoint()`. Without a live model nothing stands under the tokens. */
+  /** `act` has the actions `point(query, key, pinned)` and `unpoint()`. Predictions are shown under the tokens of a live model only. */
   globalThis.anchorlab.sequence = (scene, state, act) => {
     const roles = [];
     const chips = element("ol", { class: "sequence", "aria-label": "Sequence" });
@@ -40,10 +40,10 @@
       return [...parts, `${parts.length ? " · " : ""}predicted `, answer ? judged(predicted, predicted === answer) : element("b", {}, shown(predicted))];
     };
 
-    /** The model's outputs against the oracle's answers, told one by one where they are few. */
+    /** Compares the model's outputs with the oracle's answers, one by one if there are few. */
     function running(said) {
       const { asked, answer } = scene.sequence(state);
-      if (!said) return ["the page does not carry the weights that this needs"];
+      if (!said) return ["the page does not include the weights of this checkpoint"];
       const final = said.length - 1;
       const text = scene.outputText;
       if (!asked && answer) return ["answer ", element("b", {}, shown(answer)), " · predicted ", judged(text(said[final]), text(said[final]) === answer)];
@@ -55,7 +55,7 @@
       ]);
     }
 
-    /** What is predicted, under the tokens and in words, which begin with `whose` predictions they are. */
+    /** Writes the predictions under the tokens and in words; `whose` names the model in front of them. */
     function drawWords(which, whose) {
       const said = scene.live ? scene.outputs(which, state) : null;
       const { split, asked } = scene.sequence(state);
@@ -71,7 +71,7 @@
       verdict.replaceChildren(parts.length ? whose : "", ...parts, split ? `${parts.length ? " · " : ""}${split} example` : "");
     }
 
-    /** Bars under the tokens: how much the query attends to each. */
+    /** Draws bars under the tokens: the query's attention to each. */
     function drawPoint(weight) {
       [...chips.children].forEach((chip, position) => {
         chip.style.setProperty("--weight", weight(state.query, position));

@@ -1,12 +1,12 @@
 // The attention viewer: heads as small maps, one of them large, along training, beside another model, and live.
 //
-// Each `.attention-view` holds its data as JSON. This file holds what people have chosen and the controls for it.
-// Keys: arrows move between heads, Enter goes into the large map and Escape back, [ ] steps, n p examples, d dark mode.
+// Each `.attention-view` holds its data as JSON. This file holds the state of the viewer and its controls.
+// Keys: arrows move between heads, Enter into the large map, Escape back, [ ] steps, n p examples, d dark mode.
 (() => {
   const { shown, clamp, element, button, select, group, labelled, colours, typing } = anchorlab.parts;
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   const KEYS = [["← → ↑ ↓", "heads"], ["Enter", "into the map"], ["Esc", "back"], ["[ ]", "checkpoints"], ["n p", "examples"], ["d", "dark mode"]];
-  const BEAT = 700; // milliseconds for each checkpoint while training plays
+  const BEAT = 700; // milliseconds per checkpoint while training plays
 
   function viewer(root) {
     const data = JSON.parse(root.querySelector("script").textContent);
@@ -20,7 +20,7 @@
       looked: () => pinned.query, // the position whose outputs are listed
     };
 
-    // What is on the page.
+    // Elements.
     const act = { select: choose, point, follow, unpoint: () => point(pinned.query, pinned.key) };
     const sequence = anchorlab.sequence(scene, state, act);
     const panes = [newPane(0, last)];
@@ -106,19 +106,19 @@
       sequence.drawWords(panes[0].which, panes[1] ? `${panes[0].heading.textContent}: ` : "");
       live?.draw(panes);
       drawPoint();
-      tell();
+      publish();
     }
     function drawSequence() {
       sequence.draw();
       drawAll();
     }
-    /** What is shown, for whoever styles or tests the page. */
-    function tell() {
+    /** Publishes the state as data attributes, for styles and tests. */
+    function publish() {
       const { example, layer, head } = state;
       Object.assign(root.dataset, { ...panes[0].which, example, layer, head, live: scene.inForce(state) });
     }
 
-    // What people do.
+    // Actions.
     function point(query, key, pin = false) {
       [state.query, state.key] = [query, key];
       if (pin) {
@@ -133,10 +133,10 @@
       for (const one of panes) one.drawSelection();
       live?.drawEdits();
       drawPoint();
-      tell();
+      publish();
       pane?.show();
     }
-    /** To where a path of a circuit runs; who follows paths stays among them. */
+    /** Selects the place of a circuit's path; focus stays on the circuit. */
     function follow(path, query, key) {
       choose(path.layer, path.head);
       for (const pane of panes) pane.reveal();
@@ -156,7 +156,7 @@
       live?.write(tokens);
       drawSequence();
     }
-    /** A second pane with a member of its own, from the same checkpoint, or from the first one for the same member. */
+    /** Opens a second pane for a member: at the same checkpoint, or at the first one if it is the same member. */
     function compare(member) {
       const step = panes[1]?.which.step ?? (member === panes[0].which.member ? 0 : panes[0].which.step);
       panes.splice(1).forEach((pane) => pane.remove());
@@ -197,7 +197,7 @@
     return { root, step: (by) => { stop(); goStep(panes[0].which.step + by); }, example: (by) => goExample(state.example + by) };
   }
 
-  // Letters work anywhere on the page, for the viewer that was last used.
+  // Letter keys work anywhere on the page and act on the viewer used last.
   const viewers = [...document.querySelectorAll(".attention-view")].map(viewer);
   let active = viewers[0];
   for (const one of viewers) for (const kind of ["focusin", "pointerdown"]) one.root.addEventListener(kind, () => { active = one; });

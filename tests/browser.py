@@ -1,17 +1,16 @@
-"""A headless browser that reads the pages made of findings."""
+"""Fixtures for tests in a headless browser; every test that uses them has the marker `browser`."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anchorlab.findings.findings import Findings
-from anchorlab.report import write_report
-from tests.report.hand_made_findings import make_findings
+if TYPE_CHECKING:
+    from anchorlab.findings import Findings
 
 CHROMIUM_ARGUMENTS = [
     "--headless",
@@ -25,14 +24,22 @@ CHROMIUM_ARGUMENTS = [
 ]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
-def findings() -> Findings:
+def findings() -> "Findings":
+    from tests.report.hand_made_findings import make_findings
+
     return make_findings()
 
 
 @dataclass
 class Reading:
-    """A page open in the browser, with everything that it asked of the network or complained about."""
+    """A page open in the browser, with its requests to the network and its complaints."""
 
     page: Any
     requests: list[str] = field(default_factory=list)
@@ -53,11 +60,13 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def read(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Reading]]:
-    """Opens the page of findings; afterwards it must have asked for nothing and complained about nothing."""
+def read(browser: Any, tmp_path: Path) -> "Iterator[Callable[..., Reading]]":
+    """Open the page of findings; at the end, check that it requested nothing else and complained about nothing."""
+    from anchorlab.report import write_report
+
     readings: list[Reading] = []
 
-    def open_page(findings: Findings, width: int = 1280, scheme: str = "light") -> Reading:
+    def open_page(findings: "Findings", width: int = 1280, scheme: str = "light") -> Reading:
         path = write_report(findings, tmp_path / "report.html")
         context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
         reading = Reading(context.new_page())

@@ -1,0 +1,97 @@
+"""Drawings of heat maps in a grid, on one colour scale."""
+
+from collections.abc import Callable
+from textwrap import fill
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, Normalize, TwoSlopeNorm
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import MaxNLocator
+
+from anchorlab.findings import Map, MapFigure
+from anchorlab.report.style import GRID, SEQUENTIAL, SIGNED
+
+_MOST_TICK_LABELS = 24  # a map with more tokens has numbers as tick labels
+
+
+def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
+    """Draw a grid of heat maps on one colour scale: rows of values downwards along y, columns along x.
+
+    `margin` is the height in inches to keep for the figure's title and provenance.
+    """
+    rows, columns = len(figure.maps), max(len(row) for row in figure.maps)
+    largest = max(max(len(one.values), len(one.values[0])) for row in figure.maps for one in row)
+    side = min(max(0.17 * largest, 1.2), 2.4)
+    wrapped = [[fill(one.title, max(int(side * 11), 8)) for one in row] for row in figure.maps]
+    title_lines = sum(max(text.count("\n") + 1 for text in row) for row in wrapped)
+    height = rows * (side + 0.1) + 0.15 * title_lines + 0.5 + margin
+    drawing.set_size_inches(max(columns * (side + 0.2) + 1.25, 3.6), height)
+    grid: Any = drawing.subplots(rows, columns, squeeze=False)
+    normalise, colours = _colour_scale(figure)
+    image = None
+    for i, j in np.ndindex(rows, columns):
+        axes: Axes = grid[i, j]
+        if j >= len(figure.maps[i]):
+            axes.axis("off")
+            continue
+        one = figure.maps[i][j]
+        values = np.array(one.values)
+        square = 1 / 2 <= values.shape[0] / values.shape[1] <= 2
+        image = axes.imshow(
+            values, cmap=colours, norm=normalise, interpolation="none", aspect="equal" if square else "auto"
+        )
+        axes.set_title(wrapped[i][j], pad=4)
+        axes.spines[:].set_visible(True)
+        axes.spines[:].set_color(GRID)
+        left = figure.maps[i][j - 1] if j > 0 else None
+        below = figure.maps[i + 1][j] if i + 1 < rows and j < len(figure.maps[i + 1]) else None
+        _map_ticks(axes, one, left, below)
+        if left is None:
+            axes.set_ylabel(figure.y_label)
+        if below is None:
+            axes.set_xlabel(figure.x_label)
+    if image is not None:
+        bar = drawing.colorbar(image, ax=grid, label=figure.value_label, aspect=22, pad=0.02, fraction=0.05)
+        bar.outline.set_visible(False)
+        bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+
+
+def _colour_scale(figure: MapFigure) -> tuple[Normalize, LinearSegmentedColormap]:
+    """Return one scale for all maps of a figure; a signed scale is symmetric around zero."""
+    values = np.concatenate([np.ravel(one.values) for row in figure.maps for one in row])
+    values = values[np.isfinite(values)] if np.isfinite(values).any() else np.zeros(1)
+    low, high = figure.value_range
+    if figure.signed:
+        ends = [abs(end) for end in (low, high) if end] or [float(np.abs(values).max())]
+        reach = max(*ends, 1e-9) if len(ends) > 1 else max(ends[0], 1e-9)
+        scale: Normalize = TwoSlopeNorm(0.0, -reach, reach)
+        return scale, LinearSegmentedColormap.from_list("signed", SIGNED)
+    bottom = float(values.min()) if low is None else low
+    top = float(values.max()) if high is None else high
+    return Normalize(bottom, top if top > bottom else bottom + 1), LinearSegmentedColormap.from_list("s", SEQUENTIAL)
+
+
+def _map_ticks(axes: Axes, one: Map, left: Map | None, below: Map | None) -> None:
+    """Label the ticks with tokens if there is room; a map with the same ticks as its neighbour shares them."""
+    axes.tick_params(length=0, pad=2, labelsize=7)
+    sides: list[tuple[tuple[str, ...], int, Callable[..., object], matplotlib.axis.Axis, bool]] = [
+        (one.row_ticks, len(one.values), axes.set_yticks, axes.yaxis, left is None or left.row_ticks != one.row_ticks),
+        (
+            one.column_ticks,
+            len(one.values[0]),
+            axes.set_xticks,
+            axes.xaxis,
+            below is None or below.column_ticks != one.column_ticks,
+        ),
+    ]
+    for ticks, size, place, axis, shown in sides:
+        if ticks and size <= _MOST_TICK_LABELS:
+            turned = axis is axes.xaxis and max(map(len, ticks)) > 2
+            place(range(size), ticks if shown else [""] * size, rotation=90 if turned else 0)
+        elif shown:
+            axis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
+        else:
+            place([])
