@@ -92,6 +92,7 @@ def test_an_unsteady_input_adds_a_sequence():
     assert seen.kept[:, :4].tolist() == [[True] * 4, [True, False, True, True]]
     assert seen.answer_kept.tolist() == [1, 7 / 8]
     assert seen.right.all()
+    assert not read_outputs([batch()], changed((0, 2, 99))[None]).kept[0, 0]  # at the second anchor itself
 
 
 def test_wrong_answers_do_not_count():
