@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import AttentionRule, Circuit, Explanation, find_circuit
-from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, RESTS, AttentionLosses
+from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, RESTS, Assignment, AttentionLosses
 from anchorlab.lens.circuits.explanation import RESERVED, rest_map
-from anchorlab.lens.circuits.search import _by_roles
+from anchorlab.lens.circuits.search import _by_roles, _pruned
 from anchorlab.lens.look.look import as_ensemble
 from anchorlab.models import FNNSpec
 from anchorlab.rng import child_seed
@@ -325,6 +325,30 @@ def test_a_member_is_chosen_and_attention_may_do_nothing(solved):
     assert empty.paths == () and set(empty.explanations.values()) == {Explanation("uniform")}
     assert empty.model_loss == empty.loss == empty.empty_loss
     assert empty.faithfulness != empty.faithfulness and empty.minimality == float("inf")
+
+
+class LossesByTable(AttentionLosses):
+    """Losses that depend on the rules of the head 0.0 alone."""
+
+    TABLE = {"ABC": 0.0, "BC": 3.0, "AC": 0.1, "AB": 4.0, "C": 2.0, "A": 0.5, "B": 5.0, "": 0.9}  # noqa: RUF012
+    RULES = {"A": ASK, "B": JOIN, "C": AttentionRule("asked", "anchor 1")}  # noqa: RUF012
+
+    def worst_loss(self, assignment: Assignment, enough: float) -> float:
+        rules = assignment[0, 0].rules
+        return self.TABLE["".join(name for name, rule in self.RULES.items() if rule in rules)]
+
+
+def test_pruning_goes_on_until_no_path_can_be_cut():
+    """The first round cuts B, keeps A at a loss of 2, and cuts C; then A can be cut, too, at a loss of 0.9."""
+    batch = IDENTITY.sample("test", 2, 0)
+    search = LossesByTable(as_ensemble(identity_solver()), IDENTITY, batch)
+    every = {(0, 0): Explanation("uniform", tuple(search.RULES.values()))}
+    one_left = {(0, 0): Explanation("uniform", (ASK,))}
+    nothing = {(0, 0): Explanation("uniform")}
+    phases = []
+    assert _pruned(search, every, 0.0, 1.0, lambda *phase: phases.append(phase)) == nothing
+    assert phases == [("cutting paths", done, of) for done, of in ((0, 3), (1, 3), (2, 3), (0, 1))]
+    assert _pruned(search, every, 0.0, 0.6, lambda *phase: None) == one_left
 
 
 def test_a_head_that_no_rule_explains_keeps_its_attention(monkeypatch):

@@ -110,25 +110,32 @@ class TestRules:
         assert is_near(predicted(solver, *changes, batch_size=4), expected)
 
     def test_projections_along_one_prediction(self, solver):
+        """Along the logit of the key, token 1, which most positions predict."""
         direction = torch.zeros(PREDICTED.stop)
-        direction[PREDICTED.start + 5] = -3.0  # neither length nor sign matter
+        direction[PREDICTED.start + 1] = -3.0  # neither length nor sign matter
         operand = Operand(values=direction, axes=("width",))
         expected = known_pattern() @ tokens()
         kept = torch.zeros_like(expected)
-        kept[..., 5] = expected[..., 5]
+        kept[..., 1] = expected[..., 1]
+        assert kept.sum() == 27
         onto = predicted(solver, Intervention(site=LAST_STREAM, rule="project_onto", operand=operand))
         out = predicted(solver, Intervention(site=LAST_STREAM, rule="project_out", operand=operand))
         assert is_near(onto, kept)
         assert is_near(out, expected - kept)
 
-    def test_projection_on_an_oblique_direction(self, solver):
+    def test_projections_on_an_oblique_direction(self, solver):
+        """By hand: with u = (3, -1) / sqrt(10), (v . u) u is (3 v8 - v1) / 10 times (3, -1)."""
         direction = torch.zeros(PREDICTED.stop)
-        direction[[PREDICTED.start + 4, PREDICTED.start + 5]] = 1.0
+        direction[[PREDICTED.start + 8, PREDICTED.start + 1]] = torch.tensor([3.0, -1.0])
         operand = Operand(values=direction, axes=("width",))
+        clean = known_pattern() @ tokens()
+        share = (3 * clean[..., 8] - clean[..., 1]) / 10
+        along = torch.zeros_like(clean)
+        along[..., 8], along[..., 1] = 3 * share, -share
         onto = predicted(solver, Intervention(site=LAST_STREAM, rule="project_onto", operand=operand))
-        mean = (known_pattern() @ tokens())[..., [4, 5]].mean(-1, keepdim=True)
-        assert is_near(onto[..., [4, 5]], mean.expand(-1, -1, 2))
-        assert onto[..., :4].abs().sum() == 0
+        out = predicted(solver, Intervention(site=LAST_STREAM, rule="project_out", operand=operand))
+        assert is_near(onto, along)
+        assert is_near(out, clean - along)
 
     def test_interventions_at_one_site_act_in_order(self, solver):
         double = Intervention(site="hook_logits", rule="scale", operand=2)

@@ -54,9 +54,31 @@ def test_printed_ranges_differ_for_an_anchor_that_comes_first() -> None:
     assert general_ratio(x, ANCHOR, next_token, as_printed=True).flatten().tolist() == [0, 22]
 
 
+def test_printed_ranges_by_hand() -> None:
+    """Distances 2, 1, 0 from the anchor 3, which comes last, and epsilon 1: weights 1/3, 1/2, 1 for g = 10, 20, 30."""
+    x = torch.tensor([[5, 4, 3]]).double()[..., None]
+
+    def g(x: torch.Tensor, j: int) -> torch.Tensor:
+        return torch.full_like(x[:, 0], 10.0 * (j + 1))
+
+    printed = (20 / 2 + 30) / (1 / 3 + 1 / 2)  # the numerator leaves out the first position, the denominator the last
+    everywhere = (10 / 3 + 20 / 2 + 30) / (1 / 3 + 1 / 2 + 1)
+    assert general_ratio(x, ANCHOR, g, epsilon=1.0, as_printed=True).item() == pytest.approx(printed)
+    assert general_ratio(x, ANCHOR, g, epsilon=1.0).item() == pytest.approx(everywhere)
+
+
 def test_equation_2_needs_one_anchor() -> None:
     with pytest.raises(SpecError, match="exactly once"):
         identity(torch.tensor([[3, 4, 3, 5]]).double()[..., None], ANCHOR)
+
+
+def test_equation_5_applies_the_first_anchor_first() -> None:
+    """Doubling (anchor 1) and adding 3 (anchor 2) do not commute: 2 * 50 + 3 = 103, 2 * (50 + 3) = 106."""
+    anchors, g = (number(1), number(2)), (lambda key: 2 * key, lambda key: key + 3)
+    x = numbers(torch.tensor([[60, 50, 1, 2, 70], [60, 50, 2, 1, 70], [50, 1, 1, 60, 70], [50, 2, 2, 60, 70]]))
+    assert composite(x, anchors, g).flatten().tolist() == [103, 106, 200, 56]
+    apart = numbers(torch.tensor([[50, 1, 60, 61, 2], [60, 50, 2, 70, 1]]))
+    assert working_memory(apart, anchors, g).flatten().tolist() == [103, 106]
 
 
 def numbers(inputs: torch.Tensor) -> torch.Tensor:
