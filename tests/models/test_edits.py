@@ -104,9 +104,9 @@ def test_a_product_of_full_rank_is_left_and_a_wrong_one_refused():
     assert apply_edits(weights, [Truncate(weight="A@B", rank=4)])["A"] is weights["A"]  # no rank is lost
     for product, problem in (
         ("B @ A", "do not fit together"),
-        ("A @ A", "no product of two"),
-        ("A @ B @ A", "no product of two"),
-        ("A @ C", "is no matrix"),
+        ("A @ A", "is not a product of two"),
+        ("A @ B @ A", "is not a product of two"),
+        ("A @ C", "is not a matrix"),
         ("A @ X", "unknown weight 'X'"),
     ):
         with pytest.raises(SpecError, match=problem):
@@ -168,7 +168,7 @@ def test_a_removed_block_lets_the_stream_pass(spec):
             Truncate(weight="blocks.1.mlp.W_i", rank=1),
             r"weight: unknown weight .*did you mean 'blocks\.1\.mlp\.W_in'\?",
         ),
-        (Truncate(weight="blocks.0.ln1.w", rank=0), "no matrix"),
+        (Truncate(weight="blocks.0.ln1.w", rank=0), "not a matrix"),
         (Truncate(weight="blocks.1.mlp.W_in", rank=13), r"rank: 13 is above the full rank .* 12"),
         (Remove(weight="blocks.1.mpl"), r"did you mean 'blocks\.1\.mlp'\?"),
         (Remove(weight="blocks.1.ml"), r"unknown weight"),

@@ -1,4 +1,4 @@
-"""What others make of scores without a scale and of layers side by side: folded in, or refused in one line."""
+"""Scores without a scale and parallel layers elsewhere: converted as they are, or refused in one line."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ TASK = make_task("recall/noisy", source="uniform", tokens=6, length=8)
 UNSCALED = RecallSpec(width=10, scale_scores=False)
 
 
-def test_the_library_s_own_scale_is_folded_into_the_queries():
-    """A `HookedTransformer` divides by the root; with its queries for ours a scaled model is the unscaled one."""
+def test_unscaled_scores_are_those_of_a_library_that_does_not_scale():
+    """With `use_attn_scale=False` a `HookedTransformer` divides by nothing: its queries are ours."""
     ensemble = initialise(UNSCALED, TASK.shape, [0, 1], torch.float64)
     ours = {name: value.numpy() for name, value in ensemble.member_weights(1).items()}
     theirs = transformer_lens_weights(ensemble, member=1)
@@ -28,7 +28,7 @@ def test_the_library_s_own_scale_is_folded_into_the_queries():
         assert torch.equal(theirs[f"blocks.{layer}.attn.W_K"][0], torch.eye(10).double())
     for tokens in TASK.sample("train", 3, 0).inputs.numpy():
         expected = reference.recall(tokens, ours, ("mlp", "mlp"), scaled=False)
-        assert np.abs(reference.recall(tokens, handed, ("mlp", "mlp")) - expected).max() < 1e-10
+        assert np.abs(reference.recall(tokens, handed, ("mlp", "mlp"), scaled=False) - expected).max() < 1e-10
 
 
 def test_the_query_key_circuit_of_the_one_layer_model_is_its_matrix():
@@ -38,7 +38,7 @@ def test_the_query_key_circuit_of_the_one_layer_model_is_its_matrix():
 
 def test_a_library_that_adds_positions_has_no_one_layer_model():
     ensemble = initialise(OneLayerSpec(width=9), TASK.shape, [0])
-    with pytest.raises(SpecError, match=r"^model\.pos_embed: is missing, .*; look into it here"):
+    with pytest.raises(SpecError, match=r"^model\.pos_embed: is missing, .*; use anchorlab.look instead"):
         transformer_lens_weights(ensemble)
 
 
@@ -64,5 +64,5 @@ def test_layers_side_by_side_are_refused():
     ensemble = Ensemble(module, weights, tuple(weights))
     with pytest.raises(SpecError, match=r"^model\.blocks\.0: runs its two layers in parallel; show"):
         live_model([ensemble], TASK)
-    with pytest.raises(SpecError, match=r"^model\.parallel: blocks\.0: layers side by side are not converted"):
+    with pytest.raises(SpecError, match=r"^model\.parallel: blocks\.0: parallel layers are not converted"):
         transformer_lens_weights(ensemble)

@@ -103,7 +103,7 @@ def test_sizes_of_members_fit_the_data():
 
 
 def test_a_model_for_other_inputs_is_refused():
-    with pytest.raises(SpecError, match=r"^model\.kind: a 'vectors' model reads vectors, the task gives tokens"):
+    with pytest.raises(SpecError, match=r"^model\.kind: a 'vectors' model reads vectors, but the task has tokens"):
         Experiment(IDENTITY, VectorSpec(), SAMPLE, Members())
 
 

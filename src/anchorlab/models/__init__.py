@@ -1,4 +1,4 @@
-"""What learns: single-member modules with named sites."""
+"""Models: modules for one member, with named sites."""
 
 from anchorlab.models.associative import AssociativeSpec
 from anchorlab.models.cpu import fast_float32

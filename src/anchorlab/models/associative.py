@@ -21,10 +21,10 @@ from anchorlab.models.transformer import require_inputs
 class AssociativeSpec(ModelSpec):
     """One square matrix between fixed embeddings: the score of output j for input i is <u_j, W e_i> (equation 5).
 
-    The e_i and the u_j are unit vectors of `width` coordinates, drawn once for each member and never trained:
-    independent and uniform on the sphere, or orthonormal, the u_j apart from the e_i. The one trained matrix,
-    `memory.W_F`, is the transpose of the paper's W, since vectors are rows here. It begins as N(0, 1 / width); the
-    members' `initialisation_scale` multiplies it, and 0 gives the start from zero of assumption C.2.
+    The e_i and the u_j are unit vectors of `width` coordinates, drawn once per member and not trained: independent and
+    uniform on the sphere, or two independent orthonormal families. The trained matrix `memory.W_F` is the transpose of
+    the paper's W, since vectors are rows here. It starts as N(0, 1 / width), times the members' `initialisation_scale`;
+    0 gives the start from zero of assumption C.2.
     """
 
     kind: Literal["associative"] = "associative"
@@ -32,7 +32,7 @@ class AssociativeSpec(ModelSpec):
     embeddings: Embeddings = "sphere"
 
     def build(self, shape: TaskShape) -> "AssociativeMemory":
-        """A member for token tasks.
+        """Build a member for token tasks.
 
         Errors: `SpecError` for vector inputs, and for more orthonormal vectors than fit in the width.
         """
@@ -42,7 +42,7 @@ class AssociativeSpec(ModelSpec):
 
 
 class AssociativeMemory(Model):
-    """`W_E[x] W_F W_U` at every position; rows of `W_E` are the e_i, columns of `W_U` the u_j."""
+    """Compute `W_E[x] W_F W_U` at every position; the rows of `W_E` are the e_i, the columns of `W_U` the u_j."""
 
     def __init__(self, shape: TaskShape, width: int, embeddings: Embeddings) -> None:
         super().__init__()
@@ -62,6 +62,6 @@ class AssociativeMemory(Model):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
-        """Predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
+        """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
         x = tap("hook_embed", gather_positions(self.embed(inputs), positions))
         return tap("hook_logits", self.unembed(tap("hook_memory_out", self.memory(x, tap))))

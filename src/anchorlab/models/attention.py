@@ -1,4 +1,4 @@
-"""Attention, written out: queries, keys, values, scores, pattern and mixture are all sites."""
+"""Attention, written out: queries, keys, values, scores, pattern and output of each head are sites."""
 
 import math
 
@@ -18,9 +18,9 @@ _PER_PAIR = ("batch", "head", "query", "key")
 class Attention(nn.Module):
     """Multi-head attention with separate query and key maps (anchor functions, appendix B.1.2).
 
-    `softmax(Q Kᵀ / sqrt(head_width)) V W_O` with `Q = x W_Q`, `K = x W_K`, `V = x W_V`; without `output_linear` the
-    heads are only concatenated. With `shift_values = n` position s carries the value of position s + n, zero beyond
-    the ends.
+    Computes `softmax(Q Kᵀ / sqrt(head_width)) V W_O` with `Q = x W_Q`, `K = x W_K`, `V = x W_V`. Without
+    `output_linear` the heads are concatenated. With `shift_values = n`, position s uses the value of position s + n, or
+    zero beyond the ends.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Attention(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The sites visited, in order."""
+        """The sites, in the order of visits."""
         return _attention_sites(self.name)
 
     def forward(
@@ -59,7 +59,7 @@ class Attention(nn.Module):
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
-        """What each query position (`positions`, or all) receives; `mask` as `causal_mask` makes it."""
+        """Return the output at each query position: `positions`, or all. `mask` is as from `causal_mask`."""
         q = self._split(affine(gather_positions(x, positions), self.W_Q, self.b_Q))
         k = self._split(affine(x, self.W_K, self.b_K))
         v = self._split(affine(x, self.W_V, self.b_V))
@@ -68,17 +68,17 @@ class Attention(nn.Module):
         z = attend(q, k, v, self.scale, mask, self.name, tap).flatten(2)
         return z if self.W_O is None else affine(z, self.W_O, self.b_O)
 
-    def _split(self, x: Tensor) -> Tensor:
+    def _split(self, x: Float[Tensor, "batch position inner"]) -> Float[Tensor, "batch position head head_width"]:
         return x.view(*x.shape[:2], self.heads, self.head_width)
 
 
 class MergedAttention(nn.Module):
-    """One head whose key and query share a matrix (truncated weights, section 4).
+    """One head with a merged key-query matrix (truncated weights, section 4).
 
-    `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as the authors' code has it, or without the root where not `scaled`, as
-    the paper prints it; with `factored` the value map is the product `W_V W_O` of two square matrices (its Figure 12).
-    Where nobody looks at the sites, the same numbers are found with less work: by mixing before the value map where
-    only some positions ask, and else by tables where x comes straight from an embedding.
+    Computes `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as in the authors' code, or without the root if not `scaled`, as
+    printed in the paper. With `factored` the value map is a product `W_V W_O` of two square matrices (Figure 12). With
+    the identity tap the same result is computed with less work: positions are mixed before the value map if only some
+    are asked for, else x is mapped through the tables of its embedding.
     """
 
     def __init__(self, name: str, width: int, *, factored: bool = False, scaled: bool = True) -> None:
@@ -91,7 +91,7 @@ class MergedAttention(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The sites visited, in order; `hook_q` is `x W_KQ` and `hook_k` is x itself."""
+        """The sites, in the order of visits; `hook_q` is `x W_KQ` and `hook_k` is x itself."""
         return _attention_sites(self.name)
 
     def forward(
@@ -102,18 +102,18 @@ class MergedAttention(nn.Module):
         tap: Tap,
         embedded: Embedded | None = None,
     ) -> Float[Tensor, "batch query width"]:
-        """What each query position (`positions`, or all) receives; `mask` as `causal_mask` makes it.
+        """Return the output at each query position: `positions`, or all.
 
-        `embedded` is x again, where it is an embedding and no more.
+        `mask` is as from `causal_mask`. `embedded` is x as a sum of embeddings, if it is one.
         """
-        unseen = tap is identity_tap
-        after = [self.W_V] if self.W_O is None else [self.W_V, self.W_O]  # the maps that follow the mixing
-        if unseen and embedded is not None and embedded.pays and positions is None:
+        untapped = tap is identity_tap
+        after = [self.W_V] if self.W_O is None else [self.W_V, self.W_O]  # the maps to apply after mixing
+        if untapped and embedded is not None and embedded.pays and positions is None:
             q, v = embedded.through(self.W_KQ), embedded.through(*after)
             after = []
         else:
             q, v = gather_positions(x, positions) @ self.W_KQ, x
-            if positions is None or not unseen:
+            if positions is None or not untapped:
                 v = v @ after.pop(0)
         z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), self.scale, mask, self.name, tap).squeeze(2)
         for weight in after:
@@ -130,28 +130,33 @@ def attend(
     name: str,
     tap: Tap,
 ) -> Float[Tensor, "batch query head head_width"]:
-    """The mixture of values that each query receives, through the sites below `name`; scores are `scale Q Kᵀ`."""
+    """Return the mixture of values for each query, visiting the sites below `name`; scores are `scale Q Kᵀ`."""
     q, k, v = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k), tap(f"{name}.hook_v", v)
     scores = (q * scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
     if mask is not None:
-        scores = scores + mask.to(scores.dtype)  # a sum, not a fill: its backward pass is free
+        scores = scores + mask.to(scores.dtype)  # a sum, whose backward pass is free, unlike a fill's
     scores = tap(f"{name}.hook_attn_scores", scores)
     pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1))
     return tap(f"{name}.hook_z", (pattern @ v.transpose(1, 2)).transpose(1, 2))
 
 
-def affine(x: Tensor, weight: Float[Tensor, "input output"], bias: Tensor | None = None) -> Tensor:
-    """`x W + b`, over the last axis."""
+def affine(
+    x: Float[Tensor, "*batch input"],
+    weight: Float[Tensor, "input output"],
+    bias: Float[Tensor, "output"] | None = None,
+) -> Float[Tensor, "*batch output"]:
+    """Return `x W + b`."""
     return x @ weight if bias is None else functional.linear(x, weight.T, bias)
 
 
 def causal_mask(
     queries: Int[Tensor, "*batch query"], keys: Int[Tensor, "key"], dtype: torch.dtype
 ) -> Float[Tensor, "*heads query key"]:
-    """What is added to scores: 0 where a query may look, minus infinity where it would look ahead.
+    """Return what to add to scores: 0 for keys up to the query's position, minus infinity for later keys.
 
-    With a batch axis, an axis of one stands after it for the heads. Made on the device, without asking the host.
+    For queries `[batch query]` the mask has an axis of size 1 for the heads. It is made on the device, without a
+    transfer to the host.
     """
     ahead = keys > queries.unsqueeze(-1)
     mask = torch.zeros_like(ahead, dtype=dtype).masked_fill(ahead, -math.inf)

@@ -1,4 +1,4 @@
-"""One block of a transformer: attention, then feed-forward, each with its residual path and layer norm."""
+"""A block of a transformer: attention and feed-forward, with residual paths and layer norms."""
 
 import torch
 from jaxtyping import Float, Int
@@ -30,22 +30,26 @@ class LayerNorm(nn.Module):
         return [Site(f"{self.name}.hook_normalized", STREAM)]
 
     def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
-        """The normalised stream."""
+        """Return the normalised stream."""
         return tap(f"{self.name}.hook_normalized", functional.layer_norm(x, self.w.shape, self.w, self.b))
 
 
 class Block(nn.Module):
-    """Attention and feed-forward around a residual stream; `ln1`, `ln2` and `mlp` may be missing.
+    """Attention and feed-forward around a residual stream; the block may lack `ln1`, `ln2` and `mlp`.
 
-    `norm_first` puts each layer norm before its layer (GPT-2); otherwise it stands after the sum (the original
-    transformer). Without `residual` each layer's output replaces the stream instead of being added to it.
+    Args:
+        name: the prefix of its sites, such as `blocks.0`
+        attention: the attention layer
+        feed_forward: the feed-forward layer, or None
+        norm_width: the width of the layer norms; None leaves them out
+        norm_first: normalise before each layer (GPT-2) rather than after each sum (the original transformer)
+        residual: add each layer's output to the stream, rather than replace the stream by it
+        causal: mask positions after the query
+        parallel: let both layers read the stream that enters the block and sum their outputs. This is
+            `x + Attn(ln1(x)) + MLP(ln2(x))`, Pythia's form and, with equal norms, GPT-J's; without `residual`,
+            `Attn(x) + MLP(x)` (truncated weights, equation 1). Such a block has no `hook_resid_mid`.
 
-    With `parallel` both layers read the stream that enters the block, each through its own layer norm, and their
-    outputs are summed: `x + Attn(ln1(x)) + MLP(ln2(x))`, Pythia's form and, with equal norms, GPT-J's; without
-    `residual` `Attn(x) + MLP(x)` (truncated weights, equation 1). There is no stream between the layers then, and no
-    `hook_resid_mid`.
-
-    Errors: `SpecError` for layer norms after the sums in a parallel block.
+    Errors: `SpecError` for a parallel block with layer norms after the sums.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class Block(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The sites visited, in order."""
+        """The sites, in the order of visits."""
         ln1 = self.ln1.sites if self.ln1 else []
         ln2 = self.ln2.sites if self.ln2 else []
         sites = [
@@ -95,15 +99,15 @@ class Block(nn.Module):
         tap: Tap,
         embedded: Embedded | None = None,
     ) -> Float[Tensor, "batch query width"]:
-        """The stream after the block at `positions` (or everywhere); keys and values are taken everywhere.
+        """Return the stream after the block at `positions`, or everywhere; keys and values come from all positions.
 
-        `embedded` is x again, where it is an embedding and no more.
+        `embedded` is x as a sum of embeddings, if it is one.
         """
         name = self.name
         x = tap(f"{name}.hook_resid_pre", x)
-        heard = self.ln1(x, tap) if self.ln1 is not None and self.norm_first else x
-        tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and heard is x else {}
-        attended = self.attn(heard, positions, mask if self.causal else None, tap, **tables)
+        normed = self.ln1(x, tap) if self.ln1 is not None and self.norm_first else x
+        tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and normed is x else {}
+        attended = self.attn(normed, positions, mask if self.causal else None, tap, **tables)
         attended = tap(f"{name}.hook_attn_out", attended)
         read = gather_positions(x, positions)  # by the feed-forward layer
         x = read + attended if self.residual else attended
@@ -112,8 +116,8 @@ class Block(nn.Module):
         if self.ln1 is not None and not self.norm_first:
             read = x = self.ln1(x, tap)
         if self.mlp is not None:
-            heard = self.ln2(read, tap) if self.ln2 is not None and self.norm_first else read
-            output = tap(f"{name}.hook_mlp_out", self.mlp(heard, tap))
+            normed = self.ln2(read, tap) if self.ln2 is not None and self.norm_first else read
+            output = tap(f"{name}.hook_mlp_out", self.mlp(normed, tap))
             x = x + output if self.residual or self.parallel else output
         x = tap(f"{name}.hook_resid_post", x)
         return self.ln2(x, tap) if self.ln2 is not None and not self.norm_first else x

@@ -1,4 +1,4 @@
-"""Which library multiplies float32 matrices on a CPU."""
+"""Choose the library that multiplies float32 matrices on a CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ import torch
 
 @contextmanager
 def fast_float32() -> Iterator[None]:
-    """Inside, float32 products on the CPU go to oneDNN, where it computes them in full float32.
+    """Compute float32 products on the CPU with oneDNN inside, where that keeps full float32 precision.
 
-    PyTorch hands them to MKL unless a lower precision is allowed, and MKL leaves the AVX-512 units of AMD processors
-    unused: there oneDNN is more than twice as fast, and batched products four times. Where oneDNN would round to
-    bfloat16 (AMX units), or on a PyTorch without the switch, nothing changes. The choice depends on the machine alone,
-    never on a timing, so that a run that is resumed computes the same bytes.
+    PyTorch uses MKL unless a lower precision is allowed. MKL does not use the AVX-512 units of AMD processors; oneDNN
+    is more than twice as fast there, and four times for batched products. Nothing changes where oneDNN would round to
+    bfloat16 (AMX units), or if PyTorch lacks the switch. The choice depends on the machine, never on a timing, so a
+    resumed run computes the same bytes.
     """
     if not _keeps_float32():
         yield
@@ -26,7 +26,7 @@ def fast_float32() -> Iterator[None]:
 
 @cache
 def _keeps_float32() -> bool:
-    """Whether a product under the switch is as exact as float32 should be; bfloat16 would miss by a hundred times."""
+    """Return whether products under the switch have float32 precision; bfloat16 errors are a hundred times larger."""
     if not hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"):
         return False
     size = 256

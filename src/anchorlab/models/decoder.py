@@ -1,4 +1,4 @@
-"""The anchor paper's decoder, every component a switch."""
+"""The anchor paper's decoder, with a switch for every component."""
 
 from typing import Literal
 
@@ -15,21 +15,21 @@ from anchorlab.models.model import ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
 
 PerBlock = bool | tuple[bool, ...]
-"""A switch for all blocks at once, or one for each block."""
+"""One switch for all blocks, or one for each block."""
 
 
 @register_model("decoder")
 class DecoderSpec(ModelSpec):
-    """The anchor paper's post-layer-norm decoder (appendix A and B.1), every component a switch (its Figure 15).
+    """The anchor paper's post-layer-norm decoder (appendix A and B.1), with a switch for every component (Figure 15).
 
     The defaults are the paper's model: 5.65 M parameters on its vocabulary of 201. A block computes
     `y = LN(x + Attn(x) W_O)`, then `LN(y + ReLU(y W_in) W_out)`, without biases; the projection `W_U` has one.
-    `residual`, `output_linear`, `layer_norm`, `feed_forward` and `mask` are switched for all blocks or one by one.
+    `residual`, `output_linear`, `layer_norm`, `feed_forward` and `mask` apply to all blocks or are given per block.
 
-    Without `output_linear` the concatenated heads are the stream, so `heads * head_width` must be `width`; without
-    `projection` the stream is the prediction, so `width` must be the number of outputs. `shift_values = 1` hands the
-    value of position s + 1 to position s (Figure 15, last experiment); it looks past the mask by that much.
-    `initialisation = "normal"` is told in `draw_normal`; a member's γ is set by `Members.gamma`.
+    Without `output_linear` the concatenated heads are the stream, so `heads * head_width` must equal `width`. Without
+    `projection` the stream is the prediction, so `width` must equal the number of outputs. `shift_values = 1` gives
+    position s the value of position s + 1 (Figure 15, last experiment), one position past the mask.
+    `initialisation = "normal"` uses `draw_normal`; `Members.gamma` sets a member's γ.
     """
 
     kind: Literal["decoder"] = "decoder"
@@ -64,7 +64,7 @@ class DecoderSpec(ModelSpec):
         return (switch,) * self.layers if isinstance(switch, bool) else switch
 
     def build(self, shape: TaskShape) -> Transformer:
-        """A member for token tasks.
+        """Build a member for token tasks.
 
         Errors: `SpecError` for vector inputs, and for a width that is not the number of outputs without `projection`.
         """

@@ -1,4 +1,4 @@
-"""Weight edits: parameters to parameters, as data; training never sees them."""
+"""Weight edits, as data: functions from parameters to parameters that do not affect training."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,15 +13,15 @@ from anchorlab.errors import SpecError
 from anchorlab.spec import Spec, unknown_name
 
 Decompose = Callable[..., tuple[Tensor, Tensor, Tensor]]
-"""The singular values of a stack of matrices, or of the product of two; asked twice, it answers from memory."""
+"""A cached singular value decomposition of stacked matrices, or of products of two."""
 
 
 class Truncate(Spec):
-    """Replaces a matrix by its best approximation of lower rank, from its singular values (LASER).
+    """Replace a matrix by its best approximation of lower rank, from its singular values (LASER).
 
-    Either `fraction`, which keeps rank floor(fraction x min(d_in, d_out)), with 0 dropping the matrix and 1 leaving it
-    bit for bit as it is, or `rank` itself. `weight` names a matrix, or the product of two,
-    `blocks.0.attn.W_V @ blocks.0.attn.W_O`: both then become factors of the product's best approximation.
+    Give either `rank`, or `fraction`, which keeps rank floor(fraction x min(d_in, d_out)): 0 drops the matrix, and 1
+    leaves it bit for bit as it is. `weight` names a matrix, or a product of two as in
+    `blocks.0.attn.W_V @ blocks.0.attn.W_O`; both matrices then become factors of the product's best approximation.
     Source: truncated weights, section 2.2.
     """
 
@@ -37,27 +37,27 @@ class Truncate(Spec):
         return self
 
     def names(self, known: Iterable[str]) -> tuple[str, ...]:
-        """The weights this edit changes; `SpecError` with the nearest name for one that is not there."""
+        """Return the names of the weights that change. Errors: `SpecError` with the nearest name for an unknown one."""
         known, parts = list(known), [part.strip() for part in self.weight.split("@")]
         for part in parts:
             if part not in known:
                 raise unknown_name("weight", part, known, "weight")
         if len(set(parts)) < len(parts) or len(parts) > 2:
             raise SpecError(
-                "weight", f"{self.weight!r} is no product of two matrices", "name one, or two with @ between"
+                "weight", f"{self.weight!r} is not a product of two matrices", "name one, or two with @ between"
             )
         return tuple(parts)
 
     def check(self, weights: Mapping[str, Tensor]) -> None:
-        """`SpecError` unless matrices are named that fit, with a rank that is not below the one asked for."""
+        """Raise `SpecError` unless `weight` names matrices of matching shapes with at least the given rank."""
         self.rank_left(weights)
 
     def rank_left(self, weights: Mapping[str, Tensor]) -> int:
-        """The rank that is left of one member's weights. Errors: as `check`."""
+        """Return the rank after truncation, given one member's weights. Errors: as `check`."""
         return self._kept([weights[name].shape for name in self.names(weights)])
 
     def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
-        """What changes: the truncated matrices, each `[member input output]`."""
+        """Return the truncated matrices, each `[member input output]`; none if the rank stays full."""
         names = self.names(weights)
         factors = [weights[name] for name in names]
         rank = self._kept([factor.shape[1:] for factor in factors])
@@ -74,9 +74,9 @@ class Truncate(Spec):
         return dict(zip(names, changed, strict=True))
 
     def _kept(self, shapes: Sequence[Sequence[int]]) -> int:
-        """The rank that is left."""
+        """Return the rank after truncating matrices of these shapes."""
         if any(len(shape) != 2 for shape in shapes):
-            raise SpecError("weight", f"{self.weight!r} is no matrix", "name one that is")
+            raise SpecError("weight", f"{self.weight!r} is not a matrix", "name a matrix")
         if len(shapes) == 2 and shapes[0][1] != shapes[1][0]:
             raise SpecError("weight", f"{self.weight!r} do not fit together", "name the factors in their order")
         full = min(shapes[0][0], shapes[-1][1])
@@ -90,17 +90,20 @@ class Truncate(Spec):
 
 
 class Remove(Spec):
-    """Sets a weight to zero, or all maps below a prefix: `blocks.1.mlp` drops the whole feed-forward layer.
+    """Set a weight to zero, or all weights below a prefix: `blocks.1.mlp` removes the whole feed-forward layer.
 
-    Biases go too, so that the removed layer writes nothing. Layer norms below the prefix stay: in a post-layer-norm
-    block the stream itself passes through them.
+    Biases are removed too, so that the layer writes nothing. Layer norms stay: in a post-layer-norm block the stream
+    itself passes through them.
     """
 
     kind: Literal["remove"] = "remove"
     weight: str
 
     def names(self, known: Iterable[str]) -> tuple[str, ...]:
-        """The weights this edit changes; `SpecError` where nothing (with the nearest name) or only a norm is meant."""
+        """Return the names of the weights that change.
+
+        Errors: `SpecError` for an unknown name (with the nearest one), and for a layer norm.
+        """
         names = list(known)
         found = [name for name in names if name == self.weight or name.startswith(f"{self.weight}.")]
         if not found:
@@ -113,11 +116,11 @@ class Remove(Spec):
         return maps
 
     def check(self, weights: Mapping[str, Tensor]) -> None:
-        """`SpecError` where nothing is called so."""
+        """Raise `SpecError` for an unknown name."""
         self.names(weights)
 
     def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
-        """What changes: zeros of each weight's shape."""
+        """Return zeros in the shape of each removed weight, `[member ...]`."""
         return {name: torch.zeros_like(weights[name]) for name in self.names(weights)}
 
 
@@ -125,9 +128,9 @@ Edit = Annotated[Truncate | Remove, Field(discriminator="kind")]
 
 
 def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[Truncate | Remove]) -> dict[str, Tensor]:
-    """Stacked weights, each `[member ...]`, after edits in their order; what is not edited is shared, not copied.
+    """Apply edits in order to stacked weights, each `[member ...]`; unedited weights are shared, not copied.
 
-    Errors: `SpecError` for a weight that is not there, is no matrix, or has a lower rank than asked for.
+    Errors: `SpecError` for an unknown weight, one that is not a matrix, or one whose rank is already lower.
     """
     return apply_each(weights, [edits])[0]
 
@@ -135,11 +138,13 @@ def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[Truncate | Remove
 def apply_each(
     weights: Mapping[str, Tensor], variants: Sequence[Sequence[Truncate | Remove]]
 ) -> list[dict[str, Tensor]]:
-    """The weights after each of several lists of edits; a matrix is decomposed once for all ranks asked of it.
+    """Apply each of several lists of edits to the same weights, decomposing every matrix only once.
+
+    Returns: the weights after each list, each `[member ...]`.
 
     Errors: as `apply_edits`.
     """
-    decompose = cache(_decompose)  # a tensor is its own key, by identity
+    decompose = cache(_decompose)  # tensors are hashed by identity
     results = []
     for edits in variants:
         edited = dict(weights)
@@ -150,7 +155,7 @@ def apply_each(
 
 
 def check_edits(edits: Sequence[Truncate | Remove], weights: Mapping[str, Tensor], at: str) -> None:
-    """Finds out before any training whether edits fit one member's `weights`; a `SpecError` below `at` if not."""
+    """Check that edits fit one member's `weights`. Errors: `SpecError` below `at` if they do not."""
     for index, edit in enumerate(edits):
         try:
             edit.check(weights)
@@ -161,7 +166,7 @@ def check_edits(edits: Sequence[Truncate | Remove], weights: Mapping[str, Tensor
 def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     exact = [factor.detach() if factor.dtype == torch.float64 else factor.detach().float() for factor in factors]
     whole = exact[0] if len(exact) == 1 else exact[0] @ exact[1]
-    # a member that has diverged has no singular values; it gets NaN, and its neighbours get theirs
+    # a member that has diverged gets NaN, without affecting the others
     finite = whole.isfinite().all(dim=-1).all(dim=-1)[:, None, None]
     left, singular, right = torch.linalg.svd(torch.where(finite, whole, 0.0), full_matrices=False)
     left, right = (torch.where(finite, factor, torch.nan) for factor in (left, right))

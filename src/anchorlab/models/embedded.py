@@ -1,4 +1,4 @@
-"""An embedded sequence as what it is made of, so that a linear map of it costs a table and not every position."""
+"""Embedded sequences kept as sums of table rows, so that linear maps apply to the tables instead of every position."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from torch.nn import functional
 
 
 class Embedded(NamedTuple):
-    """The stream `tokens[inputs] + places`, not yet added up.
+    """The stream `tokens[inputs] + places`, as its parts.
 
-    Shapes
-        inputs: `[batch position]`
-        tokens: `[token width]`, the embedding
-        places: `[position width]`, what each position adds; None where nothing is added
+    Fields
+        inputs: the token ids
+        tokens: the token embedding
+        places: the position embedding, or None
     """
 
     inputs: Int[Tensor, "batch position"]
@@ -22,12 +22,12 @@ class Embedded(NamedTuple):
 
     @property
     def pays(self) -> bool:
-        """Whether the tables have fewer rows than there are positions in the batch."""
+        """Whether mapping the tables is less work: they have fewer rows than the batch has positions."""
         rows = len(self.tokens) + (0 if self.places is None else len(self.places))
         return rows < self.inputs.numel()
 
     def through(self, *weights: Float[Tensor, "input output"]) -> Float[Tensor, "batch position output"]:
-        """The stream times each of `weights` in turn: the sum of the rows of two tables that are made once."""
+        """Return the stream multiplied by each of `weights` in turn."""
         tokens, places = self.tokens, self.places
         for weight in weights:
             tokens = tokens @ weight

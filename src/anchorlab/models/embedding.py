@@ -1,4 +1,4 @@
-"""Into the residual stream and out of it: embeddings of tokens, vectors and positions, and the output map."""
+"""Embeddings of tokens, vectors and positions, and the output map."""
 
 import torch
 from jaxtyping import Float, Int
@@ -9,19 +9,19 @@ from anchorlab.models.attention import affine
 
 
 class TokenEmbedding(nn.Module):
-    """Token ids to vectors: row `id` of `W_E` `[token width]`."""
+    """Map token ids to rows of `W_E` `[token width]`."""
 
     def __init__(self, tokens: int, width: int) -> None:
         super().__init__()
         self.W_E = nn.Parameter(torch.empty(tokens, width))
 
     def forward(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position width"]:
-        """The embedded sequence."""
+        """Return the embedded sequence."""
         return functional.embedding(inputs, self.W_E)
 
 
 class VectorEmbedding(nn.Module):
-    """Input vectors to the stream: `x W_E + b_E` with `W_E` `[feature width]`."""
+    """Map input vectors to `x W_E + b_E`, with `W_E` `[feature width]`."""
 
     def __init__(self, features: int, width: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class VectorEmbedding(nn.Module):
         self.b_E = nn.Parameter(torch.empty(width))
 
     def forward(self, inputs: Float[Tensor, "batch position feature"]) -> Float[Tensor, "batch position width"]:
-        """The embedded sequence."""
+        """Return the embedded sequence."""
         return affine(inputs, self.W_E, self.b_E)
 
 
@@ -42,7 +42,7 @@ class PositionEmbedding(nn.Module):
 
 
 class Unembedding(nn.Module):
-    """The stream to predictions: `x W_U + b_U` with `W_U` `[width output]`."""
+    """Map the stream to predictions `x W_U + b_U`, with `W_U` `[width output]`."""
 
     def __init__(self, width: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -50,5 +50,5 @@ class Unembedding(nn.Module):
         self.b_U = nn.Parameter(torch.empty(outputs)) if bias else None
 
     def forward(self, x: Float[Tensor, "batch position width"]) -> Float[Tensor, "batch position output"]:
-        """The predictions."""
+        """Return the predictions."""
         return affine(x, self.W_U, self.b_U)

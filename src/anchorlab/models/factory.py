@@ -1,4 +1,4 @@
-"""A user's own module as a model: a function that makes it is registered, and its arguments become a spec."""
+"""Register a user's own module: the function that builds it becomes a model spec."""
 
 import inspect
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from anchorlab.models.model import ModelSpec, register_model
 
 
 def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[ModelSpec]]:
-    """Makes a model spec of a function `factory(shape, ...) -> nn.Module`, registered as `kind`.
+    """Turn a function `factory(shape, ...) -> nn.Module` into a model spec, registered as `kind`.
 
-    The module is any that maps inputs to `[batch position output]`; it inherits from nothing of ours. The further
-    arguments of the function, which need defaults and types, become the fields of the spec:
+    The module may be any that maps inputs to `[batch position output]`. The function's further arguments need defaults
+    and types, and become the fields of the spec:
 
         @al.register_module("mean-pool")
         def mean_pool(shape, width: int = 64):

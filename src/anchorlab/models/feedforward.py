@@ -1,4 +1,4 @@
-"""Feed-forward layers: two-layer perceptron, or one linear map."""
+"""Feed-forward layers: a two-layer perceptron, or one linear map."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ Activation = Literal["relu", "gelu"]
 
 
 class FeedForward(nn.Module):
-    """`σ(x W_in + b_in) W_out + b_out` at every position; GELU is GPT-2's tanh form."""
+    """Compute `σ(x W_in + b_in) W_out + b_out` at every position; GELU is GPT-2's tanh form."""
 
     def __init__(
         self, name: str, width: int, hidden: int, activation: Activation = "relu", *, biases: bool = False
@@ -28,19 +28,19 @@ class FeedForward(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The sites visited, in order: before and after the activation."""
+        """The sites, in the order of visits: before and after the activation."""
         axes = ("batch", "position", "hidden")
         return [Site(f"{self.name}.hook_pre", axes), Site(f"{self.name}.hook_post", axes)]
 
     def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
-        """The layer's own output, without the residual stream."""
+        """Return the layer's output, without the residual stream."""
         pre = tap(f"{self.name}.hook_pre", affine(x, self.W_in, self.b_in))
         post = functional.relu(pre) if self.activation == "relu" else functional.gelu(pre, approximate="tanh")
         return affine(tap(f"{self.name}.hook_post", post), self.W_out, self.b_out)
 
 
 class LinearFeedForward(nn.Module):
-    """`x W_F`: a feed-forward layer without hidden units (truncated weights, section 4.1 and appendix A.4)."""
+    """Compute `x W_F`: a feed-forward layer without hidden units (truncated weights, section 4.1 and appendix A.4)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -48,9 +48,9 @@ class LinearFeedForward(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """No sites of its own; its output is the block's `hook_mlp_out`."""
+        """No sites; its output is the block's `hook_mlp_out`."""
         return []
 
     def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
-        """The layer's own output, without the residual stream."""
+        """Return the layer's output, without the residual stream."""
         return x @ self.W_F

@@ -23,12 +23,12 @@ _FLAT = ("batch", "width")
 
 @register_model("fnn")
 class FNNSpec(ModelSpec):
-    """A fully connected network on whole sequences, one prediction each (anchor functions, 4.1 and appendix A).
+    """A fully connected network on whole sequences, with one prediction each (anchor functions, 4.1 and appendix A).
 
-    Token and position embeddings of `width` are laid end to end, `length * width` numbers; `layers` blocks
-    `x + ReLU(x W_in + b_in) W_out + b_out` follow, a map to `width` and one to the outputs, all with biases. The
-    defaults are the paper's model: 416 M parameters on 9 positions and its vocabulary of 201. It serves tasks that ask
-    at the last position alone.
+    Concatenates the sums of token and position embeddings, `length * width` numbers, and applies `layers` blocks
+    `x + ReLU(x W_in + b_in) W_out + b_out`, a map to `width` and one to the outputs, all with biases. The defaults are
+    the paper's model: 416 M parameters on 9 positions and its vocabulary of 201. For tasks that score only the last
+    position.
     """
 
     kind: Literal["fnn"] = "fnn"
@@ -39,7 +39,7 @@ class FNNSpec(ModelSpec):
     initialisation: Initialisation = "torch"
 
     def build(self, shape: TaskShape) -> "FNN":
-        """A member for token tasks of one length.
+        """Build a member for token tasks of one length.
 
         Errors: `SpecError` for vector inputs.
         """
@@ -49,7 +49,7 @@ class FNNSpec(ModelSpec):
 
 
 class FNN(Model):
-    """Embeddings laid end to end, residual blocks, two output maps."""
+    """Concatenated embeddings, residual blocks, two output maps."""
 
     predicts_last_alone: ClassVar[bool] = True
 
@@ -74,13 +74,13 @@ class FNN(Model):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
-        """The one prediction for each sequence, at the single position asked for; the same at all positions for None.
+        """Return the prediction for each sequence, at the one position of `positions`; repeated at all when None.
 
         Errors: `SpecError` for more than one position, and for sequences of another length than the task's.
         """
         if positions is not None and positions.shape[-1] > 1:
-            problem = f"an 'fnn' makes one prediction for a whole sequence, {positions.shape[-1]} are asked for"
-            raise SpecError("positions", problem, "ask at the last position alone")
+            problem = f"an 'fnn' makes one prediction for a whole sequence, not {positions.shape[-1]}"
+            raise SpecError("positions", problem, "give only the last position")
         if inputs.shape[1] != self.length:
             problem = f"an 'fnn' made for {self.length} positions cannot read {inputs.shape[1]}"
             raise SpecError("inputs", problem, "give whole sequences")
@@ -93,7 +93,7 @@ class FNN(Model):
 
 
 class FlatBlock(nn.Module):
-    """`x + ReLU(x W_in + b_in) W_out + b_out` over a whole sequence laid flat."""
+    """Compute `x + ReLU(x W_in + b_in) W_out + b_out` on concatenated positions."""
 
     def __init__(self, name: str, width: int, hidden: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class FlatBlock(nn.Module):
         self.b_out = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Float[Tensor, "batch width"], tap: Tap) -> Float[Tensor, "batch width"]:
-        """The stream after the block."""
+        """Return the stream after the block."""
         x = tap(f"{self.name}.hook_resid_pre", x)
         pre = tap(f"{self.name}.hook_pre", affine(x, self.W_in, self.b_in))
         post = tap(f"{self.name}.hook_post", functional.relu(pre))
@@ -113,7 +113,7 @@ class FlatBlock(nn.Module):
 
 
 class FlatMap(nn.Module):
-    """`x W_flat + b_flat`: from a whole sequence laid flat to one vector."""
+    """Compute `x W_flat + b_flat`, which maps concatenated positions to one vector."""
 
     def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class FlatMap(nn.Module):
         self.b_flat = nn.Parameter(torch.empty(outputs))
 
     def forward(self, x: Float[Tensor, "batch width"]) -> Float[Tensor, "batch output"]:
-        """The vector."""
+        """Return the vector."""
         return affine(x, self.W_flat, self.b_flat)
 
 

@@ -1,4 +1,4 @@
-"""How initial weights are drawn: PyTorch's defaults, a normal law by the inputs, unit embeddings, GPT-2's recipe."""
+"""Draw initial weights: PyTorch's defaults, normal by the number of inputs, unit embeddings, GPT-2's recipe."""
 
 import math
 from collections.abc import Callable
@@ -17,10 +17,10 @@ Embeddings = Literal["sphere", "orthonormal"]
 """Unit vectors drawn independently, or the first vectors of a random orthonormal basis."""
 
 WeightGroup = Literal["embedding", "attention", "feed_forward", "recurrent", "projection"]
-"""The kinds of weight matrices whose γ can be set apart."""
+"""The groups of weight matrices whose γ can be set separately."""
 
 GAMMA = 0.5
-"""The γ of `draw_normal`, at which a map keeps the size of what passes it."""
+"""The γ of `draw_normal`, at which a map preserves the scale of its input."""
 
 _WEIGHT_GROUPS: dict[str, WeightGroup] = {
     **dict.fromkeys(("W_E", "W_pos"), "embedding"),
@@ -32,12 +32,12 @@ _WEIGHT_GROUPS: dict[str, WeightGroup] = {
 
 
 def weight_group(weight: str) -> WeightGroup | None:
-    """The block type of a weight matrix by its name, such as `attention` for `blocks.0.attn.W_Q`; None for others."""
+    """Return the group of a weight matrix by its name, such as `attention` for `blocks.0.attn.W_Q`, or None."""
     return _WEIGHT_GROUPS.get(weight.rpartition(".")[2])
 
 
 def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
-    """PyTorch's defaults: embeddings N(0, 1), maps and their biases uniform within 1/sqrt(inputs), norms 1 and 0."""
+    """Draw PyTorch's defaults: embeddings N(0, 1), maps and biases uniform within 1/sqrt(inputs), norms 1 and 0."""
     for path, weight in model.named_parameters():
         stem, _, name = path.rpartition(".")
         if name in ("W_E", "W_pos"):
@@ -51,9 +51,9 @@ def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def draw_normal(model: nn.Module, generator: torch.Generator) -> None:
-    """Every matrix N(0, inputs^-2γ) at γ = 0.5, biases 0, norms 1 and 0; `gamma_factor` leads to another γ.
+    """Draw every matrix as N(0, inputs^-2γ) with γ = 0.5; biases 0, norms 1 and 0. `gamma_factor` changes γ.
 
-    The inputs of a matrix are its rows: of an embedding the tokens or positions, since it maps their one-hot vectors.
+    `inputs` is the number of rows of a matrix; for an embedding, of tokens or positions, since it maps one-hot vectors.
     Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
     Memorizing (2024), whose initialisation rate γ this is.
     """
@@ -65,7 +65,7 @@ def draw_normal(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def gamma_factor(inputs: int, gamma: float) -> float:
-    """What a matrix drawn by `draw_normal` is multiplied by to have the standard deviation `inputs^-gamma`."""
+    """Return the factor that gives a matrix drawn by `draw_normal` the standard deviation `inputs^-gamma`."""
     return float(inputs ** (GAMMA - gamma))
 
 
@@ -73,13 +73,13 @@ DRAWS: dict[Initialisation, Callable[[nn.Module, torch.Generator], None]] = {
     "torch": draw_torch_default,
     "normal": draw_normal,
 }
-"""How each initialisation fills a module's weights from a generator."""
+"""The function that draws a module's weights, for each initialisation."""
 
 
 def draw_unit_embeddings(model: nn.Module, generator: torch.Generator, embeddings: Embeddings) -> None:
-    """Every matrix as `draw_normal`; of the rows of `embed.W_E` and the columns of `unembed.W_U` directions alone stay.
+    """Draw all weights as `draw_normal`, then replace rows of `embed.W_E` and columns of `unembed.W_U` by unit vectors.
 
-    The two are drawn apart: orthonormal ones are two families, each of its own basis.
+    The two families are independent: each is normalised on the sphere, or made orthonormal.
     """
     draw_normal(model, generator)
     for name, axis in (("embed.W_E", 1), ("unembed.W_U", 0)):
@@ -89,24 +89,24 @@ def draw_unit_embeddings(model: nn.Module, generator: torch.Generator, embedding
         else:
             columns = vectors if axis == 0 else vectors.T
             basis, triangle = torch.linalg.qr(columns)
-            columns.copy_(basis * triangle.diagonal().sign())  # without these signs the basis would not be uniform
+            columns.copy_(basis * triangle.diagonal().sign())  # without these signs the basis is not uniform
 
 
 def require_room(embeddings: Embeddings, width: int, shape: TaskShape) -> None:
-    """Refuses more orthonormal vectors than fit in a width with a `SpecError`."""
+    """Raise `SpecError` for more orthonormal vectors than the width allows."""
     most = max(shape.input_size, shape.output_size)
     if embeddings == "orthonormal" and most > width:
-        problem = f"{width} coordinates hold no {most} orthonormal vectors"
+        problem = f"{width} coordinates have no room for {most} orthonormal vectors"
         raise SpecError("width", problem, f"use at least {most}, or embeddings = sphere")
 
 
 def draw_gpt2(
     model: nn.Module, generator: torch.Generator, scale: float, into_stream: float, keys_like_queries: bool = False
 ) -> None:
-    """GPT-2's recipe: maps N(0, scale²), times `into_stream` where they write into the stream; biases 0, norms 1.
+    """Draw GPT-2's initial weights: maps N(0, scale²), biases 0, norms 1 and 0.
 
-    GPT-2 has `into_stream` = 1 / sqrt(2 layers). With `keys_like_queries` every key map starts as a copy of its query
-    map, so that attention begins at what is alike.
+    Maps that write into the stream are multiplied by `into_stream`, in GPT-2 1 / sqrt(2 layers). With
+    `keys_like_queries` every key map starts as a copy of its query map, so that attention starts at similar positions.
     """
     for path, weight in model.named_parameters():
         name = path.rpartition(".")[2]

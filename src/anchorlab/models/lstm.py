@@ -22,9 +22,9 @@ _STREAM = ("batch", "position", "width")
 class LSTMSpec(ModelSpec):
     """Token embedding, `layers` of LSTM, projection with bias (anchor functions, 4.1 and appendix A); no positions.
 
-    The defaults are the paper's model of 5.3 M parameters: 5 293 801 on its vocabulary of 201. Its appendix gives "the
-    hidden size 4", a slip for the four layers: the count asks for a width of 400. Equations, both bias vectors and the
-    initial distribution are those of `torch.nn.LSTM`; `initialisation = "normal"` is told in `draw_normal`.
+    The defaults are the paper's model of 5.3 M parameters: 5 293 801 on its vocabulary of 201. The appendix says
+    "hidden size 4" where it means four layers: the count requires a width of 400. Equations, both bias vectors and the
+    initial distribution are those of `torch.nn.LSTM`; `initialisation = "normal"` uses `draw_normal`.
     """
 
     kind: Literal["lstm"] = "lstm"
@@ -33,7 +33,7 @@ class LSTMSpec(ModelSpec):
     initialisation: Initialisation = "torch"
 
     def build(self, shape: TaskShape) -> "LSTM":
-        """A member for token tasks.
+        """Build a member for token tasks.
 
         Errors: `SpecError` for vector inputs.
         """
@@ -42,7 +42,7 @@ class LSTMSpec(ModelSpec):
 
 
 class LSTM(Model):
-    """Embedding, recurrent layers, output map, in plain operations that can be mapped over members."""
+    """Embedding, recurrent layers and output map, in operations that can be mapped over members."""
 
     def __init__(self, tokens: int, width: int, layers: int, outputs: int, draw: Draw) -> None:
         super().__init__()
@@ -60,10 +60,10 @@ class LSTM(Model):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
-        """Predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
+        """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
 
-        With `positions` nothing is computed beyond the last of them, and from the last layer's `hook_hidden` on the
-        sites hold `scored` rows. What is changed at a `hook_hidden` reaches the layers above, not the recurrence below.
+        With `positions`, nothing after the last of them is computed, and sites from the last layer's `hook_hidden` on
+        have `scored` rows. A change at a `hook_hidden` reaches the layers above, but not the layer's own recurrence.
         """
         if positions is not None:
             inputs = inputs[:, : _needed(positions, inputs.shape[1])]
@@ -77,10 +77,10 @@ class LSTM(Model):
 
 
 class LSTMLayer(nn.Module):
-    """One layer: `c' = σ(f) c + σ(i) tanh(g)`, `h' = σ(o) tanh(c')`, with `i, f, g, o = x W_ih + b_ih + h W_hh + b_hh`.
+    """Compute `c' = σ(f) c + σ(i) tanh(g)`, `h' = σ(o) tanh(c')`, with `i, f, g, o = x W_ih + b_ih + h W_hh + b_hh`.
 
-    The four gates stand beside each other in the columns, in PyTorch's order; `h` and `c` begin at zero. Both biases
-    are kept, as in PyTorch: under Adam their sum moves twice as fast as one would.
+    The columns hold the four gates in PyTorch's order; `h` and `c` start at zero. There are two biases, as in PyTorch:
+    under Adam their sum moves twice as fast as one bias would.
     """
 
     def __init__(self, width: int) -> None:
@@ -91,7 +91,7 @@ class LSTMLayer(nn.Module):
         self.b_hh = nn.Parameter(torch.empty(4 * width))
 
     def forward(self, x: Float[Tensor, "position batch width"]) -> list[Float[Tensor, "batch width"]]:
-        """The hidden state after each position."""
+        """Return the hidden state after each position."""
         first, *rest = affine(x, self.W_ih, self.b_ih + self.b_hh).unbind(0)
         hidden, cell = _step(first, None)
         states = [hidden]
@@ -101,17 +101,19 @@ class LSTMLayer(nn.Module):
         return states
 
 
-def _step(gates: Float[Tensor, "batch gates"], cell: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The next hidden and cell state; a cell of None is zero."""
+def _step(
+    gates: Float[Tensor, "batch gates"], cell: Float[Tensor, "batch width"] | None
+) -> tuple[Float[Tensor, "batch width"], Float[Tensor, "batch width"]]:
+    """Return the next hidden and cell state; a cell of None means zero."""
     enter, keep, new, show = gates.chunk(4, dim=-1)
     cell = enter.sigmoid() * new.tanh() + (0 if cell is None else keep.sigmoid() * cell)
     return show.sigmoid() * cell.tanh(), cell
 
 
 def _needed(positions: Tensor, length: int) -> int:
-    """How many positions are to be computed: up to the last scored one where reading its number costs nothing."""
+    """Return how many positions to compute: up to the last scored one, or all if finding it would be slow."""
     if positions.is_cuda or positions.numel() == 0:
-        return length  # asking a device for a number would wait for it, and cannot be captured in a graph
+        return length  # reading a number from a device waits for it, and cannot be captured in a graph
     try:
         return min(length, int(positions.max()) + 1)
     except RuntimeError:  # mapped over members, each of which has its own positions

@@ -1,4 +1,4 @@
-"""The model contract: a plain module for one member, its sites, and the frozen spec that builds it."""
+"""The model interface: a module for one member, its sites, and the frozen spec that builds it."""
 
 import inspect
 from abc import abstractmethod
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
@@ -14,22 +14,22 @@ from anchorlab.models.sites import Sites, Tap, identity_tap
 from anchorlab.spec import Spec
 
 Draw = Callable[[nn.Module, torch.Generator], None]
-"""Fills every weight of a module from a generator."""
+"""A function that draws every weight of a module from a generator."""
 
 
 class Model(nn.Module):
-    """One member: a module that visits its sites through `tap` and computes its last layer only where asked.
+    """A module for one member, which visits its sites through `tap`.
 
-    Subclasses set `sites`, and `_draw`, by which their weights are drawn.
+    Subclasses set `sites`, and `_draw`, which draws their weights.
 
     A user's own module need not inherit from this: any `forward(inputs)` that returns `[batch position output]` can be
-    trained, and one that also takes `positions` or `tap` gets them.
+    trained, and one that takes `positions` or `tap` receives them.
     """
 
     sites: Sites
     _draw: Draw
     predicts_last_alone: ClassVar[bool] = False
-    """Whether it makes one prediction for a whole sequence, and so serves only tasks that ask at the last position."""
+    """Whether it makes one prediction per sequence, and so fits only tasks that score the last position."""
 
     @abstractmethod
     def forward(
@@ -38,16 +38,16 @@ class Model(nn.Module):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
-        """Predictions at `positions` (`[scored]` for all sequences or `[batch scored]`), or everywhere when None."""
+        """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draws every weight afresh from `generator`, and nothing from anywhere else."""
+        """Draw every weight anew, from `generator` only."""
         with torch.no_grad():
             self._draw(self, generator)
 
 
 class ModelSpec(Spec):
-    """The frozen description of an architecture; `build` makes one member with undrawn weights."""
+    """The frozen specification of an architecture."""
 
     kind: str
 
@@ -55,14 +55,16 @@ class ModelSpec(Spec):
 
     @abstractmethod
     def build(self, shape: TaskShape) -> nn.Module:
-        """A module that fits a task's shape; its weights are drawn later by `initialise`.
+        """Build a module for a task's shape; `initialise` draws its weights later.
 
         Errors: `SpecError` where the spec does not fit the shape.
         """
 
 
-def gather_positions(value: Tensor, positions: Int[Tensor, "*batch scored"] | None) -> Tensor:
-    """The rows of `value` `[batch position ...]` at `positions`, `[batch scored ...]`; all rows for None."""
+def gather_positions(
+    value: Shaped[Tensor, "batch position ..."], positions: Int[Tensor, "*batch scored"] | None
+) -> Shaped[Tensor, "batch scored ..."]:
+    """Return the rows of `value` at `positions`, or all rows when None."""
     if positions is None:
         return value
     if positions.ndim == 1:
@@ -72,7 +74,7 @@ def gather_positions(value: Tensor, positions: Int[Tensor, "*batch scored"] | No
 
 
 def register_model(kind: str) -> Callable[[type[ModelSpec]], type[ModelSpec]]:
-    """Registers a model spec under its kind, so that runs that name it can be rebuilt; a duplicate kind raises."""
+    """Register a model spec under its kind, so that runs can be rebuilt. Errors: `ValueError` for a duplicate kind."""
 
     def register(spec: type[ModelSpec]) -> type[ModelSpec]:
         known = ModelSpec.registry.get(kind)
@@ -91,10 +93,14 @@ def predict(
     weights: Mapping[str, Tensor] | None = None,
     **others: Any,
 ) -> Float[Tensor, "batch scored output"]:
-    """A module's predictions at `positions`, with other `weights` if given; works for any module.
+    """Return any module's predictions at `positions`, or everywhere when None.
 
-    A module that takes `positions` computes only these; of any other the rows are gathered from the full output.
-    `others` are handed on to the module, which must take them.
+    Args:
+        module: computes only `positions` if its `forward` takes them; otherwise they are selected from its full output
+        inputs: `[batch position]` token ids, or `[batch position feature]` vectors
+        positions: where to predict
+        weights: replace the module's own
+        others: further arguments of the module's `forward`
     """
     takes = accepts(module, "positions")
     arguments = {**others, "positions": positions} if takes else others
@@ -106,5 +112,5 @@ def predict(
 
 
 def accepts(module: nn.Module, argument: str) -> bool:
-    """Whether a module's `forward` takes an argument of this name."""
+    """Return whether a module's `forward` takes an argument of this name."""
     return argument in inspect.signature(module.forward).parameters

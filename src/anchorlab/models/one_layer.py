@@ -17,21 +17,21 @@ from anchorlab.models.model import ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
 
 Start = Literal["zero", "normal"]
-"""Trained matrices of zeros, or drawn from N(0, 1 / width)."""
+"""The initial trained matrices: zeros, or drawn from N(0, 1 / width)."""
 
 
 @register_model("recall-one-layer")
 class OneLayerSpec(ModelSpec):
-    """Attention and a linear feed-forward layer side by side, read out by `W_U` (section 4.1, equation 1).
+    """Attention and a linear feed-forward layer in parallel, then `W_U` (section 4.1, equation 1).
 
-    `ξ = (sum over t of softmax(x_T W_KQ x_tᵀ)_t x_t W_V + x_T W_F) W_U` with `x_t = W_E[z_t]`: no residual path, no
-    positions, scores without a scale. The summands are the paper's ξ_attn and ξ_ff: `blocks.0.hook_attn_out` and
+    Computes `ξ = (sum over t of softmax(x_T W_KQ x_tᵀ)_t x_t W_V + x_T W_F) W_U` with `x_t = W_E[z_t]`: no residual
+    path, no positions, unscaled scores. The summands are the paper's ξ_attn and ξ_ff: `blocks.0.hook_attn_out` and
     `blocks.0.hook_mlp_out`, each times `W_U`. Vectors are rows here, so matrices are the transposes of the paper's.
 
-    `W_KQ`, `W_V` and `W_F` begin at zero; `start = "normal"` draws them with variance 1 / width, which the members'
-    `initialisation_scale` multiplies. Rows of `W_E` and columns of `W_U` are unit vectors, drawn once for each member
-    and never trained: orthonormal, each family its own (assumption D.1), or independent and uniform on the sphere. The
-    width is that of the paper's experiments.
+    `W_KQ`, `W_V` and `W_F` start at zero, or with `start = "normal"` as N(0, 1 / width) times the members'
+    `initialisation_scale`. Rows of `W_E` and columns of `W_U` are unit vectors, drawn once per member and not trained:
+    two orthonormal families (assumption D.1), or independent and uniform on the sphere. The default width is that of
+    the paper's experiments.
     """
 
     kind: Literal["recall-one-layer"] = "recall-one-layer"
@@ -40,7 +40,7 @@ class OneLayerSpec(ModelSpec):
     start: Start = "zero"
 
     def build(self, shape: TaskShape) -> Transformer:
-        """A member for token tasks.
+        """Build a member for token tasks.
 
         Errors: `SpecError` for vector inputs, and for more orthonormal vectors than fit in the width.
         """
@@ -58,7 +58,7 @@ class OneLayerSpec(ModelSpec):
 
 
 def draw_one_layer(model: nn.Module, generator: torch.Generator, embeddings: Embeddings, start: Start) -> None:
-    """Unit embeddings, the same under both starts, and the trained matrices as `start` says."""
+    """Draw unit embeddings, the same for both starts, and the trained matrices according to `start`."""
     draw_unit_embeddings(model, generator, embeddings)
     if start == "zero":
         for weight in model.parameters():

@@ -1,4 +1,4 @@
-"""Model specs from plain data, and the model that suits a task when none is named."""
+"""Parse model specs from plain data, and choose a model for a task when none is named."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ from anchorlab.spec import unknown_name
 
 
 def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> ModelSpec:
-    """The spec that `data` describes, by its `kind`.
+    """Build the spec that `data` describes, by its `kind`.
 
-    Errors: `SpecError` below `at` for a missing or unknown kind (with the nearest known one) and for a field that the
-    kind does not know or cannot take.
+    Errors: `SpecError` below `at` for a missing or unknown kind (with the nearest known one), and for an unknown field
+    or an invalid value.
     """
     if isinstance(data, ModelSpec):
         return data
@@ -29,5 +29,5 @@ def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> Model
 
 
 def default_model(shape: TaskShape) -> ModelSpec:
-    """The paper's model for the kind of input: the anchor decoder for tokens, the retrieval model for vectors."""
+    """Return the paper's model for a task's inputs: the anchor decoder for tokens, the retrieval model for vectors."""
     return DecoderSpec() if shape.inputs == "tokens" else VectorSpec()

@@ -18,15 +18,15 @@ FeedForwardKind = Literal["mlp", "linear", "none"]
 
 @register_model("recall")
 class RecallSpec(ModelSpec):
-    """Two blocks `x + h + F(x + h)` with one head and merged key-query matrix, no layer norm (section 4, appendix A.4).
+    """Two blocks `x + h + F(x + h)` with one head, a merged key-query matrix, no layer norm (section 4, appendix A.4).
 
     `h_t = sum over s <= t of softmax(x_t W_KQ x_sᵀ / sqrt(width))_s x_s W_V` with `x_t = W_E[z_t] + p_t`; the
-    predictions are `x W_U`. Embeddings, positions and `W_U` are drawn once and never trained. `feed_forward_1` and
+    predictions are `x W_U`. Embeddings, positions and `W_U` are drawn once and not trained. `feed_forward_1` and
     `feed_forward_2` are the paper's F_1 and F_2: a two-layer ReLU perceptron, one matrix, or nothing.
-    `factored_values` writes the value map as `W_V W_O`.
+    `factored_values` makes the value map a product `W_V W_O`.
 
-    The root is the authors' code's; without `scale_scores` scores are `x_t W_KQ x_sᵀ`, as the paper prints them. With
-    `learned_positions` the p_t are trained too, from the same start.
+    The root is in the authors' code; without `scale_scores`, scores are `x_t W_KQ x_sᵀ`, as printed in the paper. With
+    `learned_positions` the p_t are trained as well.
     """
 
     kind: Literal["recall"] = "recall"
@@ -39,7 +39,7 @@ class RecallSpec(ModelSpec):
     learned_positions: bool = False
 
     def build(self, shape: TaskShape) -> Transformer:
-        """A member for token tasks.
+        """Build a member for token tasks.
 
         Errors: `SpecError` for vector inputs.
         """

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from torch import Tensor
 
 Tap = Callable[[str, Tensor], Tensor]
-"""Called by a model at each site with the site's name and value; what it returns is used from there on."""
+"""A function that a model calls at each site with its name and value; the model continues with the returned value."""
 
 
 def identity_tap(site: str, value: Tensor) -> Tensor:
-    """The tap that only lets values pass."""
+    """Return the value unchanged."""
     return value
 
 
 @dataclass(frozen=True)
 class Site:
-    """One named place of a model.
+    """A named place of a model, and the axes of its value.
 
-    `axes` names the axes of the value there, such as `("batch", "head", "query", "key")` for an attention pattern.
-    Names follow TransformerLens wherever it has one: `blocks.0.attn.hook_pattern`.
+    An attention pattern has the axes `("batch", "head", "query", "key")`. Names follow TransformerLens where
+    it has one, as in `blocks.0.attn.hook_pattern`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The transformer that all kinds share: embedding, blocks, output map."""
+"""The transformer that several kinds of models share: embedding, blocks, output map."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,11 +16,11 @@ from anchorlab.models.model import Draw, Model, ModelSpec
 from anchorlab.models.sites import Site, Tap, identity_tap
 
 Entering = tuple[int, Float[Tensor, "batch position width"]]
-"""A block, counted from 0, and the stream that enters it."""
+"""The index of a block, and the stream that enters it."""
 
 
 class Transformer(Model):
-    """Embedding, blocks, output map; parts that are None are left out."""
+    """Embedding, blocks, final layer norm and output map; parts that are None are left out."""
 
     def __init__(
         self,
@@ -54,11 +54,14 @@ class Transformer(Model):
         tap: Tap = identity_tap,
         entering: Entering | None = None,
     ) -> Float[Tensor, "batch scored output"]:
-        """Predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
+        """Return predictions at `positions`, or everywhere when None.
 
-        With `positions` the last block asks, mixes and transforms there alone, and from it on the sites hold `scored`
-        rows instead of all positions; the predictions are those of the full computation. `entering` is a block and the
-        stream that enters it, `[batch position width]`, which is then not computed from the inputs.
+        Args:
+            inputs: `[batch position]` token ids, or `[batch position feature]` vectors
+            positions: `[scored]` or `[batch scored]`. The last block has queries only there, and its sites and later
+                ones have `scored` rows instead of all positions.
+            tap: called at every site
+            entering: start at this block, with this stream, instead of at the embedding
         """
         embedded = None
         if entering is None:
@@ -67,7 +70,7 @@ class Transformer(Model):
             first, x = entering
         place = torch.arange(x.shape[1], device=x.device)
         mask = causal_mask(place, place, x.dtype)
-        # handed on by name: torch's counters hook into positional tensors, and trip over views made without gradients
+        # by name: torch's operation counter wraps positional tensors, and fails on views made without gradients
         for block in self.blocks[first:-1]:
             x, embedded = block(x, None, mask, tap, embedded=embedded), None
         if positions is not None:
@@ -86,7 +89,7 @@ class Transformer(Model):
 
 
 def require_inputs(spec: ModelSpec, shape: TaskShape, inputs: InputKind) -> None:
-    """Refuses a task whose inputs are of the other kind with a `SpecError`."""
+    """Raise `SpecError` if a task's inputs are not of the kind that a model reads."""
     if shape.inputs != inputs:
-        problem = f"a {spec.kind!r} model reads {inputs}, the task gives {shape.inputs}"
+        problem = f"a {spec.kind!r} model reads {inputs}, but the task has {shape.inputs}"
         raise SpecError("kind", problem, "use 'decoder'" if shape.inputs == "tokens" else "use 'vectors'")

@@ -1,4 +1,4 @@
-"""The pre-layer-norm transformer on vectors of the retrieval paper."""
+"""The retrieval paper's pre-layer-norm transformer on vectors."""
 
 import math
 from functools import partial
@@ -19,12 +19,12 @@ from anchorlab.models.transformer import Transformer, require_inputs
 
 @register_model("vectors")
 class VectorSpec(ModelSpec):
-    """GPT-2's recipe on vectors (retrieval, sections 6 to 8): `x + Attn(LN(x))`, then `x + MLP(LN(x))`.
+    """A GPT-2 transformer on vectors (retrieval, sections 6 to 8): `x + Attn(LN(x))`, then `x + MLP(LN(x))`.
 
-    All maps have biases, the activation is GELU, a last layer norm stands before the output map. Positions are part of
-    the inputs, so none are added. Weights start as N(0, `initial_scale`²), those that write into the stream divided by
-    sqrt(2 layers) unless `residual_scaling` is off; with `keys_like_queries` (not the paper's) key maps start as copies
-    of the query maps. The defaults are the deepest model of the paper's layer study.
+    All maps have biases, the activation is GELU, and a layer norm precedes the output map. Inputs contain their
+    positions, so no embedding is added. Weights start as N(0, `initial_scale`²); those that write into the stream are
+    divided by sqrt(2 layers) unless `residual_scaling` is off. With `keys_like_queries` (not in the paper) key maps
+    start as copies of the query maps. The defaults are the deepest model of the paper's layer study.
     """
 
     kind: Literal["vectors"] = "vectors"
@@ -47,7 +47,7 @@ class VectorSpec(ModelSpec):
         return self
 
     def build(self, shape: TaskShape) -> Transformer:
-        """A member for vector tasks.
+        """Build a member for vector tasks.
 
         Errors: `SpecError` for token inputs.
         """
