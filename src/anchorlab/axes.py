@@ -1,4 +1,4 @@
-"""The glossary of axes: one word for each axis, everywhere - in shapes, einops patterns, records and pages."""
+"""The glossary of axes: one word per axis, used in shapes, einops patterns, records and pages."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -7,12 +7,12 @@ from typing import Literal
 AXES = MappingProxyType(
     {
         "member": "one trained copy of an architecture in an ensemble",
-        "candidate": "one variant of an intervention, looked at beside the others",
+        "candidate": "one variant of an intervention, recorded together with the others",
         "batch": "one sequence",
         "position": "one place in a sequence, from 0",
         "query": "the position that attends",
         "key": "the position that is attended to",
-        "scored": "one of the positions at which a prediction is asked for",
+        "scored": "one of the positions at which predictions are scored",
         "layer": "one block of a model, from 0",
         "head": "one attention head of a block, from 0",
         "width": "one coordinate of the residual stream (d_model)",
@@ -28,10 +28,13 @@ InputKind = Literal["tokens", "vectors"]
 
 @dataclass(frozen=True)
 class TaskShape:
-    """What a model must accept and return to learn a task.
+    """The inputs and outputs that a model needs to learn a task.
 
-    `inputs` says whether an input position holds a token id below `input_size` or a vector of `input_size` features;
-    `length` is the number of positions, `output_size` the width of a prediction.
+    Fields
+        inputs: whether a position holds a token id below `input_size`, or a vector of `input_size` features
+        length: the number of positions
+        input_size: the number of tokens, or of features
+        output_size: the width of a prediction
     """
 
     inputs: InputKind

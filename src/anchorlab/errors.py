@@ -1,15 +1,17 @@
-"""Errors that name the field and the remedy in one line."""
+"""Errors with one-line messages that name the field and the remedy."""
 
 
 class AnchorlabError(Exception):
-    """Base of every error that a user can cause and mend; its text is one line."""
+    """The base of all errors that a user can cause and fix; the message is one line."""
 
 
 class SpecError(AnchorlabError, ValueError):
-    """A specification that cannot be built; a `ValueError`, so that a validator may raise it and its path is completed.
+    """A specification that cannot be built. A `ValueError`, so that pydantic validators may raise it.
 
-    `field` is the path of the offending field, such as `recipe.learning_rate`; `problem` says what is wrong with it,
-    `remedy` what to write instead.
+    Fields
+        field: the path of the field, such as `recipe.learning_rate`
+        problem: what is wrong with it
+        remedy: what to do instead
     """
 
     def __init__(self, field: str, problem: str, remedy: str = "") -> None:
@@ -21,8 +23,8 @@ class SpecError(AnchorlabError, ValueError):
 
 
 class StoreError(AnchorlabError):
-    """A damaged, missing or locked file of a run store; the text names the file and the remedy."""
+    """A damaged, missing or locked file of a store; the message names the file and the remedy."""
 
 
 class SiteError(AnchorlabError):
-    """A site that the model does not have, or an intervention that never changed anything."""
+    """A site that the model does not have, or an intervention that never changed a value."""

@@ -1,4 +1,4 @@
-"""Child seeds: every random stream is named by a path below a member's seed, never by arithmetic on seeds."""
+"""Child seeds: a random stream is named by a path below a member's seed; seeds are never added."""
 
 import hashlib
 from typing import TYPE_CHECKING
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def child_seed(seed: int, *path: str | int) -> int:
-    """The seed of the stream called `path` below `seed`, an integer in [0, 2^63).
+    """Return the seed of the stream named `path` below `seed`, an integer in [0, 2^63).
 
-    Two different paths give independent streams; the same path gives the same stream on any machine.
+    Different paths give independent streams; the same path gives the same stream on any machine.
 
     >>> child_seed(0, "data") == child_seed(0, "data")
     True
@@ -22,12 +22,12 @@ def child_seed(seed: int, *path: str | int) -> int:
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
-    """A numpy generator for data, seeded by `child_seed(seed, *path)`; SFC64 is the fastest of numpy's own."""
+    """Return a numpy generator seeded by `child_seed(seed, *path)`, for data; SFC64 is numpy's fastest."""
     return np.random.Generator(np.random.SFC64(child_seed(seed, *path)))
 
 
 def torch_generator(seed: int, *path: str | int) -> "torch.Generator":
-    """A torch generator on the CPU for initial weights, seeded by `child_seed(seed, *path)`."""
+    """Return a torch generator on the CPU seeded by `child_seed(seed, *path)`, for initial weights."""
     import torch
 
     return torch.Generator().manual_seed(child_seed(seed, *path))

@@ -1,4 +1,4 @@
-"""The base of every specification: frozen, comparable, without unknown fields, with one-line errors."""
+"""The base of all specifications: frozen, comparable, strict about fields, with one-line errors."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ SomeSpec = TypeVar("SomeSpec", bound="Spec")  # not typing.Self, which the run-t
 
 
 class Spec(BaseModel):
-    """A frozen value that describes something and can be written as JSON or TOML; unknown fields are refused."""
+    """A frozen value that can be written as JSON or TOML and refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
@@ -28,7 +28,7 @@ class Spec(BaseModel):
 
     @classmethod
     def parse(cls: type[SomeSpec], data: Any, at: str = "") -> SomeSpec:
-        """Builds the value from plain data; a mistake raises `SpecError` that names the field below `at`."""
+        """Build the value from plain data. Errors: `SpecError` that names the field below `at`."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -39,7 +39,7 @@ class Spec(BaseModel):
             raise SpecError(at or "spec", "has a field name that is not text") from None
 
     def replace(self: SomeSpec, **changes: Any) -> SomeSpec:
-        """A copy with some fields changed, checked as a new value is.
+        """Return a copy with some fields changed, validated like a new value.
 
         Errors: `SpecError` for an unknown field or a value out of range.
         """
@@ -48,9 +48,13 @@ class Spec(BaseModel):
 
 
 def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (), data: Any = None) -> SpecError:
-    """The first complaint of a pydantic error as a one-line `SpecError`, with the nearest name for a mistyped one.
+    """Convert the first entry of a pydantic error to a one-line `SpecError`.
 
-    `data` is what was read, when it is at hand: the path of the field then has only names that stand in it.
+    Args:
+        error: the pydantic error
+        at: the path of the specification
+        fields: the known fields, for suggesting the nearest one
+        data: the validated data, if at hand; the path then contains only names that occur in it
     """
     first = error.errors(include_url=False)[0]
     kind, context = first["type"], first.get("ctx", {})
@@ -73,7 +77,7 @@ def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (),
 
 
 def _written(location: Sequence[int | str], data: Any, missing: bool) -> list[str]:
-    """The path of a complaint without the steps that pydantic adds: the branch of a union, a key, a validator."""
+    """Return the path of an error without pydantic's own steps: the branch of a union, a key, a validator."""
     parts = []
     for index, part in enumerate(location):
         if str(part).startswith("function-") or part == "[key]":
@@ -92,7 +96,7 @@ def _written(location: Sequence[int | str], data: Any, missing: bool) -> list[st
 
 
 def unknown_name(field: str, name: str, known: Iterable[str] | Mapping[str, Any], what: str) -> SpecError:
-    """The error for a name that nobody knows: the nearest known one, or the whole list."""
+    """Return the error for an unknown name, which suggests the nearest known one or lists all."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     remedy = f"did you mean {near[0]!r}?" if near else (f"known: {', '.join(names)}" if names else "remove it")
