@@ -58,7 +58,7 @@ class Measure(Generic[Seen]):
 
     def claim(self, study: str, paper: str) -> Claim:
         """Return the claim as a plain value, for a study of a paper (`""` for a study of no paper)."""
-        source = f"{paper}, {self.at}" if paper else self.at
+        source = ", ".join(part for part in (paper, self.at) if part)
         name = f"{study}/{self.name}"
         return Claim(name, self.statement, source, self.paper, self.measured_as, self.band, self.exact)
 

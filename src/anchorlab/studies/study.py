@@ -78,6 +78,7 @@ class Study(Generic[Setting]):
         profiles: settings by the name of their profile
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
         experiments: what a setting trains
+        paper: the short name of the paper, the beginning of the claims' sources; by default its family's
 
     Errors: `SpecError` for a docstring without a title, and for two claims of one name.
     """
@@ -89,6 +90,7 @@ class Study(Generic[Setting]):
     profiles: Mapping[str, Profile[Setting]]
     smoke: Setting | None = None
     experiments: Callable[[Setting], Sequence[Experiment]] = no_experiments
+    paper: str | None = None
 
     def __post_init__(self) -> None:
         if not (self.doc or "").strip():
@@ -114,7 +116,8 @@ class Study(Generic[Setting]):
 
     def claim(self, measure: Measure[Any]) -> Claim:
         """Return the claim of one of the study's measures as a plain value."""
-        return measure.claim(self.name, PAPERS.get(self.name.partition("/")[0], ""))
+        family = PAPERS.get(self.name.partition("/")[0], "")
+        return measure.claim(self.name, family if self.paper is None else self.paper)
 
     def profile(self, name: str) -> Profile[Setting]:
         """Return a profile by name. Errors: `SpecError` for an unknown one."""
