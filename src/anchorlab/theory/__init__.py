@@ -1,4 +1,4 @@
-"""What can be proved about models and training, and its check by numbers."""
+"""Results that can be proved about models and training, with their numerical checks."""
 
 from anchorlab.theory.attention_gradient import FirstStep, LeadingOrder, first_step, key_query_gradient, leading_order
 from anchorlab.theory.information_flow import (

@@ -1,10 +1,10 @@
-"""How W_KQ begins to move once the first step has moved W_F and W_V: away from the noise token.
+"""The first gradient of W_KQ, after one step of W_F and W_V: it moves attention away from the noise token.
 
-With attention still uniform, f_k the share of token k in a sequence and G(j, k) = W_U(j)ᵀ W_V W_E(k),
+Attention is still uniform. With f_k the share of token k in a sequence and G(j, k) = W_U(j)ᵀ W_V W_E(k),
 
     W_E(k)ᵀ (-grad_KQ) W_E(q) = E f_k sum_j (1{z_{T+1} = j} - p_j) (G(j, k) - sum_l f_l G(j, l))
 
-and nothing else, as z_T = q. Over all k these numbers add up to zero: what one token loses the others gain.
+All other projections are zero, as z_T = q. Over all k these numbers add up to zero: tokens gain what others lose.
 Source: truncation paper, appendix A.2.
 """
 
@@ -20,9 +20,11 @@ from anchorlab.theory.uniform_recall import TRIGGER, Sequences, UniformRecall
 
 @dataclass(frozen=True)
 class FirstStep:
-    """The weights after one step from zero, on the basis of the embeddings.
+    """The weights after one step from zero, in the basis of the embeddings.
 
-    `feedforward` W_U(j)ᵀ W_F W_E(q) `[output]`; `value` W_U(j)ᵀ W_V W_E(k) `[output token]`.
+    Shapes
+        feedforward: `[output]`, W_U(j)ᵀ W_F W_E(q)
+        value: `[output token]`, W_U(j)ᵀ W_V W_E(k)
     """
 
     feedforward: Float[np.ndarray, "output"]
@@ -30,7 +32,7 @@ class FirstStep:
 
 
 def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
-    """The step that follows the gradient of the expected loss (m without bound), exactly."""
+    """Return the weights after one step along the exact gradient of the expected loss (infinitely many sequences)."""
     outputs = law.tokens + 1
     feedforward = np.full(outputs, feedforward_moments(law, "other").mean)
     feedforward[law.noise_token] = feedforward_moments(law, "noise").mean
@@ -51,7 +53,7 @@ def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
 
 
 def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep) -> Float[np.ndarray, "token"]:
-    """W_E(k)ᵀ (-grad_KQ) W_E(q) for every token k, with the target averaged over its law given y."""
+    """Return W_E(k)ᵀ (-grad_KQ) W_E(q) for every token k, averaged over the target z_{T+1} given y."""
     shares = sample.counts(law.tokens) / law.length
     attended = shares @ weights.value.T
     logits = attended + weights.feedforward
@@ -65,7 +67,7 @@ def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep
 
 @dataclass(frozen=True)
 class LeadingOrder:
-    """W_E(k)ᵀ (-grad_KQ) W_E(q) for N, T >> 1: of the noise token, the trigger, and each other token."""
+    """W_E(k)ᵀ (-grad_KQ) W_E(q) for N, T >> 1, for k the noise token, the trigger, and each other token."""
 
     noise: float
     trigger: float
@@ -73,15 +75,15 @@ class LeadingOrder:
 
 
 def leading_order(law: UniformRecall, learning_rate: float) -> LeadingOrder:
-    """The closed forms, with eta the learning rate and p = exp(eta alpha) / (N + exp(eta alpha)):
+    """Return the closed forms, with eta the learning rate and p = exp(eta alpha) / (N + exp(eta alpha)):
 
     noise    -eta alpha^2 (1 - alpha) (alpha - p) / N^2
     trigger  eta alpha (alpha - p) (1/N + 1/T) (1/T + alpha (1 - alpha) / N^2)
     other    -(noise + trigger) / (N - 1)
 
     The paper has the first, and eta alpha^2 (1 - alpha) (alpha - p) / N^3 for all tokens but noise. That leaves out
-    z_T = q, by which the trigger stands once more in each sequence: its part falls only as 1 / (N T), and turns the
-    sign of the other tokens' where T is below about N / (alpha (1 - alpha)).
+    z_T = q, the trigger that ends every sequence. Its part falls only as 1 / (N T), and it flips the sign for the other
+    tokens where T is below about N / (alpha (1 - alpha)).
     """
     n, alpha = law.tokens, law.alpha
     probability = exp(learning_rate * alpha) / (n + exp(learning_rate * alpha))

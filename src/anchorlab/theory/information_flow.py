@@ -1,12 +1,12 @@
-"""How far information can flow through attention layers along a retrieval chain: exact depths beside Theorem 1's bound.
+"""The number of attention layers that a retrieval chain needs: exact depths beside the bound of Theorem 1.
 
-The positions that matter for a chain of D steps are s_0 .. s_2D: s_0 is the query x_0, and pair k holds x_{k-1} at
-s_{2k-1} and x_k at s_{2k}; in the input stand pair D, .., pair 1, then the query. Pieces of information are the symbols
-x_k = e_{2k} and the pairs' positions p_k = e_{2k-1}, so that s_i begins with e_{i-1} and e_i. In a layer a position may
-attend to another only if they share a piece (assumption 1) and then gets all that is there (assumption 2). What a
-position holds is always a run of neighbouring pieces (lemma 2).
+A chain of D steps uses the positions s_0 .. s_2D. s_0 is the query x_0; pair k has x_{k-1} at s_{2k-1} and x_k at
+s_{2k}. The input is pair D, .., pair 1, then the query. The pieces of information are the symbols x_k = e_{2k} and the
+positions of pairs p_k = e_{2k-1}, so s_i begins with e_{i-1} and e_i. In each layer a position may attend to another
+only if they share a piece (assumption 1), and then gets all pieces of the other (assumption 2). A position always holds
+a run of neighbouring pieces (lemma 2).
 
-Solved is a chain when s_0 holds x_D = e_{2D}. Source: stacked attention heads, section 5 and appendix B.
+A chain is solved when s_0 holds x_D = e_{2D}. Source: stacked attention heads, section 5 and appendix B.
 """
 
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from anchorlab.errors import SpecError
 
 @dataclass(frozen=True)
 class Flow:
-    """What attention may do: with a `causal` mask a position sees those before it alone; `heads` of a layer fetch one
-    position each (None: every position that shares a piece is fetched at once, as in the paper's proof).
+    """What attention may do in a layer.
 
-    Two heads are as good as any number: what is fetched overlaps what is there, so that the position reaching furthest
-    to each side brings everything.
+    With a `causal` mask a position attends only to earlier ones. Each of `heads` heads fetches from one position; None
+    fetches from every position that shares a piece, as in the paper's proof. Two heads suffice for that: fetched runs
+    overlap the own one, so the positions that reach furthest to either side bring everything.
     """
 
     causal: bool = False
@@ -36,21 +36,24 @@ class Flow:
 
 
 def lower_bound(steps: int) -> int:
-    """Theorem 1: with fewer layers than log_3(2D), rounded up, no transformer retrieves x_D."""
+    """Return the bound of Theorem 1: no transformer retrieves x_D in fewer than ceil(log_3(2D)) layers.
+
+    Errors: `SpecError` for fewer than 1 step, as in every function here.
+    """
     return _least_exponent(3, 2 * _checked(steps))
 
 
 def least_depth(steps: int, flow: Flow = Flow()) -> int:
-    """The least number of layers in closed form.
+    """Return the least number of layers, in closed form.
 
-    Without a mask s_i holds e_{i-1-g} .. e_{i+g} after t layers, and what it fetches next begins no later than its
-    end: g -> 3 g + 1, g = (3^t - 1) / 2, which must be 2D: log_3(4D + 1), rounded up. One head fetches to the right
-    alone, 2^t - 1; with any choices a run of n pieces has at most 2 n - 1 after the next layer. Behind a mask the first
-    member of a pair learns nothing of its chain's later part, and the second member never more than its own pair to the
-    left: 2^t - 1 again, and with one head 2^t - 2, as the first layer is spent on the pair. These last three are one
-    depth, since 2D + 1 is no power of 2.
+    - No mask: after t layers s_i holds e_{i-1-g} .. e_{i+g}. The runs that it fetches next begin no later than its own
+      ends, so g -> 3 g + 1 and g = (3^t - 1) / 2. That must reach 2D: ceil(log_3(4D + 1)).
+    - No mask, one head: it fetches to the right only, g = 2^t - 1, as a run of n pieces grows to at most 2 n - 1.
+    - Causal mask: the first member of a pair learns nothing about later pairs of its chain, and the second member
+      reaches no further left than its own pair: g = 2^t - 1 again.
+    - Causal mask, one head: the first layer goes to the own pair, so g = 2^t - 2.
 
-    Errors: `SpecError` for a chain without steps, as of every function here.
+    The last three give the same depth, since 2D + 1 is not a power of 2.
     """
     steps = _checked(steps)
     if flow.heads == 1:
@@ -59,13 +62,12 @@ def least_depth(steps: int, flow: Flow = Flow()) -> int:
 
 
 def depth_by_sets(steps: int, causal: bool = False) -> int:
-    """The least number of layers by simulation of every position's set of pieces, under assumptions 1 and 2.
+    """Return the least number of layers by simulating the set of pieces at every position.
 
-    Nothing is used but the assumptions; for one head, whose every choice matters, see `depth_by_search`.
+    It uses assumptions 1 and 2 only, with no limit on heads. For one head, where choices matter, see `depth_by_search`.
     """
-    held = [
-        1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)
-    ]  # bit i + 1 is e_i: s_0 also holds its own position
+    # Bit i + 1 is e_i; s_0 also holds its own position.
+    held = [1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)]
     goal, depth = 1 << (2 * steps + 1), 0
     while not held[0] & goal:
         held = [_union(held, i, causal) for i in range(len(held))]
@@ -74,10 +76,10 @@ def depth_by_sets(steps: int, causal: bool = False) -> int:
 
 
 def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:
-    """The same by the ends of every position's run, fast enough for chains of ten thousand steps.
+    """Return the least number of layers by the ends of every position's run, fast enough for 10 000 steps.
 
-    With one head each position fetches what reaches furthest to the right, after the first layer behind a mask, in
-    which the second members fetch their partners.
+    With one head, each position fetches the run that reaches furthest to the right; behind a mask, second members of
+    pairs first fetch their partners.
     """
     place = np.arange(2 * _checked(steps) + 1)
     low, high = place - 1, place.copy()
@@ -89,10 +91,11 @@ def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:
 
 
 def depth_by_search(steps: int, causal: bool = False) -> int:
-    """The least number of layers with one head, over all that each position could fetch in every layer.
+    """Return a lower bound on the number of layers with one head, over all choices of what to fetch.
 
-    A bound from below that asks for less than one consistent choice: each fetch may find any run that some choices
-    would have left there. Where `depth_by_runs` attains it, both are exact. For short chains: the runs are enumerated.
+    It relaxes the choices: each fetch may find any run that some choices would have produced there, even if no single
+    choice produces all of them. If `depth_by_runs` equals the bound, both are exact. Runs are enumerated, so use it for
+    short chains only.
     """
     runs = [{(i - 1, i)} for i in range(2 * _checked(steps) + 1)]
     depth = 0
@@ -109,7 +112,7 @@ def _checked(steps: int) -> int:
 
 
 def _least_exponent(base: int, number: int) -> int:
-    """The least t with base^t >= number; exact, since the logarithm only suggests where to look."""
+    """The least t with base^t >= number; exact, as the logarithm only gives the starting point."""
     found = max(0, ceil(log(number, base)) - 1)
     while base**found < number:
         found += 1
@@ -117,7 +120,7 @@ def _least_exponent(base: int, number: int) -> int:
 
 
 def _sees(i: int, j: int) -> bool:
-    """Whether s_j stands before s_i in the input, pair D first: so under a causal mask s_i may attend to it."""
+    """Whether s_j comes before s_i in the input, so that s_i may attend to it under a causal mask."""
     pair_i, pair_j = (i + 1) // 2, (j + 1) // 2
     return pair_j > pair_i or (pair_j == pair_i and j < i)
 
@@ -142,7 +145,7 @@ def _next_runs(
         first = np.searchsorted(high, low, side="left")  # the first position whose run ends in reach
         return low[first], right
     second = (place > 0) & (place % 2 == 0)
-    ahead = np.where(furthest > place, right, high)  # what stands to the right in the chain comes before in the input
+    ahead = np.where(furthest > place, right, high)  # positions to the right in the chain come earlier in the input
     partner = np.where(second, np.concatenate([low[:1], low[:-1]]), low)
     if flow.heads == 1:
         return (partner, np.where(second, high, ahead)) if depth == 0 else (low, ahead)
@@ -158,5 +161,5 @@ def _reachable(runs: list[set[tuple[int, int]]], i: int, causal: bool) -> set[tu
             for other_low, other_high in others:
                 if other_low <= high and low <= other_high:
                     found.add((min(low, other_low), max(high, other_high)))
-    # a run inside another is never of more use
+    # A run inside another one is never more useful.
     return {one for one in found if not any(two != one and two[0] <= one[0] and one[1] <= two[1] for two in found)}

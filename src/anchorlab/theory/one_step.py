@@ -1,8 +1,8 @@
 """The first gradient step of one attention layer with a linear feed-forward layer: exact moments and leading orders.
 
 The logits are W_U (W_V sum_t softmax(x_T W_KQ x_t)_t x_t + W_F x_T) with x_t = W_E(z_t), orthonormal embeddings and
-unembeddings, all weights zero. Then every prediction is 1 / (N + 1), attention is uniform, W_KQ has no gradient, and
-each projection of a gradient is a mean over sequences of numbers that counting gives:
+unembeddings, and all other weights zero. So every prediction is 1 / (N + 1), attention is uniform, the gradient of W_KQ
+is zero, and each projection of a gradient is a mean over sequences of counts:
 
     W_U(k)ᵀ grad_F W_E(q) = mean of 1/(N+1) - 1{y = k}
     W_U(j)ᵀ grad_V W_E(k) = mean of (1/(N+1) - 1{y = j}) n_k / T
@@ -28,7 +28,7 @@ from anchorlab.theory.uniform_recall import (
 )
 
 Token = Literal["noise", "trigger", "other", "same"]
-"""N + 1; q; a token of [N] without q; for a column, the same token as the row's."""
+"""The noise token N + 1; the trigger q; a token of [N] other than q; as a column, the same token as the row's."""
 
 Entry = tuple[Token, Token]
 """The output j and the input k of a projection W_U(j)ᵀ grad_V W_E(k)."""
@@ -45,7 +45,7 @@ _KINDS = {"noise": NOISE_KIND, "trigger": TRIGGER_KIND, "same": OUTPUT_KIND, "ot
 
 @dataclass(frozen=True)
 class Moments:
-    """What one sequence contributes to a projected gradient: its mean, variance, and largest distance from the mean."""
+    """Mean, variance and largest deviation from the mean of one sequence's contribution to a projected gradient."""
 
     mean: float
     variance: float
@@ -53,19 +53,22 @@ class Moments:
 
 
 def feedforward_gradient(sample: Sequences, tokens: int) -> Float[np.ndarray, "output"]:
-    """W_U(k)ᵀ grad_F W_E(q) at zero for every output k; on every other W_E it is zero, as z_T = q. `tokens` is N."""
+    """Return W_U(k)ᵀ grad_F W_E(q) at zero weights for every output k; `tokens` is N.
+
+    On every other W_E the gradient is zero, as z_T = q.
+    """
     return np.asarray(1 / (tokens + 1) - np.bincount(sample.targets, minlength=tokens + 1) / sample.targets.size)
 
 
 def value_gradient(sample: Sequences, tokens: int) -> Float[np.ndarray, "output token"]:
-    """W_U(j)ᵀ grad_V W_E(k) at zero for every output j and token k. `tokens` is N."""
+    """Return W_U(j)ᵀ grad_V W_E(k) at zero weights for every output j and token k; `tokens` is N."""
     shares = sample.counts(tokens) / len(sample.tokens)
     answered = np.eye(tokens + 1)[sample.targets]
     return np.asarray(shares.mean(axis=0) / (tokens + 1) - answered.T @ shares / sample.targets.size)
 
 
 def value_squares(sample: Sequences, tokens: int) -> Float[np.ndarray, "output token"]:
-    """The mean square of what each sequence contributes to `value_gradient`."""
+    """Return the mean square of the sequences' contributions to `value_gradient`; `tokens` is N."""
     squares, plain = (sample.counts(tokens) / len(sample.tokens)) ** 2, 1 / (tokens + 1)
     answered = np.eye(tokens + 1)[sample.targets]
     of_answered = answered.T @ squares / sample.targets.size
@@ -73,7 +76,7 @@ def value_squares(sample: Sequences, tokens: int) -> Float[np.ndarray, "output t
 
 
 def average(projections: Float[np.ndarray, "output token"], entry: Entry) -> float:
-    """The mean of the projections that an entry of Table 2 stands for, which the law makes alike."""
+    """Return the mean of the projections that belong to an entry of Table 2; all have the same distribution."""
     places: dict[Token, slice] = {"noise": slice(-1, None), "trigger": slice(TRIGGER, TRIGGER + 1)}
     ordinary = slice(TRIGGER + 1, -1)
     rows = projections[places.get(entry[0], ordinary)]
@@ -86,36 +89,36 @@ def average(projections: Float[np.ndarray, "output token"], entry: Entry) -> flo
 
 
 def feedforward_moments(law: UniformRecall, output: Literal["noise", "other"]) -> Moments:
-    """Lemma D.1 exactly: mu(k), sigma^2(k) and R(k) for the noise token or a token of [N]."""
+    """Return mu(k), sigma^2(k) and R(k) of Lemma D.1 exactly, for the noise token or a token of [N]."""
     chance = law.alpha if output == "noise" else (1 - law.alpha) / law.tokens
     return Moments(1 / (law.tokens + 1) - chance, chance * (1 - chance), max(chance, 1 - chance))
 
 
 def value_moments(law: UniformRecall, entry: Entry) -> Moments:
-    """Lemma D.2 exactly, for any N and T: mu(j, k), sigma^2(j, k) and R(j, k) of an entry of Table 2.
+    """Return mu(j, k), sigma^2(j, k) and R(j, k) of Lemma D.2 exactly, for any N and T.
 
-    z_{T+1} = j says of z_1 .. z_T that y = j, or nothing where j is the noise token.
+    z_{T+1} = j implies y = j, or nothing about z_1 .. z_T if j is the noise token.
     """
     output, token = entry
     kind, plain = _KINDS[token], 1 / (law.tokens + 1)
     if output == "noise":
-        chance, asked = law.alpha, law.moments
+        chance, given = law.alpha, law.moments
     else:
-        chance, asked = (1 - law.alpha) / law.tokens, law.given(output == "trigger")
+        chance, given = (1 - law.alpha) / law.tokens, law.given(output == "trigger")
     every = law.moments
-    own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y a token of [N] without q is any of them
-    mean = every.mean[own] * plain - chance * asked.mean[kind]
-    square = every.square[own] * plain**2 + (1 - 2 * plain) * chance * asked.square[kind]
+    own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y, all tokens of [N] without q are alike
+    mean = every.mean[own] * plain - chance * given.mean[kind]
+    square = every.square[own] * plain**2 + (1 - 2 * plain) * chance * given.square[kind]
     mean, square = mean / law.length, square / law.length**2
     most = law.most(own, True) / law.length
-    most_asked = law.most(kind, output != "other") / law.length
-    reach = max(mean + (1 - plain) * most_asked, plain * most - mean)
+    most_given = law.most(kind, output != "other") / law.length
+    reach = max(mean + (1 - plain) * most_given, plain * most - mean)
     return Moments(float(mean), float(square - mean**2), float(reach))
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """The leading order of an entry of Table 2 for N, T >> 1, as numbers from (N, T, alpha) and as text."""
+    """The leading order of an entry of Table 2 for N, T >> 1, as functions of (N, T, alpha) and as text."""
 
     mean: Callable[[float, float, float], float]
     mean_text: str

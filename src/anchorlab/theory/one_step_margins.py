@@ -1,8 +1,8 @@
 """Theorem 1: the margins of the noise logit after one full-batch gradient step from zero, measured and predicted.
 
-At learning rate 1 the feed-forward layer's logits are the shares of each target among the m sequences. The attention's
-are the same with each sequence weighed by its overlap s = sum_k r_k n_k / T with the test sequence, whose tokens have
-the shares r_k. What is common to all logits falls out of a margin.
+At learning rate 1 the logits of the feed-forward layer are the shares of each target among the m sequences. Those of
+attention are the same shares with each sequence weighted by its overlap s = sum_k r_k n_k / T with the test sequence,
+where r_k are the shares of tokens in the test sequence. A constant common to all logits cancels in a margin.
 Source: truncation paper, Theorem 1 and its proof in appendix D.
 """
 
@@ -18,10 +18,12 @@ from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRI
 
 @dataclass(frozen=True)
 class StepMargins:
-    """Noise logit minus the largest other logit, at learning rates 1.
+    """The noise logit minus the largest other logit, at learning rate 1.
 
-    `feedforward` `[draw]`; `attention` `[draw test]` for each test sequence; `noise_logit` `[draw test]` is the
-    attention's noise logit itself, up to the constant that falls out of the margin.
+    Shapes
+        feedforward: `[draw]`
+        attention: `[draw test]`, for each test sequence
+        noise_logit: `[draw test]`, attention's noise logit itself, up to the constant that cancels in the margin
     """
 
     feedforward: Float[np.ndarray, "draw"]
@@ -32,12 +34,17 @@ class StepMargins:
 def draw_margins(
     law: UniformRecall, samples: int, draws: int, shares: Float[np.ndarray, "test token"], random: Generator
 ) -> StepMargins:
-    """The margins after one step on `samples` sequences (m), for so many independent draws of them.
+    """Draw `samples` (m) training sequences, `draws` times, and return the margins after one step on each draw.
 
-    `shares` are the shares r of the N + 1 tokens in each test sequence.
+    Args:
+        law: the distribution of sequences.
+        samples: the number of training sequences in a draw.
+        draws: the number of independent draws.
+        shares: the shares r of the N + 1 tokens in each test sequence.
+        random: the generator.
     """
     outputs = law.tokens + 1
-    weighed = np.zeros((1 + len(shares), draws * outputs))  # by 1 for the feed-forward layer, then by each overlap
+    weighed = np.zeros((1 + len(shares), draws * outputs))  # weights 1 for the feed-forward layer, then each overlap
     done = 0
     for block in law.blocks(random, draws * samples):
         cells = np.arange(done, done + block.targets.size) // samples * outputs + block.targets
@@ -52,46 +59,46 @@ def draw_margins(
 
 
 def overlaps(sample: Sequences, shares: Float[np.ndarray, "test token"]) -> Float[np.ndarray, "test sample"]:
-    """s = sum_k r_k n_k / T of each sequence with each test sequence."""
+    """Return the overlap s = sum_k r_k n_k / T of each sequence with each test sequence."""
     total = np.zeros((len(shares), sample.targets.size))
-    for tokens in sample.tokens:  # position by position, so that what is worked on stays in the processor's cache
+    for tokens in sample.tokens:  # by position, to stay within the processor's cache
         total += np.take(shares, tokens, axis=1)
     return total / len(sample.tokens)
 
 
 def shares_of(tokens: Int[np.ndarray, "position test"], vocabulary: int) -> Float[np.ndarray, "test token"]:
-    """The shares of the tokens in test sequences; `vocabulary` is N + 1."""
+    """Return the shares of the tokens in each test sequence; `vocabulary` is N + 1."""
     return np.stack([np.bincount(column, minlength=vocabulary) / column.size for column in tokens.T])
 
 
 def repeated_token(law: UniformRecall) -> Float[np.ndarray, "test token"]:
-    """The shares of the test sequence k, k, .., k, q: the least alike to what the law draws, so the hardest one."""
+    """Return the shares of the test sequence k, k, .., k, q, the hardest one: it is least like those drawn."""
     shares = np.zeros((1, law.tokens + 1))
     shares[0, TRIGGER], shares[0, 1] = 1 / law.length, 1 - 1 / law.length
     return shares
 
 
 def alpha_hat(law: UniformRecall, shares: Float[np.ndarray, "test token"]) -> Float[np.ndarray, "test"]:
-    """Theorem 1's alpha^2 q + alpha (1 - q) for the share q of noise in each test sequence."""
+    """Return Theorem 1's alpha^2 q + alpha (1 - q) for the share q of noise in each test sequence."""
     noise = shares[:, law.noise_token]
     return law.alpha**2 * noise + law.alpha * (1 - noise)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Exact mean and standard deviation of a noise logit over draws of the training sequences."""
+    """The exact mean and standard deviation of a noise logit over draws of training sequences."""
 
     mean: float
     deviation: float
 
 
 def feedforward_spread(law: UniformRecall, samples: int) -> Spread:
-    """Of the share of noise among m targets: alpha, and sqrt(alpha (1 - alpha) / m)."""
+    """Return the spread of the share of noise among m targets: alpha and sqrt(alpha (1 - alpha) / m)."""
     return Spread(law.alpha, sqrt(law.alpha * (1 - law.alpha) / samples))
 
 
 def attention_spread(law: UniformRecall, samples: int, shares: Float[np.ndarray, "token"]) -> Spread:
-    """Of the mean of 1{z_{T+1} = N+1} s: alpha E s, and sqrt((alpha E s^2 - (alpha E s)^2) / m)."""
+    """Return the spread of the mean of 1{z_{T+1} = N+1} s: alpha E s and sqrt((alpha E s^2 - (alpha E s)^2) / m)."""
     found = law.moments
     own = np.zeros(4)
     own[NOISE_KIND], own[TRIGGER_KIND] = shares[law.noise_token], shares[TRIGGER]
@@ -109,12 +116,15 @@ def attention_spread(law: UniformRecall, samples: int, shares: Float[np.ndarray,
 
 
 def feedforward_bound(law: UniformRecall, samples: int, delta: float) -> float:
-    """Theorem 1's sqrt(ln(2 (N + 1) / delta) / m), without its constant."""
+    """Return Theorem 1's sqrt(ln(2 (N + 1) / delta) / m), without its constant."""
     return sqrt(log(2 * (law.tokens + 1) / delta) / samples)
 
 
 def attention_bound(law: UniformRecall, samples: int, delta: float) -> float:
-    """Theorem 1's sqrt((1 / (TN) + 1 / N^2) ln(2 (N + 1) / delta) / m) + ln(2 (N + 1) / delta) / m, likewise."""
+    """Return sqrt((1 / (TN) + 1 / N^2) ln(2 (N + 1) / delta) / m) + ln(2 (N + 1) / delta) / m, without constants.
+
+    This is the bound of Theorem 1 on attention.
+    """
     logarithm = log(2 * (law.tokens + 1) / delta)
     size = 1 / (law.length * law.tokens) + 1 / law.tokens**2
     return sqrt(size * logarithm / samples) + logarithm / samples

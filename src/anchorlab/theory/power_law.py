@@ -1,4 +1,4 @@
-"""Powers read off measurements: the slope on logarithmic axes, with its confidence interval."""
+"""Power laws fitted to measurements: the slope on logarithmic axes, with its confidence interval."""
 
 from dataclasses import dataclass
 
@@ -20,12 +20,14 @@ class PowerLaw:
 
 
 def fit_power_law(x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"]) -> PowerLaw:
-    """Least squares on log y against log x; the interval is Student's, for independent errors of equal relative size.
+    """Fit log y against log x by least squares.
+
+    The interval is Student's, for independent errors of equal relative size.
 
     Errors: `SpecError` for fewer than three points, and for values that are not positive.
     """
     if len(x) < 3:
-        raise SpecError("x", f"{len(x)} points leave a slope without an interval", "give three or more")
+        raise SpecError("x", f"{len(x)} points are too few for an interval", "give three or more")
     if min(x.min(), y.min()) <= 0:
         raise SpecError("y" if y.min() <= 0 else "x", "has values that are not positive", "leave them out")
     fitted = stats.linregress(np.log(x), np.log(y))

@@ -1,19 +1,19 @@
-"""Gradient flow of the noisy associative memory with two inputs: Theorem 2 and Lemma E.3, as an ODE and its limits.
+"""Gradient flow of the noisy associative memory with two inputs: Theorem 2 and Lemma E.3 as an ODE, with its limits.
 
 With orthonormal embeddings, written in their basis, and W = 0 at the start, W stays in the span of two matrices:
 
     W = β₁ (1, -1, 0)ᵀ (1, -1) + β₂ (1, 1, -2)ᵀ (1, 1)
 
-The first tells the two outputs apart, the second holds the noise. All that the model predicts lies in the two margins
+The first separates the two outputs, the second stores the noise. The predictions follow from two margins,
 a = log P(wrong) / P(right) = -2 β₁ and b = log P(noise) / P(right) = -β₁ - 3 β₂.
 
-Following the gradient of the mean cross-entropy over both inputs, projected on each of the two matrices,
+The gradient of the mean cross-entropy over both inputs, projected on the two matrices, gives
 
     dβ₁/dt = (1 - α - P(right) + P(wrong)) / 4,    dβ₂/dt = κ (P(noise) - α) / 4
 
-with κ = 1. The paper's equations (8) and (9) have κ = 3: they take the gradient's inner products with both matrices and
-do not divide by the matrices' own squared lengths, 4 and 12. The paper's time runs four times slower than that of the
-mean loss; everything here is in the paper's time, in which the factors 1/4 are gone.
+with κ = 1. The paper's equations (8) and (9) have κ = 3: they take inner products of the gradient with both matrices
+without dividing by the squared lengths of the matrices, 4 and 12. Time here is the paper's, four times slower than that
+of the mean loss, so that the factors 1/4 vanish.
 
 Source: truncated weights, section 5, appendix C, Lemma E.3.
 """
@@ -41,7 +41,7 @@ Curve = Float[np.ndarray, "time"]
 
 @dataclass(frozen=True)
 class Margins:
-    """What the flow has made at each time: a = log P(wrong) / P(right) and b = log P(noise) / P(right)."""
+    """The state of the flow at each time: a = log P(wrong) / P(right) and b = log P(noise) / P(right)."""
 
     time: Curve
     a: Curve
@@ -54,17 +54,17 @@ class Margins:
 
     @property
     def rank_one_noise(self) -> Curve:
-        """P(noise) when only the greater singular value is kept: 2 |β₁| of the first matrix, √12 |β₂| of the second."""
-        tells, stores = -self.a / 2, (self.a / 2 - self.b) / 3
-        first = _noise(-2 * tells, -tells)
-        second = _noise(np.zeros_like(stores), -3 * stores)
-        return np.where(2 * np.abs(tells) >= np.sqrt(12) * np.abs(stores), first, second)
+        """P(noise) with the larger singular value alone: 2 |β₁| of the first matrix, √12 |β₂| of the second."""
+        beta_1, beta_2 = -self.a / 2, (self.a / 2 - self.b) / 3
+        first = _noise(-2 * beta_1, -beta_1)
+        second = _noise(np.zeros_like(beta_2), -3 * beta_2)
+        return np.where(2 * np.abs(beta_1) >= np.sqrt(12) * np.abs(beta_2), first, second)
 
 
 def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
-    """The flow from W = 0 at ascending times from 0 on, integrated to a relative accuracy of about 1e-9.
+    """Integrate the flow from W = 0, to a relative accuracy of about 1e-9, and return the margins at the given times.
 
-    Errors: `SpecError` for an alpha outside (0, 1), and for times that do not ascend or are negative.
+    Errors: `SpecError` for an alpha outside (0, 1), and for times that are negative or not strictly ascending.
     """
     _check(alpha)
     if len(time) == 0 or time[0] < 0 or (np.diff(time) <= 0).any():
@@ -73,15 +73,15 @@ def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
 
     def change(_: float, state: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
         wrong, noise = np.exp(state) / (1 + np.exp(state).sum())
-        d_tells, d_stores = 2 * wrong + noise - alpha, speed * (noise - alpha)
-        return np.array([-2 * d_tells, -d_tells - 3 * d_stores])
+        d_beta_1, d_beta_2 = 2 * wrong + noise - alpha, speed * (noise - alpha)
+        return np.array([-2 * d_beta_1, -d_beta_1 - 3 * d_beta_2])
 
     done = solve_ivp(change, (0.0, float(time[-1])), np.zeros(2), "LSODA", t_eval=time, rtol=1e-10, atol=1e-12)
     return Margins(time, done.y[0], done.y[1])
 
 
 def b_limit(alpha: float) -> float:
-    """Where b goes under either law: log α / (1 - α).
+    """Return the limit of b under either law: log α / (1 - α).
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
@@ -90,10 +90,10 @@ def b_limit(alpha: float) -> float:
 
 
 def a_offset(alpha: float, law: Law = "derived") -> float:
-    """Where a + log t goes: -log (c (1 - α)) with c = 12 κ / (3 κ + 1), which is 3, and 18/5 for the printed law.
+    """Return the limit of a + log t: -log (c (1 - α)) with c = 12 κ / (3 κ + 1), that is 3, or 18/5 as printed.
 
-    P(wrong) fades as 1 / t and so slowly that P(noise) follows at the distance where b rests: from db/dt = 0 to first
-    order, (6 κ + 2) (P(noise) - α) = -4 P(wrong). With it, da/dt = -c P(wrong) = -c (1 - α) exp a.
+    P(wrong) decays as 1 / t, so slowly that b stays at equilibrium: to first order db/dt = 0 gives
+    (6 κ + 2) (P(noise) - α) = -4 P(wrong), and then da/dt = -c P(wrong) = -c (1 - α) exp a.
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
@@ -103,7 +103,7 @@ def a_offset(alpha: float, law: Law = "derived") -> float:
 
 
 def lemma_a_offset(alpha: float) -> float:
-    """Where Lemma E.3 has a + log t go: -log ((1 - α) (4 - 2 α)), which puts b at its limit before it is there.
+    """Return the limit of a + log t in Lemma E.3: -log ((1 - α) (4 - 2 α)), which sets b to its limit too early.
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
@@ -112,7 +112,7 @@ def lemma_a_offset(alpha: float) -> float:
 
 
 def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
-    """C of P(noise) → C t^(-1/2) under rank 1: there the noise's margin is a / 2, so that C = exp(`a_offset` / 2).
+    """Return C of P(noise) → C t^(-1/2) at rank 1. The margin of the noise is a / 2, so C = exp(`a_offset` / 2).
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
@@ -120,7 +120,7 @@ def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
 
 
 def _noise(wrong: Curve, noise: Curve) -> Curve:
-    """P(noise) from the margins of the wrong output and of the noise against the right one."""
+    """P(noise) from the margins of the wrong output and of the noise over the right output."""
     probability: Curve = np.exp(noise) / (1 + np.exp(wrong) + np.exp(noise))
     return probability
 

@@ -1,4 +1,4 @@
-"""A transformer written by hand that follows retrieval chains in as few layers as can be."""
+"""A hand-written transformer that follows retrieval chains in the least number of layers."""
 
 import torch
 from torch import Tensor
@@ -13,20 +13,20 @@ _SHARP = 60.0  # exp(-60) is nothing
 
 
 def retrieval_circuit(task: TokenRetrieval) -> Transformer:
-    """Answers every query of a task that asks for one step, with one head in each of `least_depth` causal layers.
+    """Build a transformer that answers every query of a task, with one head in each of `least_depth` causal layers.
 
-    The stream is one-hot blocks: the token here, the position, the token before, and the tokens 1, 2, .. D steps
-    further along the chain. Layer 1 brings the token before, so that the second member of a pair knows the first. In
-    layer 2 each token attends to the pair that it begins and learns the next. From then on each attends to the pair
-    that its furthest known token begins, and learns all that is known there: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after
-    t layers. That attains the closed form of `least_depth` behind a mask with one head, log_2(2D + 2).
+    The stream consists of one-hot blocks: the token here, the position, the token before, and the tokens 1, 2, .. D
+    steps further along the chain. Layer 1 copies the token before, so that the second member of a pair knows the first.
+    In every later layer each token attends to the pair that begins with the furthest token it knows, and learns what is
+    known there: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after t layers. That is the closed form of `least_depth` for one
+    head behind a mask, log_2(2D + 2).
 
-    Errors: `SpecError` for a task that asks for several steps, and for steps that make no chain.
+    Errors: `SpecError` for a task with parents, and for a task that asks for several numbers of steps.
     """
     if task.parents:
-        raise SpecError("parents", "the circuit follows chains alone", "leave parents out")
+        raise SpecError("parents", "the circuit only follows chains", "leave parents out")
     if len(task.asked) > 1:
-        raise SpecError("asked_steps", "the circuit answers one step alone", "give one, such as asked_steps=(3,)")
+        raise SpecError("asked_steps", "the circuit answers one number of steps", "give one, such as asked_steps=(3,)")
     steps, length = task.asked[0], task.shape.length
     depth = least_depth(steps, Flow(causal=True, heads=1))
     blocks = _Blocks(task.symbols, length, steps)
@@ -48,7 +48,7 @@ def retrieval_circuit(task: TokenRetrieval) -> Transformer:
 
 
 class _Blocks:
-    """Where each block of the stream stands."""
+    """The coordinates of each block of the stream."""
 
     def __init__(self, symbols: int, length: int, steps: int) -> None:
         self.symbols, self.length, self.steps = symbols, length, steps
@@ -58,7 +58,7 @@ class _Blocks:
         self.width = self.before.stop + steps * symbols
 
     def ahead(self, steps: int) -> slice:
-        """The token so many steps further along the chain; that of 0 steps is the token here."""
+        """Return the block of the token `steps` steps further along the chain; 0 is the token here."""
         if steps == 0:
             return self.token
         start = self.before.stop + (steps - 1) * self.symbols
@@ -70,17 +70,17 @@ def _bring_the_token_before(weights: dict[str, Tensor], blocks: _Blocks) -> None
     places = slice(0, blocks.length)
     weights["blocks.0.attn.W_Q"][blocks.position, places] = torch.eye(blocks.length) * scale
     weights["blocks.0.attn.W_K"][blocks.position, places] = torch.eye(blocks.length).roll(1, dims=1)
-    weights["blocks.0.attn.W_K"][blocks.position, places][-1] = 0  # the last position stands before none
+    weights["blocks.0.attn.W_K"][blocks.position, places][-1] = 0  # the last position comes before none
     _carry(weights, 0, blocks.token, blocks.before)
 
 
 def _look_ahead(weights: dict[str, Tensor], blocks: _Blocks, layer: int, known: int, pairs: int) -> None:
-    """Each token attends to the second member of the pair that the furthest token it knows begins."""
+    """Let each token attend to the second member of the pair that begins with the furthest token it knows."""
     scale = _SHARP * blocks.width**0.5
     queries, keys = weights[f"blocks.{layer}.attn.W_Q"], weights[f"blocks.{layer}.attn.W_K"]
     queries[blocks.ahead(known), blocks.token] = torch.eye(blocks.symbols) * scale
     keys[blocks.before, blocks.token] = torch.eye(blocks.symbols)
-    # all that is no second member of a pair is put off, whatever token stands before it
+    # Lower the score of every position that is not the second member of a pair.
     queries[blocks.position, blocks.symbols] = scale
     place = torch.arange(blocks.length)
     keys[blocks.position, blocks.symbols] = -((place % 2 == 0) | (place >= pairs)).float()
@@ -89,7 +89,7 @@ def _look_ahead(weights: dict[str, Tensor], blocks: _Blocks, layer: int, known: 
 
 
 def _carry(weights: dict[str, Tensor], layer: int, source: slice, target: slice) -> None:
-    """Lets the head bring one block of what it attends to into another."""
+    """Let the head copy one block of the stream into another."""
     size = source.stop - source.start
     weights[f"blocks.{layer}.attn.W_V"][source, source] = torch.eye(size)
     weights[f"blocks.{layer}.attn.W_O"][source, target] = torch.eye(size)

@@ -1,4 +1,4 @@
-"""The law of noisy in-context recall with uniform tokens: bulk sampling, and exact moments of how often tokens stand.
+"""Noisy in-context recall with uniform tokens: bulk sampling, and exact moments of token counts.
 
 Tokens 0..N-1, of which 0 is the trigger, and the noise token N.
 Source: truncation paper, section 4 (the law) and 4.1 (uniform pi_u and pi_b).
@@ -15,19 +15,22 @@ from numpy.random import Generator
 from anchorlab.errors import SpecError
 
 TRIGGER = 0
-"""The trigger token q; under a uniform law all tokens are alike, so that it may be any."""
+"""The trigger token q; any token would do, as they are all equally likely."""
 
 NOISE_KIND, TRIGGER_KIND, OUTPUT_KIND, OTHER_KIND = range(4)
-"""The kinds of tokens that the law tells apart: N + 1, q, the sequence's own y, and any other token of [N]."""
+"""The kinds of tokens with different distributions: N + 1, q, the sequence's output y, and any other token of [N]."""
 
 _BLOCK_TOKENS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences in columns, with what was drawn for each.
+    """Sequences in columns.
 
-    `tokens` are z_1 .. z_T; `outputs` the sequence's own y; `targets` z_{T+1}: y, or the noise token.
+    Shapes
+        tokens: `[position sample]`, z_1 .. z_T
+        outputs: `[sample]`, the output y of each sequence
+        targets: `[sample]`, z_{T+1}: y or the noise token
     """
 
     tokens: Int[np.ndarray, "position sample"]
@@ -35,7 +38,7 @@ class Sequences:
     targets: Int[np.ndarray, "sample"]
 
     def counts(self, tokens: int) -> Float[np.ndarray, "sample token"]:
-        """How often each token stands in each sequence; `tokens` is N, the noise token comes last."""
+        """Count each token in each sequence; `tokens` is N, and the noise token comes last."""
         samples = self.targets.size
         cells = self.tokens + np.arange(samples, dtype=np.int64) * (tokens + 1)
         counted = np.bincount(cells.reshape(-1), minlength=samples * (tokens + 1))
@@ -44,9 +47,12 @@ class Sequences:
 
 @dataclass(frozen=True)
 class CountMoments:
-    """Moments of n_k, how often token k stands in z_1 .. z_T, by the token's kind.
+    """Moments of the counts n_k of tokens k in z_1 .. z_T, by the kind of token.
 
-    `mean` E n_k and `square` E n_k^2 `[kind]`; `product` E n_k n_l of two different tokens `[kind kind]`.
+    Shapes
+        mean: `[kind]`, E n_k
+        square: `[kind]`, E n_k^2
+        product: `[kind kind]`, E n_k n_l for two different tokens
     """
 
     mean: Float[np.ndarray, "kind"]
@@ -58,8 +64,10 @@ class CountMoments:
 class UniformRecall:
     """y ~ uniform [N]; z_1 ~ uniform [N]; after the trigger y or, with probability alpha, noise; else uniform; z_T = q.
 
-    tokens: N.  length: T.  alpha: the noise.  The law is that of the task `recall/noisy` with `source = "uniform"`.
-    Errors: `SpecError` for fewer than 4 tokens or 3 positions, or alpha outside 0 < alpha < 1.
+    `tokens` is N, `length` T, `alpha` the probability of noise. It is the distribution of the task `recall/noisy` with
+    `source = "uniform"`.
+
+    Errors: `SpecError` for fewer than 4 tokens or 3 positions, and for alpha outside 0 < alpha < 1.
     """
 
     tokens: int
@@ -68,9 +76,9 @@ class UniformRecall:
 
     def __post_init__(self) -> None:
         if self.tokens < 4:
-            raise SpecError("tokens", f"{self.tokens} tokens are too few to tell all kinds apart", "give at least 4")
+            raise SpecError("tokens", f"{self.tokens} tokens are too few for all kinds", "give at least 4")
         if self.length < 3:
-            raise SpecError("length", f"{self.length} positions hold no recall", "give at least 3")
+            raise SpecError("length", f"{self.length} positions are too few", "give at least 3")
         if not 0 < self.alpha < 1:
             raise SpecError("alpha", f"{self.alpha} is not a noise level", "choose it between 0 and 1")
 
@@ -80,7 +88,7 @@ class UniformRecall:
         return self.tokens
 
     def draw(self, random: Generator, samples: int) -> Sequences:
-        """So many independent sequences."""
+        """Draw independent sequences."""
         kind = np.int16 if self.tokens < 2**15 else np.int32
         outputs = random.integers(self.tokens, size=samples)
         tokens = random.integers(self.tokens, size=(self.length, samples), dtype=kind)
@@ -91,7 +99,7 @@ class UniformRecall:
         return Sequences(tokens, outputs, self._after_trigger(random, outputs))
 
     def blocks(self, random: Generator, samples: int, multiple: int = 1) -> Iterator[Sequences]:
-        """The same in blocks that fit into memory, each but the last of a multiple of `multiple` sequences."""
+        """Draw sequences in blocks that fit into memory; each block but the last has a multiple of `multiple`."""
         block = max(multiple, _BLOCK_TOKENS // self.length // multiple * multiple)
         for start in range(0, samples, block):
             yield self.draw(random, min(block, samples - start))
@@ -100,12 +108,12 @@ class UniformRecall:
         return np.where(random.random(outputs.size) < self.alpha, self.noise_token, outputs)
 
     def given(self, output_is_trigger: bool) -> CountMoments:
-        """Exact moments where y is the trigger (kind `OUTPUT_KIND` is then `TRIGGER_KIND`), or any other token."""
+        """Return exact moments given that y is the trigger (`OUTPUT_KIND` equals `TRIGGER_KIND`) or another token."""
         return _moments_given(self, output_is_trigger)
 
     @cached_property
     def moments(self) -> CountMoments:
-        """Exact moments over all y. The kind `OUTPUT_KIND` has no meaning here and holds NaN."""
+        """Exact moments over all y; NaN for `OUTPUT_KIND`, which has no meaning here."""
         looped, plain, others = self.given(True), self.given(False), self.tokens - 2
         mean, square, product = np.full(4, np.nan), np.full(4, np.nan), np.full((4, 4), np.nan)
         for kind in (NOISE_KIND, TRIGGER_KIND):
@@ -127,9 +135,9 @@ class UniformRecall:
         return CountMoments(mean, square, product)
 
     def most(self, kind: int, output_is_trigger: bool) -> int:
-        """The largest number of tokens of a kind in z_1 .. z_T that has a positive probability.
+        """Return the largest number of tokens of a kind in z_1 .. z_T that has a positive probability.
 
-        Noise stands only after a trigger, and a trigger after a trigger only where y is the trigger.
+        Noise occurs only after a trigger, and a trigger after a trigger only if y is the trigger.
         """
         if kind == NOISE_KIND:
             return (self.length - 1) // 2
@@ -140,11 +148,11 @@ class UniformRecall:
 
 @cache
 def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
-    """Moments by a recursion over positions: P(z_t = a), E n 1{z_t = a} and E n nᵀ 1{z_t = a}.
+    """Compute moments by recursion over positions: P(z_t = a), E n 1{z_t = a} and E n nᵀ 1{z_t = a}.
 
-    The chain is lumped to five states: noise, trigger, output, one tagged other token, and the rest.
+    The Markov chain is lumped to five states: noise, trigger, output, one tagged other token, and all other tokens.
     """
-    own = 0 if output_is_trigger else 1  # a state of its own for y
+    own = 0 if output_is_trigger else 1  # y has its own state
     rest = law.tokens - 2 - own
     uniform = np.array([0, 1, own, 1, rest]) / law.tokens
     transition = np.tile(uniform, (5, 1))
@@ -161,7 +169,7 @@ def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
         second[every, :, every] += first
         second[every, every, every] += chance
         first[every, every] += chance
-    mean, pair = first.sum(axis=0), second.sum(axis=0)  # of z_1 .. z_{T-1}; z_T = q comes on top
+    mean, pair = first.sum(axis=0), second.sum(axis=0)  # of z_1 .. z_{T-1}; z_T = q is added below
     pair[TRIGGER_KIND] += mean
     pair[:, TRIGGER_KIND] += mean
     pair[TRIGGER_KIND, TRIGGER_KIND] += 1
