@@ -1,8 +1,31 @@
+"""How alike heads and neurons are, on patterns, layers and models made by hand."""
+
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from anchorlab.studies.anchor.condensation import share_broadcasting, typical
+from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.condensation import (
+    LARGE,
+    MANY,
+    QUICK,
+    SMALL,
+    STUDY,
+    Layer,
+    analyse,
+    experiments,
+    see,
+    share_broadcasting,
+    typical,
+)
+from anchorlab.tasks import task
+from anchorlab.training.ensemble import Ensemble
+from tests.studies.hand_made_models import ANCHOR, IS_ANCHOR, LENGTH, SHARP
+from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+
+MIDDLE = 0.65
 
 
 def test_heads_that_broadcast_from_one_place_are_counted():
@@ -20,3 +43,116 @@ def test_the_typical_member_has_the_median_of_those_in_question():
     values = torch.tensor([0.9, 0.1, 0.5, 0.6])
     assert typical(values, torch.tensor([True, True, False, True])) == 3
     assert typical(values, torch.zeros(4, dtype=torch.bool)) == 2  # of an even number the lower
+
+
+def layer(**changes) -> Layer:
+    """Three γ with two seeds each; the first member did not learn."""
+    values = {
+        "accuracy": [[0.89, 1.0], [0.0, 0.0], [0.95, 0.97]],
+        "alike": [[9, 0.7], [9, 9], [0.9, 0.95]],
+        "alike_untrained": [[9, 9]] * 3,
+        "broadcasting": [[9, 0.9], [9, 9], [0.8, 1.0]],
+        "neurons": [[9, 0.3], [9, 9], [0.3, 0.5]],
+        "neurons_untrained": [[9, 9]] * 3,
+    }
+    return Layer((LARGE, MIDDLE, SMALL), **{name: torch.tensor(one) for name, one in (values | changes).items()})
+
+
+def test_values_of_a_layer_made_by_hand():
+    wrong = layer(alike=[[0.0, 0.0]] * 3, neurons=[[0.0, 0.0]] * 3)
+    found = {2: wrong, MANY: layer()}
+    assert values_of(STUDY, found) == {
+        "learned": pytest.approx((0.89 + 1.0 + 0.95 + 0.97) / 4),
+        "heads-alike": pytest.approx((0.7 + 0.9 + 0.95) / 3),
+        "all-broadcast": pytest.approx(0.9),
+        "neurons-with-gamma": pytest.approx(0.1),
+        "heads-with-gamma": pytest.approx(0.925 - 0.7),
+    }
+    assert set(verdicts_of(STUDY, found).values()) == {"reproduced"}
+
+
+def test_verdicts_outside_the_bands():
+    outside = layer(
+        accuracy=[[0.91, 0.92], [0.0, 0.0], [0.97, 0.98]],
+        alike=[[0.8, 0.82], [9, 9], [0.78, 0.76]],
+        broadcasting=[[0.7, 0.8], [9, 9], [0.8, 0.86]],
+        neurons=[[0.3, 0.3], [9, 9], [0.32, 0.36]],
+    )
+    assert set(verdicts_of(STUDY, {MANY: outside}).values()) == {"not at this scale"}
+
+
+def test_what_was_not_trained_or_not_learned_is_not_judged():
+    assert set(values_of(STUDY, {4: layer()}).values()) == {None}
+    assert set(values_of(STUDY, {MANY: replace(layer(), gammas=(0.3, MIDDLE, SMALL))}).values()) == {None}
+    one_sided = values_of(STUDY, {MANY: layer(accuracy=[[0.5, 0.5], [1.0, 1.0], [0.95, 0.97]])})
+    assert one_sided.pop("learned") == pytest.approx((0.5 + 0.5 + 0.95 + 0.97) / 4)
+    assert one_sided == {
+        "heads-alike": pytest.approx(0.925),
+        "all-broadcast": pytest.approx(0.9),
+        "neurons-with-gamma": None,
+        "heads-with-gamma": None,
+    }
+
+
+def ensemble(*alike: bool) -> Ensemble:
+    """Two layers of twelve heads. In a member that is alike, all heads of layer 2 read the anchor and its neurons are
+    one; in another, half of the heads read their own position and half the one before, and its neurons are orthogonal.
+    Layer 1 is the other way round."""
+    spec = DecoderSpec(layers=2, heads=MANY, width=IS_ANCHOR + 1, head_width=LENGTH, layer_norm=False)
+    template = spec.build(task("anchor/identity").shape)
+    weights = {name: torch.zeros(len(alike), *value.shape) for name, value in template.named_parameters()}
+    weights["pos_embed.W_pos"][:, :, :LENGTH] = torch.eye(LENGTH)
+    weights["embed.W_E"][:, ANCHOR, IS_ANCHOR] = 1
+    for member, same in enumerate(alike):
+        for block in range(2):
+            reads_anchor = same if block else not same
+            for head in range(MANY):
+                columns = slice(head * LENGTH, (head + 1) * LENGTH)
+                query, key = (weights[f"blocks.{block}.attn.W_{name}"][member][:, columns] for name in "QK")
+                if reads_anchor:
+                    query[:LENGTH, 0], key[IS_ANCHOR, 0] = SHARP, 1
+                else:
+                    query[:LENGTH] = torch.eye(LENGTH) * SHARP
+                    key[:LENGTH] = torch.eye(LENGTH) if head % 2 else torch.eye(LENGTH).roll(1, dims=1).triu()
+            neurons = weights[f"blocks.{block}.mlp.W_in"][member]
+            neurons[0, 0] = neurons[0 if reads_anchor else 1, 1] = 1
+    return Ensemble(template, weights, tuple(weights))
+
+
+def test_what_a_run_made_by_hand_has_become():
+    setting = replace(QUICK, heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL), seeds=2)
+    (experiment,) = experiments(setting)
+    assert experiment.members.seeds == (0, 1, 0, 1, 0, 1)
+    run = HandMadeRun(
+        experiment,
+        (0, 600),
+        {
+            ("test", "accuracy"): ends(0.5, 0.92, 0.0, 0.0, 0.97, 1.0),
+            ("train", "accuracy"): ends(*[0.5] * 6),
+            ("test", "loss"): ends(*[9.0] * 6),
+        },
+        {0: ensemble(*[False] * 6), 600: ensemble(True, False, True, False, True, True)},
+    )
+    seen = see([run])
+    own, before = 1.0, 1 / 9  # the maps of two heads that read differently share the first row of nine
+    mixed = (30 * own + 36 * before) / 66  # pairs of heads of one kind, and of two kinds
+    assert seen[MANY].alike.flatten().tolist() == pytest.approx([1.0, mixed, 1.0, mixed, 1.0, 1.0])
+    assert seen[MANY].alike_untrained.flatten().tolist() == pytest.approx([mixed] * 6)
+    assert seen[MANY].broadcasting.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    assert seen[MANY].neurons.flatten().tolist() == pytest.approx([1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
+    assert seen[MANY].neurons_untrained.flatten().tolist() == pytest.approx([0.0] * 6)
+    assert values_of(STUDY, seen) == {
+        "learned": pytest.approx((0.5 + 0.92 + 0.97 + 1.0) / 4),
+        "heads-alike": pytest.approx((mixed + 2) / 3),
+        "all-broadcast": pytest.approx(2 / 3),
+        "neurons-with-gamma": pytest.approx(1.0),
+        "heads-with-gamma": pytest.approx(1 - mixed),
+    }
+    made = analyse([run], setting)
+    maps = [one for row in made.figures[0].maps for one in row]
+    assert [len(row) for row in made.figures[0].maps] == [4, 4, 4]
+    assert all(one.values[8][4] == pytest.approx(1.0) for one in maps)  # the anchor is at 4
+    assert made.figures[1].lines[0].mean == pytest.approx(((1 + mixed) / 2, (1 + mixed) / 2, 1.0))
+    assert made.figures[2].lines[0].mean == pytest.approx((0.5, 0.5, 1.0))
+    smallest = (12, 0.8, 0.985, 1.0, mixed, 1.0, 1.0, 0.0)
+    assert made.tables[0].rows[2] == pytest.approx(smallest, abs=1e-6)

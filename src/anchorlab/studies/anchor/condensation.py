@@ -1,20 +1,25 @@
-"""Condensation: heads of one layer are alike, and neurons the more so the smaller the weights begin.
+"""Condensation: heads of one layer are alike.
+
+Models of four layers on the identity task, whose weights begin as N(0, inputs^-2γ). How alike are the heads of the
+second layer, and the neurons of its feed-forward network?
 
 Source: anchor functions, section 6.2, Figure 19.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anchorlab.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Table, grid, line
+from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.kit import judge_means, at_end
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe, shortened
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
+from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
 
@@ -22,237 +27,237 @@ MANY, LARGE, SMALL = 12, 0.5, 0.8
 """The paper's number of heads; the rates γ of a large and of a small initialisation, N(0, inputs^-2γ)."""
 
 LEARNED = 0.9
-"""A member is judged once its test accuracy is at least this."""
+"""A member is judged if its test accuracy is at least this."""
 
-_LOOKED_AT = 200
-_LAYER = 1  # the second, as in Figure 19
-_PATTERNS = f"blocks.{_LAYER}.attn.hook_pattern"
-_NEURONS = f"blocks.{_LAYER}.mlp.W_in"
-_SOURCE = "anchor functions, section 6.2 and Fig 19"
-_LEARNERS = f"mean over members with a test accuracy of at least {LEARNED:g}"
+FIG_19 = "section 6.2 and Fig 19"
+LOOKED_AT = 200  # test sequences over which maps are averaged
+PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # of the second layer, as in Figure 19
 
-CLAIMS = (
-    Claim(
-        "anchor/condensation/learned",
-        f"A model of four layers with {MANY} heads each learns the task",
-        _SOURCE,
-        "implied: maps are of a trained model",
-        f"test accuracy at γ = {LARGE:g} and {SMALL:g}, mean over both and seeds",
-        (0.95, 1.0),
-    ),
-    Claim(
-        "anchor/condensation/heads-alike",
-        "The heads of its second layer are alike",
-        _SOURCE,
-        "highly similar",
-        f"cosine similarity of the maps of two heads at γ = {LARGE:g} and {SMALL:g}, mean over pairs and inputs, "
-        f"{_LEARNERS}",
-        (0.8, 1.0),
-    ),
-    Claim(
-        "anchor/condensation/all-broadcast",
-        "They all broadcast from the same place",
-        _SOURCE,
-        "all perform the broadcast operation",
-        "share of heads from whose best source, counted from the anchor, the last position reads that are of the "
-        f"member's most common one and put at least half of their attention there; {_LEARNERS}",
-        (0.8, 1.0),
-    ),
-    Claim(
-        "anchor/condensation/neurons-with-gamma",
-        "The smaller the initialisation, the more the neurons of a layer are condensed",
-        "anchor functions, section 6.2",
-        "more condensed",
-        f"condensation number of the second layer's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} "
-        "heads, difference of means",
-        (0.05, None),
-    ),
-    Claim(
-        "anchor/condensation/heads-with-gamma",
-        "So are its heads: the smaller the initialisation, the more they are alike",
-        "anchor functions, section 6.2 (expected of heads from neurons)",
-        "expected; no value in the text",
-        f"similarity of heads at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of means",
-        (0.0, None),
-    ),
+
+@dataclass(frozen=True)
+class Grid:
+    """Models by their number of heads, each with so many seeds at every initialisation rate γ."""
+
+    heads: tuple[int, ...]
+    gammas: tuple[float, ...]
+    seeds: int
+    model: DecoderSpec
+    recipe: Recipe
+
+
+QUICK = Grid(
+    heads=(2, 4, MANY),
+    gammas=(LARGE, 0.65, SMALL),
+    seeds=5,
+    model=quick_model(layers=4).replace(head_width=16),
+    recipe=quick_recipe(2000, learning_rate=2e-3),
 )
+PAPER = Grid((2, 4, 8, MANY), (0.3, LARGE, 0.65, SMALL), 5, DecoderSpec(), paper_recipe(2000))
 
 
-def _experiments(
-    heads: Sequence[int], gammas: Sequence[float], seeds: int, model: DecoderSpec, recipe: Recipe
-) -> list[Experiment]:
-    members = Members(
-        seeds=tuple(range(seeds)) * len(gammas), gamma={"all": tuple(gamma for gamma in gammas for _ in range(seeds))}
-    )
+def experiments(setting: Grid) -> list[Experiment]:
+    """Return an experiment for each number of heads; its members are the seeds at the first γ, then at the next."""
+    gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
+    members = Members(seeds=tuple(range(setting.seeds)) * len(setting.gammas), gamma={"all": gammas})
     return [
         Experiment(
             task("anchor/identity"),
-            model.replace(heads=count, initialisation="normal"),
-            recipe.replace(checkpoints=Times(at=(0,))),
+            setting.model.replace(heads=count, initialisation="normal"),
+            setting.recipe.replace(checkpoints=Times(at=(0,))),
             members,
             f"identity, four layers of {count} heads",
         )
-        for count in heads
+        for count in setting.heads
     ]
-
-
-def quick_experiments(
-    heads: Sequence[int] = (2, 4, MANY),
-    gammas: Sequence[float] = (LARGE, 0.65, SMALL),
-    seeds: int = 5,
-    steps: int = 600,
-) -> list[Experiment]:
-    """Four layers, width 64, heads of width 16, 2000 sequences."""
-    model = quick_model(layers=4).replace(head_width=16)
-    return _experiments(heads, gammas, seeds, model, quick_recipe(2000, steps, learning_rate=2e-3))
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The second layer under one number of heads; all but `heads` and `gammas` are `[gamma seed]`."""
+    """The second layer under one number of heads."""
 
-    heads: int
     gammas: tuple[float, ...]
-    accuracy: Tensor
-    alike: Tensor
-    alike_untrained: Tensor
-    broadcasting: Tensor
-    neurons: Tensor
-    neurons_untrained: Tensor
+    accuracy: Float[Tensor, "gamma seed"]  # test accuracy at the end
+    alike: Float[Tensor, "gamma seed"]  # cosine of two heads' maps
+    alike_untrained: Float[Tensor, "gamma seed"]
+    broadcasting: Float[Tensor, "gamma seed"]  # share of heads that broadcast from the most common place
+    neurons: Float[Tensor, "gamma seed"]  # condensation number
+    neurons_untrained: Float[Tensor, "gamma seed"]
 
-    def at(self, values: Tensor, gamma: float) -> Tensor:
-        """The values at one γ of the seeds that learned, `[seed]`."""
-        index = self.gammas.index(gamma)
-        return values[index][self.accuracy[index] >= LEARNED]
+    def learned(self, values: Float[Tensor, "gamma seed"], *gammas: float) -> Float[Tensor, "member"]:
+        """Return the values of the members that learned, of one γ after the other."""
+        chosen = [self.gammas.index(gamma) for gamma in gammas]
+        return values[chosen][self.accuracy[chosen] >= LEARNED]
+
+    def rise(self, values: Float[Tensor, "gamma seed"]) -> Float[Tensor, "1"] | None:
+        """Return how much more the small initialisation has than the large one, mean over members that learned."""
+        small, large = self.learned(values, SMALL), self.learned(values, LARGE)
+        return (small.mean() - large.mean()).reshape(1) if len(small) and len(large) else None
+
+
+def see(runs: Sequence[TrainedRun]) -> dict[int, Layer]:
+    """Read what the second layer has become, by the number of heads."""
+    return {run.experiment.model.heads: read_layer(run) for run in runs}  # type: ignore[attr-defined]
 
 
 def read_layer(run: TrainedRun) -> Layer:
-    """What the second layer of one run's members has become."""
-    given = run.experiment.members.gamma.given["all"]
-    gammas = tuple(dict.fromkeys(given))
-    batch = run.experiment.task.sample("test", _LOOKED_AT, seed=0)
-    before, after = (look(run.ensemble(step), batch.inputs, record=[_PATTERNS])[_PATTERNS] for step in (0, None))
-    anchors = batch.latents["anchor_positions"][:, 0]
-
-    def arranged(values: Tensor) -> Tensor:
-        return values.view(len(gammas), -1)
-
-    return Layer(
-        int(after.shape[2]),
-        gammas,
-        arranged(at_end(run, "test", "accuracy")),
-        arranged(head_similarity(after)),
-        arranged(head_similarity(before)),
-        arranged(share_broadcasting(after, anchors)),
-        *(arranged(condensation(run.ensemble(step).weights[_NEURONS])) for step in (None, 0)),
+    """Read what the second layer of one run's members has become."""
+    gammas = tuple(dict.fromkeys(run.experiment.members.gamma.given["all"]))
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    before, after = run.ensemble(0), run.ensemble()
+    untrained, trained = (look(one, batch.inputs, record=[PATTERNS])[PATTERNS] for one in (before, after))
+    values = (
+        at_end(run, "test", "accuracy"),
+        head_similarity(trained),
+        head_similarity(untrained),
+        share_broadcasting(trained, batch.latents["anchor_positions"][:, 0]),
+        condensation(after.weights[NEURONS]),
+        condensation(before.weights[NEURONS]),
     )
+    return Layer(gammas, *(value.view(len(gammas), -1) for value in values))
 
 
-def share_broadcasting(pattern: Tensor, anchors: Tensor) -> Tensor:
-    """The share of a layer's heads that do the layer's most common broadcast, `[member]`.
+def share_broadcasting(
+    pattern: Float[Tensor, "member batch head query key"], anchors: Int[Tensor, "batch"]
+) -> Float[Tensor, "member"]:
+    """Return the share of a layer's heads that do the layer's most common broadcast.
 
-    A head's source is where, counted from the anchor, the last position reads most, at least half of its attention.
-    Takes a pattern `[member batch head query key]` and the anchors' positions `[batch]`.
+    The source of a head is the place, counted from the anchor, that the last position reads most; it must get at least
+    half of the attention.
     """
     sources = broadcast_profile(pattern, anchors, queries="last")
     common = sources.best.mode(dim=-1, keepdim=True).values
     return ((sources.best == common) & (sources.value >= 0.5)).float().mean(dim=-1)
 
 
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """How alike heads and neurons are, over the number of heads and the initialisation."""
-    layers = {layer.heads: layer for layer in map(read_layer, runs)}
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="Models of four layers on the identity task, whose weights begin as N(0, inputs^-2γ). How alike are "
-        f"the heads of the second layer, and the neurons of its feed-forward network? {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=judge_means(
-            CLAIMS,
-            dict(_measured(layers)),
-            provenance.profile,
-            {"learned": "members", **dict.fromkeys(("heads-alike", "all-broadcast"), "members that learned")},
-        ),
-        figures=(_map_figure(runs[-1]), _figure(layers, "heads"), _figure(layers, "neurons")),
-        tables=(_table(layers),),
+def _many(seen: Mapping[int, Layer]) -> Layer | None:
+    """The layer of the paper's number of heads, if it was trained at both γ."""
+    many = seen.get(MANY)
+    return many if many is not None and {LARGE, SMALL} <= set(many.gammas) else None
+
+
+@claim(
+    f"A model of four layers with {MANY} heads each learns the task",
+    at=FIG_19,
+    paper="implied: maps are of a trained model",
+    band=within(0.95, 1.0),
+)
+def learned(seen: Mapping[int, Layer]) -> Measurement | None:
+    """Test accuracy at γ = {LARGE:g} and {SMALL:g}, mean over both and seeds."""
+    many = _many(seen)
+    return (
+        None
+        if many is None
+        else over(many.accuracy[[many.gammas.index(gamma) for gamma in (LARGE, SMALL)]], of="members")
     )
 
 
-def _measured(layers: Mapping[int, Layer]) -> Iterator[tuple[str, Tensor | None]]:
-    many = layers.get(MANY)
-    if many is None or not {LARGE, SMALL} <= set(many.gammas):
-        yield from ((claim.id.rpartition("/")[2], None) for claim in CLAIMS)
-        return
-
-    def both(values: Tensor) -> Tensor | None:
-        found = torch.cat([many.at(values, gamma) for gamma in (LARGE, SMALL)])
-        return found if len(found) else None
-
-    def rise(values: Tensor) -> Tensor | None:
-        small, large = many.at(values, SMALL), many.at(values, LARGE)
-        return (small.mean() - large.mean()).reshape(1) if len(small) and len(large) else None
-
-    yield "learned", many.accuracy[[many.gammas.index(gamma) for gamma in (LARGE, SMALL)]].flatten()
-    yield "heads-alike", both(many.alike)
-    yield "all-broadcast", both(many.broadcasting)
-    yield "neurons-with-gamma", rise(many.neurons)
-    yield "heads-with-gamma", rise(many.alike)
+@claim("The heads of its second layer are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
+def heads_alike(seen: Mapping[int, Layer]) -> Measurement | None:
+    """Cosine similarity of the maps of two heads at γ = {LARGE:g} and {SMALL:g}, mean over pairs and inputs, mean over
+    members with a test accuracy of at least {LEARNED:g}."""
+    many = _many(seen)
+    return None if many is None else over(many.learned(many.alike, LARGE, SMALL), of="members that learned")
 
 
-def _map_figure(run: TrainedRun) -> MapFigure:
-    """Figure 19: the maps of all heads of the second layer on one sequence, of the member whose heads are typical."""
-    accuracy = at_end(run, "test", "accuracy")
-    batch = run.experiment.task.sample("test", _LOOKED_AT, seed=0)
-    patterns = look(run.ensemble(), batch.inputs, record=[_PATTERNS])[_PATTERNS]
+@claim(
+    "They all broadcast from the same place",
+    at=FIG_19,
+    paper="all perform the broadcast operation",
+    band=within(0.8, 1.0),
+)
+def all_broadcast(seen: Mapping[int, Layer]) -> Measurement | None:
+    """Share of heads from whose best source, counted from the anchor, the last position reads that are of the member's
+    most common one and put at least half of their attention there; mean over members with a test accuracy of at least
+    {LEARNED:g}."""
+    many = _many(seen)
+    return None if many is None else over(many.learned(many.broadcasting, LARGE, SMALL), of="members that learned")
+
+
+@claim(
+    "The smaller the initialisation, the more the neurons of a layer are condensed",
+    at="section 6.2",
+    paper="more condensed",
+    band=at_least(0.05),
+)
+def neurons_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
+    """Condensation number of the second layer's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
+    difference of means."""
+    many = _many(seen)
+    return None if many is None else many.rise(many.neurons)
+
+
+@claim(
+    "So are its heads: the smaller the initialisation, the more they are alike",
+    at="section 6.2 (expected of heads from neurons)",
+    paper="expected; no value in the text",
+    band=at_least(0.0),
+)
+def heads_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
+    """Similarity of heads at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of means."""
+    many = _many(seen)
+    return None if many is None else many.rise(many.alike)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
+    """Draw and list how alike heads and neurons are, over the number of heads and the initialisation."""
+    seen = dict(sorted(see(runs).items()))
+    heads = {count: layer.alike for count, layer in seen.items()}
+    neurons = {count: layer.neurons for count, layer in seen.items()}
+    return Analysis(
+        seen,
+        figures=[
+            _maps(runs[-1]),
+            _curves("heads", heads, setting.gammas, "Heads: cosine of two heads' maps."),
+            _curves("neurons", neurons, setting.gammas, "Neurons: absolute cosine of two neurons' input weights."),
+        ],
+        tables=[_table(seen)],
+    )
+
+
+def _maps(run: TrainedRun) -> MapFigure:
+    accuracy, members = at_end(run, "test", "accuracy"), run.experiment.members
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    patterns = look(run.ensemble(), batch.inputs, record=[PATTERNS])[PATTERNS]
     member = typical(head_similarity(patterns), accuracy >= LEARNED)
-    middle = int((batch.latents["anchor_positions"][:, 0] == 4).nonzero()[0])
-    ticks = tuple(token.text for token in run.experiment.task.render(batch.inputs[middle : middle + 1])[0].tokens)
-    maps = [Map(f"head {head}", grid(values), ticks, ticks) for head, values in enumerate(patterns[member, middle])]
-    gamma = run.experiment.members.gamma.given["all"][member]
-    return MapFigure(
-        title="The heads of the second layer (Fig 19)",
-        caption=f"Seed {run.experiment.members.seeds[member]} at γ = {gamma:g}, with a test accuracy of "
+    place, ticks = example(run.experiment.task, batch, batch.latents["anchor_positions"][:, 0] == 4)
+    figure = attention_maps(
+        "The heads of the second layer (Fig 19)",
+        {f"head {head}": values for head, values in enumerate(patterns[member, place])},
+        ticks,
+        caption=f"Seed {members.seeds[member]} at γ = {members.gamma.given['all'][member]:g}, with a test accuracy of "
         f"{float(accuracy[member]):.3g}, on one test sequence: of the members that learned, the one with the median "
         "similarity of heads. In the paper all twelve are alike: they broadcast.",
-        maps=tuple(tuple(maps[start : start + 4]) for start in range(0, len(maps), 4)),
-        value_range=(0.0, 1.0),
     )
+    (maps,) = figure.maps
+    return replace(figure, maps=tuple(maps[start : start + 4] for start in range(0, len(maps), 4)))
 
 
-def typical(values: Tensor, among: Tensor) -> int:
-    """The member `[member]` that has the median value of those in question, or of all where there is none."""
-    asked = among if bool(among.any()) else torch.ones_like(among)
-    return int((values - values[asked].median()).abs().where(asked, torch.inf).argmin())
+def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> int:
+    """Return the member that has the median value of some members, or of all where there are none."""
+    chosen = among if bool(among.any()) else torch.ones_like(among)
+    return int((values - values[chosen].median()).abs().where(chosen, torch.inf).argmin())
 
 
-def _figure(layers: Mapping[int, Layer], of: str) -> LineFigure:
-    heads = of == "heads"
-    what = "cosine similarity of two heads" if heads else "condensation number"
-    return LineFigure(
-        title=f"How alike the {of} of the second layer are, by initialisation",
-        caption="Mean over seeds, learned or not; the band reaches from the lowest to the highest. A larger γ is a "
-        "smaller initialisation. "
-        + ("Heads: cosine of two heads' maps." if heads else "Neurons: absolute cosine of two neurons' input weights."),
+def _curves(of: str, values: Mapping[int, Tensor], gammas: Sequence[float], explanation: str) -> LineFigure:
+    """The figure of values `[gamma seed]` by number of heads."""
+    return curves_against(
+        f"How alike the {of} of the second layer are, by initialisation",
+        gammas,
+        {f"{count} heads": value.T for count, value in values.items()},
         x_label="initialisation rate γ",
-        y_label=what,
-        lines=tuple(
-            line(f"{count} heads", layer.gammas, (layer.alike if heads else layer.neurons).T)
-            for count, layer in sorted(layers.items())
-        ),
-        y_range=(0.0, 1.02),
+        y_label="cosine similarity of two heads" if of == "heads" else "condensation number",
+        caption="Mean over seeds, learned or not; the band reaches from the lowest to the highest. A larger γ is a "
+        f"smaller initialisation. {explanation}",
+        y_range=ACCURACY,
     )
 
 
-def _table(layers: Mapping[int, Layer]) -> Table:
+def _table(seen: Mapping[int, Layer]) -> Table:
     rows = []
-    for count, layer in sorted(layers.items()):
+    for count, layer in seen.items():
+        heads = (layer.alike, layer.alike_untrained, layer.broadcasting)
+        values = (layer.accuracy, *heads, layer.neurons, layer.neurons_untrained)
         for index, gamma in enumerate(layer.gammas):
-            values = (
-                layer.accuracy, layer.alike, layer.alike_untrained, layer.broadcasting, layer.neurons,
-                layer.neurons_untrained,
-            )  # fmt: skip
             rows.append((count, gamma, *(float(value[index].mean()) for value in values)))
     return Table(
         title="The second layer by number of heads and initialisation",
@@ -273,24 +278,22 @@ def _table(layers: Mapping[int, Layer]) -> Table:
 
 STUDY = Study(
     name="anchor/condensation",
-    title="Condensation: heads of one layer are alike",
-    claims=CLAIMS,
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
     profiles={
         "quick": Profile(
-            quick_experiments,
+            QUICK,
             "Quick profile: four layers of 2, 4 and 12 heads of width 16, stream 64 wide, three rates γ, five seeds "
             "each; 2000 sequences, 600 steps of batch 50 with learning rate 2e-3 and weight decay 0.3. The paper's "
             "model of 12 heads is 400 wide.",
         ),
         "paper": Profile(
-            lambda: _experiments((2, 4, 8, MANY), (0.3, LARGE, 0.65, SMALL), 5, DecoderSpec(), paper_recipe(2000)),
+            PAPER,
             "Paper profile: four layers, width 400, heads of width 64, 4000 epochs on 2000 sequences. The paper shows "
             "one model of 12 heads; the other numbers of heads, the rates γ and five seeds are our choice.",
         ),
-        "smoke": Profile(
-            lambda: quick_experiments(heads=(2, 3), gammas=(LARGE, SMALL), seeds=2, steps=2),
-            "Smoke profile: two steps, for tests.",
-        ),
     },
-    analyse=analyse,
+    smoke=replace(QUICK, heads=(2, 3), gammas=(LARGE, SMALL), seeds=2, recipe=shortened(QUICK.recipe, steps=2)),
 )
