@@ -16,7 +16,7 @@ from sphinx.errors import ConfigError
 
 import anchorlab.cli
 from anchorlab.cli import main
-from anchorlab.findings.findings import Claim, Findings, LineFigure, Provenance, Table, line
+from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Table, line
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
 from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
@@ -120,7 +120,13 @@ def test_local_links_lead_somewhere(page):
 def test_published_findings_check_the_claims_of_today():
     for findings in published():
         assert findings.profile in study(findings.study).profiles and findings.profile != "smoke"
-        assert [result.claim for result in findings.claims] == list(study(findings.study).claims), findings.study
+        own = study(findings.study)
+        assert [result.claim for result in findings.claims] == [own.claim(one) for one in own.claims], findings.study
+        for measure, result in zip(own.claims, findings.claims, strict=True):
+            paper_setting = own.profile(findings.profile).is_papers_setting(measure.name)
+            assert result == result.claim.judge(
+                result.value, findings.profile, result.spread, result.detail, paper_setting
+            ), result.claim.id
 
 
 @pytest.fixture
@@ -183,37 +189,55 @@ def test_gallery_is_written_from_findings(tmp_path):
     assert tables == "**Heights.** By width.\n\n| width | height |\n| --- | --- |\n| 1 | 0.5 |\n| 2 | — |\n"
 
 
-def test_gallery_rewrites_the_claims_of_the_readme(tmp_path):
-    build, readme, made = gallery_build(), tmp_path / "README.md", made_findings()
-    failed = made.claims[0].claim.judge(0.1, "quick")
-    made = replace(made, claims=(*made.claims, failed))
+def of_each_shown_study(build) -> list[Findings]:
+    """Findings of the three studies in the README, with a claim inside its band and one outside."""
+    found = []
+    for shown in build.SHOWN:
+        first, second = (replace(made_findings().claims[0].claim, id=f"{shown}/{end}") for end in ("first", "second"))
+        results = (first.judge(0.95, "quick"), second.judge(0.1, "quick"))
+        found.append(replace(made_findings(), study=shown, claims=results))
+    return found
+
+
+def test_gallery_rewrites_the_results_of_the_readme(tmp_path):
+    build, readme = gallery_build(), tmp_path / "README.md"
     readme.write_text(f"before\n{build.BEGIN}\nold\n{build.END}\nafter\n", "utf-8")
     for _ in range(2):
-        build.write_readme(readme, [made])
+        build.write_readme(readme, of_each_shown_study(build))
     text = readme.read_text("utf-8")
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
-    reproduced = len(made.claims) - 1
-    assert failed.verdict == "not reproduced"
-    row = f"| `anchor/identity` | {made.title} | {reproduced} of {len(made.claims)} | ✗ not reproduced: It is high |"
-    assert text.count(row) == 1
+    assert text.count("| `anchor/identity` | It is high (nowhere) | about 1 | 0.95 | ✓ reproduced |") == 1
+    assert text.count("3 of 6 claims are reproduced so far.") == 1
     assert "old" not in text
 
 
-def test_a_claim_that_only_another_profile_measures_counts_as_that_has_it(tmp_path):
+def test_the_ledger_counts_each_claim_by_its_strongest_evidence():
     made = made_findings()
-    claim = made.claims[0].claim
-    quick = replace(made, claims=(claim.judge(None, "quick"), claim.judge(0.1, "quick")))
-    paper = replace(made, claims=(claim.judge(0.95, "paper"), claim.judge(0.95, "paper")))
-    text = gallery_build().readme_text([quick, paper])
-    assert f"| `anchor/identity` | {made.title} | 1 of 2 | ✗ not reproduced: It is high |" in text
-    assert text.count("- `anchor/identity`: Profile `quick`") == 2  # both sources are named
+    claims = [replace(made.claims[0].claim, id=f"anchor/identity/{end}") for end in "abc"]
+    quick = replace(made, claims=(claims[0].judge(None, "quick"), *(one.judge(0.1, "quick") for one in claims[1:])))
+    values = (0.95, 0.2, None)
+    paper = replace(
+        made,
+        provenance=replace(made.provenance, profile="paper"),
+        claims=tuple(one.judge(value, "paper", paper_setting=True) for one, value in zip(claims, values, strict=True)),
+    )
+    text = gallery_build().ledger_text([quick, paper])
+    assert "| `anchor/identity` | Made | 3 | 1 | 1 | 1 |  |" in text
+    assert "| `anchor/identity` | It is high | about 1 | 0.2 | ✗ contradicted (in the paper's own setting) |" in text
+    assert "| `anchor/identity` | It is high | about 1 | 0.1 | ○ not at this scale |" in text
+    assert text.count("- `anchor/identity`: Profile `quick`") == text.count("- `anchor/identity`: Profile `paper`") == 1
 
 
 def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):
     assert gallery_build().main(["--store", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "anchorlab study retrieval/depth --profile quick" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_published_ledger_is_that_of_the_published_findings():
+    ledger = (GALLERY / "ledger.md").read_text("utf-8")
+    assert ledger == gallery_build().ledger_text(published()), "run docs/gallery/build.py --published"
 
 
 def test_readme_has_the_marks_of_the_gallery():
@@ -226,7 +250,7 @@ def test_own_study_runs_and_reads_back(tmp_path):
     own = load(ROOT / "examples" / "own_study.py")
     store = Store(tmp_path)
     findings = run_study(own.STUDY, "smoke", store, workers=1)
-    assert [result.verdict for result in findings.claims] in (["reproduced"], ["not reproduced"])
+    assert [result.verdict for result in findings.claims] in (["reproduced"], ["not at this scale"])
     assert (findings_directory(store, own.STUDY.name, "smoke") / "findings.json").exists()
     assert findings.figures[0].lines[0].x == own.DECAYS
 
