@@ -12,7 +12,7 @@ from anchorlab.report.page import duration_text, render, time_text, value_text
 from anchorlab.viewer import ViewExample, ViewPath
 from tests.report.hand_made_findings import PROVENANCE
 
-HOSTILE = "</script><script>document.title='broken'</script><b>&\u2028"
+HOSTILE = "</script></script ><script>document.title='broken'</script><b>&\u2028"
 
 
 def text_of(page: str) -> str:
@@ -135,6 +135,7 @@ def test_a_hostile_name_cannot_end_the_script_of_a_view(findings):
     )
     Reader().feed(render([replace(findings, title=HOSTILE, views=(one,))], HOSTILE))
     assert len(scripts) == 2
+    assert not set("<>&") & set(scripts[0])
     data = json.loads(scripts[0])
     texts = [data["title"], data["members"][0], data["examples"][0]["answer"], data["examples"][0]["trace"][0]]
     texts += [data["labels"][0][0][0], data["recorded_only"], data["circuits"][0][0]["text"]]
