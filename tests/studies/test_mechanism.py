@@ -1,4 +1,7 @@
+"""What the parts of a two-layer model do, on weights and numbers made by hand."""
+
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,9 +9,11 @@ import torch
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor import mechanism_measures as of
+from anchorlab.studies.anchor.mechanism import QUICK, STUDY, analyse, experiments, see
 from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
+from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
 
 SHARP = 60.0
 
@@ -40,17 +45,20 @@ def test_the_stages_are_what_the_model_itself_computes(ensemble, batch):
         torch.testing.assert_close(stage, record[name], rtol=1e-5, atol=1e-5)
 
 
-def test_a_head_of_positions_alone_is_found_to_be_one(ensemble, batch):
-    # Queries and keys that read positions alone: position i asks for i - 1.
+def of_positions(ensemble):
+    """Queries and keys that read positions alone: position i asks for i - 1."""
     weights = {name: value.clone() for name, value in ensemble.weights.items()}
     directions = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(0)))[0]
     weights["pos_embed.W_pos"][:] = directions[:9] * SHARP
     weights["embed.W_E"][:] = 0
     weights["blocks.0.attn.W_Q"][:] = torch.eye(16)
-    weights["blocks.0.attn.W_K"][:] = directions.T @ directions.roll(
-        -1, dims=0
-    )  # the key of i is the direction of i + 1
-    found = of.first_attention(ensemble.with_weights(weights), batch)
+    # the key of i is the direction of i + 1
+    weights["blocks.0.attn.W_K"][:] = directions.T @ directions.roll(-1, dims=0)
+    return ensemble.with_weights(weights)
+
+
+def test_a_head_of_positions_alone_is_found_to_be_one(ensemble, batch):
+    found = of.first_attention(of_positions(ensemble), batch)
     assert found.matched.tolist() == [1.0, 1.0]
     assert found.positions_apart.tolist() == pytest.approx([0.0, 0.0], abs=1e-5)
     assert found.shifted_agrees.tolist() == [1.0, 1.0]
@@ -110,11 +118,162 @@ def test_an_even_projection_makes_no_choice(ensemble, batch):
     weights = {name: value.clone() for name, value in ensemble.weights.items()}
     weights["unembed.W_U"][:] = 0
     weights["unembed.b_U"][:] = 0
-    found = of.project_others(ensemble.with_weights(weights), batch, range(20, 101))
+    found = of.project_others(ensemble.with_weights(weights), batch)
     assert found.favour.tolist() == pytest.approx([1.0, 1.0], rel=1e-4)
     assert found.evenness.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
     weights["unembed.b_U"][:, 30] = 10  # one item takes e^10 times as much as every other token
-    found = of.project_others(ensemble.with_weights(weights), batch, range(20, 101))
+    found = of.project_others(ensemble.with_weights(weights), batch)
     assert found.favour.tolist() == pytest.approx([(math.exp(10) + 80) / 81] * 2, rel=1e-2)
     assert (found.evenness < 0.02).all()
     assert found.probabilities.argmax(dim=-1).tolist() == [30, 30]
+
+
+def test_the_stages_follow_each_input(ensemble, batch):
+    sites = {
+        of.STREAM: "blocks.0.hook_resid_pre",
+        of.ADDED: "blocks.0.hook_attn_out",
+        of.SUM: "blocks.0.hook_resid_mid",
+    }
+    record = look(ensemble, batch.inputs, record=list(sites.values()))
+    found = of.follow_stages(ensemble, batch)
+    place = of.key_positions(batch) == of.MIDDLE
+    assert place.any()
+    for name, site in sites.items():
+        rows = record[site]
+        cosine = torch.nn.functional.cosine_similarity(rows.unsqueeze(3), rows.unsqueeze(2), dim=-1)
+        torch.testing.assert_close(found[name].similarity[:, 0], cosine[:, place].mean(dim=1), rtol=1e-4, atol=1e-4)
+
+
+def seen(**changes):
+    """Two members; what no claim reads is 9. Every claim of the paper holds unless changed."""
+    values = {
+        "accuracy": [0.96, 1.0],
+        "positions_apart": [0.1, 0.3],
+        "tokens_apart": [0.5, 0.5],
+        "matched": [0.7, 1.0],
+        "shifted_agrees": [0.94, 1.0],
+        "unnormalised_agrees": [0.95, 0.99],
+        "others": ([0.5, 0.6], [0.8, 0.9]),  # at the input, and after the last stage
+        "key": [-0.25, 0.45],
+        "spread": ([2.0, 4.0], [1.0, 3.0]),  # of X(1), and of the sum
+        "distance": ([1.0, 2.0], [1.5, 3.5]),
+        "to_key": [0.9, 0.94],
+        "queries": [0.9, 0.94],
+        "keys": [0.94, 1.0],
+        "opposite": [-0.4, -0.8],
+        "same_side": [0.85, 0.99],
+        "longer": [0.8, 1.4],
+        "favour": [0.9, 1.5],
+        "evenness": [0.88, 0.98],
+    } | changes
+    one = torch.tensor
+
+    def along(first, last):
+        return torch.stack([one(first), *[torch.full((2,), 9.0)] * 4, one(last)], dim=1)
+
+    none, rows = torch.full((2, 6, 9, 9), 9.0), torch.full((2, 1, 9, 1), 9.0)
+    nine = [9.0, 9.0]
+    stages = {
+        of.STREAM: of.Stages(none, along(nine, nine), along(nine, nine), rows, *(one(values[n][0]) for n in SIZES)),
+        of.ADDED: of.Stages(none, along(nine, nine), along(nine, nine), rows, one(nine), one(nine)),
+        of.SUM: of.Stages(
+            none, along(*values["others"]), along(nine, values["key"]), rows, *(one(values[n][1]) for n in SIZES)
+        ),
+    }
+
+    def part(kind, *names, **others):
+        return kind(**{name: one(values[name]) for name in names}, **others)
+
+    first = ("positions_apart", "tokens_apart", "matched", "shifted_agrees", "unnormalised_agrees")
+    return of.Mechanism(
+        one(values["accuracy"]),
+        part(of.FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
+        stages,
+        part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
+        part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
+    )
+
+
+SIZES = ("spread", "distance")
+
+
+def test_values_of_numbers_made_by_hand():
+    assert values_of(STUDY, seen()) == {
+        name: pytest.approx(value)
+        for name, value in {
+            "learned": 0.98,
+            "positions": 0.2,
+            "not-tokens": 0.3,
+            "query-meets-key": 0.85,
+            "exact-shift": 0.97,
+            "no-norm": 0.97,
+            "aligns": 0.85,
+            "aligns-there": 0.3,
+            "orthogonal": 0.1,
+            "concentrates": (1 / 2 + 3 / 4) / 2,
+            "moves-away": (1.5 + 1.75) / 2,
+            "reads-key": 0.92,
+            "two-directions": (0.92 + 0.97) / 2,
+            "opposite": -0.6,
+            "same-side": 0.92,
+            "longer": 1.1,
+            "items": 1.2,
+            "no-choice": 0.93,
+        }.items()
+    }
+    assert set(verdicts_of(STUDY, seen()).values()) == {"reproduced"}
+
+
+def test_verdicts_outside_the_bands():
+    outside = seen(
+        accuracy=[0.9, 0.98],
+        positions_apart=[0.31, 0.33],
+        tokens_apart=[0.4, 0.6],
+        matched=[0.6, 0.98],
+        shifted_agrees=[0.9, 0.98],
+        unnormalised_agrees=[0.9, 0.98],
+        others=([0.6, 0.6], [0.78, 0.8]),
+        key=[0.3, 0.32],
+        spread=([1.0, 1.0], [0.8, 0.84]),
+        distance=([1.0, 1.0], [1.1, 1.26]),
+        to_key=[0.88, 0.9],
+        queries=[0.84, 0.9],
+        keys=[0.9, 0.92],
+        opposite=[-0.4, -0.58],
+        same_side=[0.84, 0.94],
+        longer=[0.9, 1.08],
+        favour=[0.9, 1.08],
+        evenness=[0.84, 0.94],
+    )
+    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+    assert verdicts_of(STUDY, seen(key=[-0.3, -0.32]))["orthogonal"] == "not at this scale"
+
+
+def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
+    setting = replace(QUICK, seeds=2)
+    trained = of_positions(ensemble)
+    trained.weights["embed.W_E"][:] = 1e-6  # to be set to zero
+    run = HandMadeRun(
+        *experiments(setting),
+        (0, 600),
+        {
+            ("test", "accuracy"): ends(0.75, 1.0),
+            ("train", "accuracy"): ends(0.5, 0.5),
+            ("test", "loss"): ends(9.0, 9.0),
+        },
+        {0: ensemble, 600: trained},
+    )
+    found = see([run])
+    assert found.accuracy.tolist() == [0.75, 1.0]
+    assert found.first.matched.tolist() == found.first.shifted_agrees.tolist() == [1.0, 1.0]
+    made = analyse([run], setting)
+    numbers, stages = made.tables
+    assert numbers.columns == ("seed", *(measure.name for measure in STUDY.claims))
+    assert numbers.rows[1][:2] == (1, 1.0)
+    assert [row[:2] for row in stages.rows] == [
+        (name, pairs) for name in of.INPUTS for pairs in ("others", "key and others")
+    ]
+    whole, tokens, positions, cosines = made.figures[0].maps[0]
+    assert whole.values[5][4] == positions.values[5][4] == pytest.approx(1.0)  # layer 1 shifts by one
+    assert tokens.values[5][4] == pytest.approx(1 / 6)
+    assert cosines.values[5][4] == pytest.approx(1.0)

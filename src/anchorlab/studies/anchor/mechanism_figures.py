@@ -3,73 +3,67 @@
 Source: anchor functions, appendix B, Figures 20 to 27.
 """
 
-from collections.abc import Mapping
-
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Scatter, ScatterFigure, grid, line, numbers
+from anchorlab.findings import Figure, Map, MapFigure, Scatter, ScatterFigure, grid, numbers
 from anchorlab.lens import Intervention, cosine_similarity, look, principal_components
 from anchorlab.studies.anchor.mechanism_measures import (
+    ADDED,
     INPUTS,
+    LOOKED_AT,
+    MIDDLE,
     STAGES,
+    SUM,
     FirstAttention,
-    Projection,
+    Mechanism,
     Stages,
     key_positions,
 )
+from anchorlab.studies.kit import curves_against, example
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
 
-MIDDLE = 5
-"""The key's position in the paper's figures, counted from 0."""
 
-
-def figures(
-    run: TrainedRun,
-    ensemble: Ensemble,
-    batch: Batch,
-    first: FirstAttention,
-    stages: Mapping[str, Stages],
-    projection: Projection,
-) -> list[Figure]:
-    """The figures of appendix B, most for the first seed."""
+def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
+    """Return the figures of appendix B, most for the first seed, on a sequence whose key is where the paper's is."""
+    function, one = run.experiment.task, run.ensemble().select([0])
+    batch, seed = function.sample("test", LOOKED_AT, seed=0), f"Seed {run.experiment.members.seeds[0]}"
+    place, ticks = example(function, batch, key_positions(batch) == MIDDLE)
+    inputs = batch.inputs[[place]]
     return [
-        _first_figure(run, ensemble, batch, first),
-        *(_stage_figure(run, stages[name], name, figure) for name, figure in ((INPUTS[1], 22), (INPUTS[2], 23))),
-        _cloud_figure(run, stages, batch),
-        _second_figure(run, ensemble, batch),
-        LineFigure(
-            title="What a position without the key puts out (Fig 27)",
+        _first_attention(seed, one, inputs, ticks, seen.first),
+        _stages(seed, seen.stages[ADDED], ADDED, 22),
+        _stages(seed, seen.stages[SUM], SUM, 23),
+        _outputs(seed, seen, batch),
+        _second_attention(seed, one, inputs, ticks),
+        curves_against(
+            "What a position without the key puts out (Fig 27)",
+            range(seen.projection.probabilities.shape[1]),
+            {"without the key": seen.projection.probabilities},
+            x_label="token",
+            y_label="probability",
             caption="Probability of every token when the row of such a position, as layer 1 leaves it, goes through "
             "the projection. Mean over positions, sequences and seeds; the band reaches from the lowest to the highest "
             "seed.",
-            x_label="token",
-            y_label="probability",
-            lines=(line("without the key", range(projection.probabilities.shape[1]), projection.probabilities),),
         ),
     ]
 
 
-def _example(run: TrainedRun, batch: Batch) -> tuple[Tensor, tuple[str, ...]]:
-    """A sequence whose key stands where the paper's does, `[1 position]`, and its tokens as texts."""
-    at = int((key_positions(batch) == MIDDLE).nonzero()[0])
-    inputs = batch.inputs[at : at + 1]
-    return inputs, tuple(token.text for token in run.experiment.task.render(inputs)[0].tokens)
-
-
-def _first_figure(run: TrainedRun, ensemble: Ensemble, batch: Batch, first: FirstAttention) -> MapFigure:
-    inputs, ticks = _example(run, batch)
+def _first_attention(
+    seed: str, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...], first: FirstAttention
+) -> MapFigure:
     site = "blocks.0.attn.hook_pattern"
     parts = {"X(1)": [], "tokens alone": ["hook_pos_embed"], "positions alone": ["hook_embed"]}
-    changes = {name: [Intervention(site=one, rule="zero") for one in zeroed] for name, zeroed in parts.items()}
-    seen = look(ensemble.select([0]), inputs, record=[site], candidates=changes)
+    changes = {name: [Intervention(site=part, rule="zero") for part in zeroed] for name, zeroed in parts.items()}
+    seen = look(one, inputs, record=[site], candidates=changes)
     maps = [Map(name, grid(seen.candidate(name)[site][0, 0, 0]), ticks, ticks) for name in changes]
     return MapFigure(
         title="Layer 1's attention, what it comes from, and the directions behind it (Fig 21)",
-        caption=f"{_seed(run)}, one test sequence: the map of the whole stream, of tokens alone and of positions "
-        "alone; and the cosine between the queries and keys of positions, which is greatest where the query's position "
-        "is the key's next.",
+        caption=f"{seed}, one test sequence: the map of the whole stream, of tokens alone and of positions alone; and "
+        "the cosine between the queries and keys of positions, which is greatest where the query's position is the "
+        "key's next.",
         maps=((*maps, Map("cosine of Q and K of positions", grid(first.queries_to_keys[0]))),),
         value_range=(-1.0, 1.0),
         value_label="attention, cosine",
@@ -77,12 +71,12 @@ def _first_figure(run: TrainedRun, ensemble: Ensemble, batch: Batch, first: Firs
     )
 
 
-def _stage_figure(run: TrainedRun, stages: Stages, name: str, figure: int) -> MapFigure:
-    maps = [Map(stage, grid(stages.similarity[0, index])) for index, stage in enumerate(STAGES)]
+def _stages(seed: str, stages: Stages, name: str, figure: int) -> MapFigure:
+    maps = tuple(Map(stage, grid(stages.similarity[0, index])) for index, stage in enumerate(STAGES))
     return MapFigure(
         title=f"Cosine between positions along the feed-forward network, input {name} (Fig {figure})",
-        caption=f"{_seed(run)}; mean over test sequences whose key stands at position {MIDDLE}, counted from 0.",
-        maps=(tuple(maps[:3]), tuple(maps[3:])),
+        caption=f"{seed}; mean over test sequences whose key stands at position {MIDDLE}, counted from 0.",
+        maps=(maps[:3], maps[3:]),
         x_label="position",
         y_label="position",
         value_label="cosine",
@@ -91,17 +85,17 @@ def _stage_figure(run: TrainedRun, stages: Stages, name: str, figure: int) -> Ma
     )
 
 
-def _cloud_figure(run: TrainedRun, stages: Mapping[str, Stages], batch: Batch) -> ScatterFigure:
+def _outputs(seed: str, seen: Mechanism, batch: Batch) -> ScatterFigure:
     at = key_positions(batch) == MIDDLE
-    outputs = torch.stack([stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
+    outputs = torch.stack([seen.stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
     found = principal_components(outputs.unsqueeze(0))
     plane = found.coordinates[0].flatten(1, 2)  # [input point component]
     is_key = (torch.arange(outputs.shape[2]) == MIDDLE).float().repeat(outputs.shape[1])
     return ScatterFigure(
         title="Outputs of the feed-forward network in the plane of their main components (Fig 24)",
-        caption=f"{_seed(run)}; every position of test sequences whose key stands at position {MIDDLE}, in one plane "
-        f"for all three inputs, which holds {float(found.explained.sum()):.0%} of the variance. Coloured by whether "
-        "the position holds the key.",
+        caption=f"{seed}; every position of test sequences whose key stands at position {MIDDLE}, in one plane for all "
+        f"three inputs, which holds {float(found.explained.sum()):.0%} of the variance. Coloured by whether the "
+        "position holds the key.",
         scatters=tuple(
             Scatter(name, numbers(points[:, 0]), numbers(points[:, 1]), numbers(is_key))
             for name, points in zip(INPUTS, plane, strict=True)
@@ -112,20 +106,18 @@ def _cloud_figure(run: TrainedRun, stages: Mapping[str, Stages], batch: Batch) -
     )
 
 
-def _second_figure(run: TrainedRun, ensemble: Ensemble, batch: Batch) -> MapFigure:
-    inputs, ticks = _example(run, batch)
+def _second_attention(seed: str, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...]) -> MapFigure:
     sites = [f"blocks.1.attn.hook_{name}" for name in ("q", "k", "pattern")]
-    record = look(ensemble.select([0]), inputs, record=sites)
+    record = look(one, inputs, record=sites)
     queries, keys = (record[site][0, 0, :, 0] for site in sites[:2])
     scores = queries @ keys.T / queries.shape[-1] ** 0.5
-    other = 0
-    directions = torch.stack([queries[other], queries[MIDDLE], keys[other], keys[MIDDLE]])
-    names = ("Q, other", "Q, key", "K, other", "K, key")
     reach = float(scores.abs().max())
+    directions = torch.stack([queries[0], queries[MIDDLE], keys[0], keys[MIDDLE]])
+    names = ("Q, other", "Q, key", "K, other", "K, key")
     return MapFigure(
         title="Layer 2's attention before and after mask and softmax, and its directions (Fig 25 and 26)",
-        caption=f"{_seed(run)}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), the "
-        "pattern, and the cosines between the queries and keys of the first position and the key's.",
+        caption=f"{seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), the pattern, "
+        "and the cosines between the queries and keys of the first position and the key's.",
         maps=(
             (
                 Map("scores", grid(scores / reach), ticks, ticks),
@@ -137,7 +129,3 @@ def _second_figure(run: TrainedRun, ensemble: Ensemble, batch: Batch) -> MapFigu
         value_range=(-1.0, 1.0),
         signed=True,
     )
-
-
-def _seed(run: TrainedRun) -> str:
-    return f"Seed {run.experiment.members.seeds[0]}"

@@ -3,107 +3,112 @@
 Source: anchor functions, appendix B, Figures 20 to 27.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
 from anchorlab.lens import Intervention, Operand, cosine_similarity, look, position_directions, unembed
+from anchorlab.studies.kit import at_end
 from anchorlab.tasks import Batch
-from anchorlab.training import Ensemble
+from anchorlab.training import Ensemble, TrainedRun
 
 STAGES = ("input", "first linear", "ReLU", "second linear", "residual", "layer norm")
 """The six stages of a feed-forward network (appendix B.3)."""
 
-INPUTS = ("X(1)", "Xpr", "X(1) + Xpr")
+STREAM, ADDED, SUM = INPUTS = ("X(1)", "Xpr", "X(1) + Xpr")
 """What is sent through it: the stream before attention, what attention adds, and their sum (Fig 20 and 24)."""
+
+MIDDLE = 5  # the key's position in the paper's figures, counted from 0
+LOOKED_AT = 500  # test sequences
+ITEMS = range(20, 101)
 
 Rows = Float[Tensor, "member batch position width"]
 PerMember = Float[Tensor, "member"]
+Keys = Int[Tensor, "batch"]
 
 
 @dataclass(frozen=True)
 class FirstAttention:
-    """Layer 1's attention (appendix B.2), each `[member]` unless said otherwise.
+    """Layer 1's attention (appendix B.2)."""
 
-    positions_apart, tokens_apart: total variation between the rows of its map and those of positions, or tokens, alone
-    queries_to_keys: cosine of Q(Xpos) and K(Xpos), `[member query key]`
-    matched: share of positions i > 0 whose query is nearest in direction to the key of i - 1
-    shifted_agrees: predictions that stay with the exact shift in place of the map
-    unnormalised_agrees: predictions that stay without the layer norm after attention
-    """
-
-    positions_apart: PerMember
-    tokens_apart: PerMember
-    queries_to_keys: Float[Tensor, "member query key"]
-    matched: PerMember
-    shifted_agrees: PerMember
-    unnormalised_agrees: PerMember
+    positions_apart: PerMember  # total variation between the rows of its map and those from positions alone
+    tokens_apart: PerMember  # the same from tokens alone
+    queries_to_keys: Float[Tensor, "member query key"]  # cosine of Q(Xpos) and K(Xpos)
+    matched: PerMember  # share of positions i > 0 whose query is nearest in direction to the key of i - 1
+    shifted_agrees: PerMember  # share of predictions that stay with the exact shift in place of the map
+    unnormalised_agrees: PerMember  # share of predictions that stay without the layer norm after attention
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Directions along the feed-forward network (appendix B.3), for one of `INPUTS`.
+    """Directions along layer 1's feed-forward network (appendix B.3); others are the positions without the key."""
 
-    similarity: cosine between positions, mean over sequences whose key stands where the paper's does,
-        `[member stage query key]`
-    others: mean cosine between positions other than the key's, `[member stage]`
-    key: mean cosine between the key's position and the others, `[member stage]`
-    outputs: what the last stage gives, `[member batch position width]`
-    """
-
-    similarity: Float[Tensor, "member stage query key"]
-    others: Float[Tensor, "member stage"]
-    key: Float[Tensor, "member stage"]
-    outputs: Rows
+    similarity: Float[Tensor, "member stage query key"]  # cosine, mean over sequences with the key at `MIDDLE`
+    others: Float[Tensor, "member stage"]  # mean cosine between the others
+    key: Float[Tensor, "member stage"]  # mean cosine between the key's position and the others
+    outputs: Rows  # of the last stage
+    spread: PerMember  # how far the others' outputs lie from their centre
+    distance: PerMember  # how far the key's output lies from it
 
 
 @dataclass(frozen=True)
 class SecondAttention:
-    """Layer 2's attention (appendix B.4), each `[member]`; others are the positions that do not hold the key.
+    """Layer 2's attention (appendix B.4); others are the positions without the key."""
 
-    to_key: share of rows whose greatest score, before mask and softmax, is the key's column
-    queries, keys: mean cosine between the queries, or the keys, of the others
-    opposite: mean cosine between a query and a key of the others
-    same_side: share of sequences in which the others' mean query and the key's query make a positive product
-    longer: norm of the others' queries over that of the key's, mean over sequences
-    """
-
-    to_key: PerMember
-    queries: PerMember
-    keys: PerMember
-    opposite: PerMember
-    same_side: PerMember
-    longer: PerMember
+    to_key: PerMember  # share of rows whose greatest score, before mask and softmax, is in the key's column
+    queries: PerMember  # mean cosine between the others' queries
+    keys: PerMember  # mean cosine between the others' keys
+    opposite: PerMember  # mean cosine between a query and a key of the others
+    same_side: PerMember  # share of sequences where the others' mean query and the key's have a positive product
+    longer: PerMember  # norm of the others' queries over that of the key's, mean over sequences
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What the others' rows give through the projection (appendix B.5): mean probabilities.
+    """What the others' rows give through the projection (appendix B.5)."""
 
-    probabilities: `[member output]`
-    favour: mean probability of an item over that of another token, `[member]`
-    evenness: entropy over the items over its greatest value, `[member]`
-    """
-
-    probabilities: Float[Tensor, "member output"]
-    favour: PerMember
-    evenness: PerMember
+    probabilities: Float[Tensor, "member output"]  # mean over rows
+    favour: PerMember  # mean probability of an item over that of another token
+    evenness: PerMember  # entropy over the items, over its greatest value
 
 
-def key_positions(batch: Batch) -> Tensor:
-    """The position of each sequence's key, `[batch]`."""
+@dataclass(frozen=True)
+class Mechanism:
+    """All parts of the model, and its test accuracy; `stages` by what is sent through the feed-forward network."""
+
+    accuracy: PerMember
+    first: FirstAttention
+    stages: Mapping[str, Stages]
+    second: SecondAttention
+    projection: Projection
+
+
+def see(runs: Sequence[TrainedRun]) -> Mechanism:
+    """Read every part of the one run's members at the end of training."""
+    (run,) = runs
+    ensemble, batch = run.ensemble(), run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    return Mechanism(
+        accuracy=at_end(run, "test", "accuracy"),
+        first=first_attention(ensemble, batch),
+        stages=follow_stages(ensemble, batch),
+        second=second_attention(ensemble, batch),
+        projection=project_others(ensemble, batch),
+    )
+
+
+def key_positions(batch: Batch) -> Keys:
+    """Return the position of each sequence's key."""
     return batch.latents["key_positions"][:, 0]
 
 
 def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
-    """Where layer 1's map comes from, and what becomes of predictions without its fine structure."""
+    """Read where layer 1's map comes from, and what becomes of predictions without its fine structure."""
     pattern, mid, norm = "blocks.0.attn.hook_pattern", "blocks.0.hook_resid_mid", "blocks.0.ln1.hook_normalized"
-    length = batch.inputs.shape[1]
-    shift = Operand(values=torch.diag(torch.ones(length - 1), -1), axes=("query", "key"))
+    shift = Operand(values=torch.diag(torch.ones(batch.inputs.shape[1] - 1), -1), axes=("query", "key"))
     seen = look(
         ensemble,
         batch.inputs,
@@ -118,8 +123,9 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
     whole = seen.candidate("whole")
     stream = Operand(values=whole[mid], axes=("member", "batch", "position", "width"))
     bare = look(ensemble, batch.inputs, interventions=[Intervention(site=norm, rule="replace", operand=stream)])
-    answers = whole["output"][:, :, -1].argmax(dim=-1)
-    shifted, unnormalised = (one["output"][:, :, -1].argmax(dim=-1) for one in (seen.candidate("shift"), bare))
+    answers, shifted, unnormalised = (
+        one["output"][:, :, -1].argmax(dim=-1) for one in (whole, seen.candidate("shift"), bare)
+    )
     directions = position_directions(ensemble)
     return FirstAttention(
         positions_apart=_apart(whole[pattern], seen.candidate("positions")[pattern]),
@@ -131,13 +137,13 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
     )
 
 
-def _apart(left: Tensor, right: Tensor) -> Tensor:
-    """Total variation between rows of two patterns, but for the first, which has no choice: `[member]`."""
+def _apart(left: Tensor, right: Tensor) -> PerMember:
+    """Total variation between rows of two patterns, but for the first, which has no choice."""
     return ((left - right).abs().sum(dim=-1) / 2)[..., 1:].mean(dim=(1, 2, 3))
 
 
-def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -> list[Tensor]:
-    """Rows sent through a block's feed-forward network, residual connection and layer norm: what `STAGES` names.
+def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -> list[Rows]:
+    """Return rows sent through a block's feed-forward network, residual connection and layer norm: the six `STAGES`.
 
     `weights` are stacked, `[member ...]`.
     """
@@ -150,28 +156,31 @@ def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -
     return [rows, first, active, second, summed, functional.layer_norm(summed, summed.shape[-1:]) * scale + offset]
 
 
-def follow_stages(ensemble: Ensemble, batch: Batch, middle: int = 5) -> dict[str, Stages]:
-    """Directions along layer 1's feed-forward network for each of `INPUTS`; `middle` is the paper's key position."""
+def follow_stages(ensemble: Ensemble, batch: Batch) -> dict[str, Stages]:
+    """Read directions along layer 1's feed-forward network for each of `INPUTS`."""
     before, added = "blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"
     record = look(ensemble, batch.inputs, record=[before, added])
-    sent = dict(zip(INPUTS, (record[before], record[added], record[before] + record[added]), strict=True))
+    sent = {STREAM: record[before], ADDED: record[added], SUM: record[before] + record[added]}
     keys = key_positions(batch)
     found = {}
     for name, rows in sent.items():
         stages = feed_forward_stages(ensemble.weights, 0, rows)
         similar = [cosine_similarity(stage, stage) for stage in stages]
-        split = [split_similarity(one, keys) for one in similar]
+        others, key = zip(*(split_similarity(one, keys) for one in similar), strict=True)
+        spread, distance = spread_and_distance(stages[-1], keys)
         found[name] = Stages(
-            similarity=torch.stack([one[:, keys == middle].mean(dim=1) for one in similar], dim=1),
-            others=torch.stack([others for others, _ in split], dim=1),
-            key=torch.stack([key for _, key in split], dim=1),
+            similarity=torch.stack([one[:, keys == MIDDLE].mean(dim=1) for one in similar], dim=1),
+            others=torch.stack(others, dim=1),
+            key=torch.stack(key, dim=1),
             outputs=stages[-1],
+            spread=spread,
+            distance=distance,
         )
     return found
 
 
-def split_similarity(similarity: Float[Tensor, "member batch query key"], keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean similarity among the positions other than the key's, and between these and the key's, each `[member]`."""
+def split_similarity(similarity: Float[Tensor, "member batch query key"], keys: Keys) -> tuple[PerMember, PerMember]:
+    """Return mean similarity among the positions other than the key's, and between these and the key's."""
     length = similarity.shape[-1]
     others = torch.arange(length) != keys.unsqueeze(-1)
     pairs = others.unsqueeze(-1) & others.unsqueeze(-2) & ~torch.eye(length, dtype=torch.bool)
@@ -179,11 +188,10 @@ def split_similarity(similarity: Float[Tensor, "member batch query key"], keys: 
     return similarity[:, pairs].mean(dim=-1), with_key[:, others].mean(dim=-1)
 
 
-def spread_and_distance(rows: Rows, keys: Tensor) -> tuple[PerMember, PerMember]:
-    """How far the others lie from their centre, and the key's row from it, each as root mean square over sequences."""
+def spread_and_distance(rows: Rows, keys: Keys) -> tuple[PerMember, PerMember]:
+    """Return how far the others lie from their centre, and the key's row from it: root mean squares over sequences."""
     each, count = torch.arange(len(keys)), rows.shape[2] - 1
-    key = rows[:, each, keys]
-    centre = (rows.sum(dim=2) - key) / count
+    centre = (rows.sum(dim=2) - rows[:, each, keys]) / count
     squares = (rows - centre.unsqueeze(2)).square().sum(dim=-1)
     of_key = squares[:, each, keys]
     of_others = (squares.sum(dim=-1) - of_key) / count
@@ -191,25 +199,24 @@ def spread_and_distance(rows: Rows, keys: Tensor) -> tuple[PerMember, PerMember]
 
 
 def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:
-    """What makes layer 2 read the key, from its queries and keys before mask and softmax."""
+    """Read what makes layer 2 attend to the key, from its queries and keys before mask and softmax."""
     sites = [f"blocks.1.attn.hook_{name}" for name in "qk"]
     record = look(ensemble, batch.inputs, record=sites)
     queries, keys = (record[site][:, :, :, 0] for site in sites)
     return read_directions(queries, keys, key_positions(batch))
 
 
-def read_directions(queries: Rows, keys: Rows, at: Tensor) -> SecondAttention:
-    """The numbers of `SecondAttention` from one head's queries and keys, and the positions of the keys, `[batch]`."""
+def read_directions(queries: Rows, keys: Rows, at: Keys) -> SecondAttention:
+    """Read the directions of one head's queries and keys, where `at` has the position of each sequence's key."""
     each, length = torch.arange(len(at)), queries.shape[2]
     others = torch.arange(length) != at.unsqueeze(-1)
-    scores = queries @ keys.mT
     key_query = queries[:, each, at]
     mean_query = (queries.sum(dim=2) - key_query) / (length - 1)
     norms = queries.norm(dim=-1)
     longer = ((norms * others).sum(dim=-1) / (length - 1)) / norms[:, each, at].clamp(min=1e-12)
     across = cosine_similarity(queries, keys)[:, others.unsqueeze(-1) & others.unsqueeze(-2)]
     return SecondAttention(
-        to_key=(scores.argmax(dim=-1) == at.unsqueeze(-1)).float().mean(dim=(1, 2)),
+        to_key=((queries @ keys.mT).argmax(dim=-1) == at.unsqueeze(-1)).float().mean(dim=(1, 2)),
         queries=split_similarity(cosine_similarity(queries, queries), at)[0],
         keys=split_similarity(cosine_similarity(keys, keys), at)[0],
         opposite=across.mean(dim=-1),
@@ -218,19 +225,17 @@ def read_directions(queries: Rows, keys: Rows, at: Tensor) -> SecondAttention:
     )
 
 
-def project_others(ensemble: Ensemble, batch: Batch, items: range) -> Projection:
-    """The probabilities that rows without the key give through the projection, straight from layer 1."""
+def project_others(ensemble: Ensemble, batch: Batch) -> Projection:
+    """Read the probabilities that rows without the key give through the projection, straight from layer 1."""
     site = "blocks.1.hook_resid_pre"
     rows = look(ensemble, batch.inputs, record=[site])[site]
     chosen = rows[:, torch.arange(rows.shape[2]) != key_positions(batch).unsqueeze(-1)]
     probabilities = torch.softmax(unembed(ensemble, chosen), dim=-1)
-    on_items = probabilities[..., items.start : items.stop]
-    together = on_items.sum(dim=-1)
-    among = on_items / together.unsqueeze(-1)
-    others = probabilities.shape[-1] - len(items)
-    entropy = torch.special.entr(among).sum(dim=-1)
+    on_items = probabilities[..., ITEMS.start : ITEMS.stop]
+    together, others = on_items.sum(dim=-1), probabilities.shape[-1] - len(ITEMS)
+    entropy = torch.special.entr(on_items / together.unsqueeze(-1)).sum(dim=-1)
     return Projection(
         probabilities=probabilities.mean(dim=1),
-        favour=(together.mean(dim=-1) / len(items)) / ((1 - together.mean(dim=-1)) / others),
-        evenness=(entropy / torch.log(torch.tensor(float(len(items))))).mean(dim=-1),
+        favour=(together.mean(dim=-1) / len(ITEMS)) / ((1 - together.mean(dim=-1)) / others),
+        evenness=(entropy / torch.log(torch.tensor(float(len(ITEMS))))).mean(dim=-1),
     )
