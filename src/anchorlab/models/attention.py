@@ -77,8 +77,8 @@ class MergedAttention(nn.Module):
 
     Computes `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as in the authors' code, or without the root if not `scaled`, as
     printed in the paper. With `factored` the value map is a product `W_V W_O` of two square matrices (Figure 12). With
-    the identity tap the same result is computed with less work: positions are mixed before the value map if only some
-    are asked for, else x is mapped through the tables of its embedding.
+    the identity tap the same result is computed with less work: given `positions`, values are
+    mixed before they are mapped; otherwise x is mapped through the tables of its embedding.
     """
 
     def __init__(self, name: str, width: int, *, factored: bool = False, scaled: bool = True) -> None:
