@@ -1,0 +1,114 @@
+"""Members: who learns, by seed, and what else differs between them."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from anchorlab.errors import SpecError
+from anchorlab.models.initialisation import GAMMA, WeightGroup
+from anchorlab.spec import Spec
+from anchorlab.training.recipe import MOST_SEQUENCES
+
+MOST_MEMBERS = 2**20
+
+PER_MEMBER = ("learning_rate", "weight_decay", "clip", "initialisation_scale", "data_size")
+"""The fields of `Members` that override the recipe, one value per member."""
+
+PerMemberRate = tuple[Annotated[float, Field(ge=0)], ...]
+
+
+class Gamma(Spec):
+    """Set the initialisation rate γ of each member, for models with `initialisation = "normal"`.
+
+    A weight matrix starts as N(0, inputs^-2γ). `all` applies to every group of weights that has no rates of its own;
+    without `all`, such a group keeps γ = 0.5.
+    """
+
+    all: PerMemberRate | None = None
+    embedding: PerMemberRate | None = None
+    attention: PerMemberRate | None = None
+    feed_forward: PerMemberRate | None = None
+    recurrent: PerMemberRate | None = None
+    projection: PerMemberRate | None = None
+
+    @property
+    def given(self) -> dict[str, PerMemberRate]:
+        """Return the rates that are set, by weight group or `all`."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: values for name, values in fields.items() if values is not None}
+
+    def of(self, group: WeightGroup, member: int) -> float:
+        """Return a member's γ for a group of weights."""
+        values = self.given.get(group, self.all)
+        return GAMMA if values is None else values[member]
+
+
+class Members(Spec):
+    """The members of an experiment: one seed each, and what else differs between them.
+
+    `seeds` lists the seeds; an int counts them, so `Members(seeds=10)` has the seeds 0 to 9. A seed has three child
+    streams: data, initialisation, order. `hold` fixes a stream for all members, as in `hold={"data": 0}` for the same
+    data under different initialisations.
+
+    The other fields override the recipe with one value per member. `initialisation_scale` multiplies the initial weight
+    matrices; `gamma` sets their initialisation rate, as in `gamma={"all": (0.5, 0.8)}` for two members; `data_size`
+    must be a multiple of the batch.
+    """
+
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0,)
+    hold: dict[Literal["data", "initialisation", "order"], int] = Field(default_factory=dict)
+    learning_rate: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    weight_decay: tuple[Annotated[float, Field(ge=0)], ...] | None = None
+    clip: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    initialisation_scale: tuple[Annotated[float, Field(ge=0)], ...] | None = None
+    data_size: tuple[Annotated[int, Field(ge=1, le=MOST_SEQUENCES)], ...] | None = None
+    gamma: Gamma = Gamma()
+
+    @classmethod
+    def of(cls, seeds: "int | Iterable[int] | Members") -> "Members":
+        """Return members with the given seeds: a count, or one seed each. Errors: `SpecError` below `members`."""
+        if isinstance(seeds, Members):
+            return seeds
+        return cls.parse({"seeds": seeds if isinstance(seeds, int) else tuple(seeds)}, "members")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count(cls, seeds: Any) -> Any:
+        if not isinstance(seeds, int) or isinstance(seeds, bool):
+            return seeds
+        if seeds > MOST_MEMBERS:
+            raise ValueError(f"{seeds} is more than {MOST_MEMBERS} members")
+        return tuple(range(seeds))
+
+    @model_validator(mode="after")
+    def _one_value_per_member(self) -> "Members":
+        if not self.seeds:
+            raise SpecError("seeds", "there are none", "give at least one")
+        scalars = {name: getattr(self, name) for name in PER_MEMBER if getattr(self, name) is not None}
+        scalars |= {f"gamma.{group}": values for group, values in self.gamma.given.items()}
+        for name, values in scalars.items():
+            if len(values) != len(self.seeds):
+                raise SpecError(name, f"{len(values)} values for {len(self.seeds)} members", "give one per seed")
+        members = list(zip(self.seeds, *scalars.values(), strict=True))
+        if len(set(members)) != len(members):
+            twice = next(seed for seed, *rest in members if members.count((seed, *rest)) > 1)
+            raise SpecError("seeds", f"{twice} is given twice", "give each member its own seed")
+        return self
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def stream(self, name: Literal["data", "initialisation", "order"], member: int) -> int:
+        """Return the seed of one of a member's streams."""
+        return self.hold.get(name, self.seeds[member])
+
+    def take(self, members: range) -> "Members":
+        """Return the members in a range of indices."""
+        cut = {
+            name: getattr(self, name)[members.start : members.stop]
+            for name in ("seeds", *PER_MEMBER)
+            if getattr(self, name) is not None
+        }
+        rates = {group: values[members.start : members.stop] for group, values in self.gamma.given.items()}
+        return self.replace(**cut, gamma=Gamma(**rates))
