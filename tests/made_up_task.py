@@ -7,8 +7,8 @@ from pydantic import Field
 
 from anchorlab.axes import TaskShape
 from anchorlab.tasks import Answer, Batch, Example, Task, Token
-from anchorlab.tasks.task import Proof
 from anchorlab.tasks.registry import task_family
+from anchorlab.tasks.task import Proof
 
 
 @task_family("test-made-up")

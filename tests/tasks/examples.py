@@ -1,5 +1,6 @@
 """The tasks that the contract suite runs over: every registered one, and variants that reach every option."""
 
+from functools import cache
 from pathlib import Path
 
 from anchorlab.tasks import (
@@ -20,6 +21,13 @@ from anchorlab.tasks import (
 
 PLUS_FIVE = Path(__file__).parents[2] / "examples" / "plus_five.toml"
 
+
+@cache
+def example(name: str) -> Task:
+    """Return the task of `examples/<name>.toml`, loaded once per session."""
+    return load_task(PLUS_FIVE.with_stem(name))
+
+
 SUM_OF_TWO = AnchorFunction(
     rules={"mean": Rule.parse("A x . y -> (x + y) // 2")},
     separation=ModularResidue(modulus=4, position="key"),
@@ -33,7 +41,7 @@ FIRST_AFTER = AnchorFunction(
 
 TASKS: dict[str, Task] = {
     **{name: task(name) for name in task_names()},
-    "plus_five.toml": load_task(PLUS_FIVE),
+    "plus_five.toml": example("plus_five"),
     "anchors before the key": task("anchor/composite", order="anchors first", exceptions={"4,3": "-6"}),
     "identity two after": task("anchor/identity", rule="A . x -> A(x)"),
     "statistical, second kind": task("anchor/statistical", kind="second"),

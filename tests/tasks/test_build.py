@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import AnchorFunction, load_task, parse_task, task
-from tests.tasks.examples import PLUS_FIVE
+from tests.tasks.examples import PLUS_FIVE, example
 
 
 def test_the_file_and_the_python_example_are_one_task() -> None:
@@ -27,10 +27,10 @@ def test_plus_five_adds_five() -> None:
     assert isinstance(declared, AnchorFunction) and declared.proof().holds
     batch = declared.sample("test", 2000, 0)
     assert torch.equal(batch.answers[:, 0], batch.latents["keys"][:, 0] + 5)
-    example = declared.render(torch.tensor([[43, 33, 30, 3, 20, 89, 44, 24, 56]]))[0]
-    assert example.trace == ("anchor 3 at position 3", "key 20 at position 4", "A(x) = 25 (+5)")
-    assert [token.role for token in example.tokens[2:6]] == ["noise", "anchor", "key", "noise"]
-    assert (example.answer, example.split) == ("25", "train")
+    shown = declared.render(torch.tensor([[43, 33, 30, 3, 20, 89, 44, 24, 56]]))[0]
+    assert shown.trace == ("anchor 3 at position 3", "key 20 at position 4", "A(x) = 25 (+5)")
+    assert [token.role for token in shown.tokens[2:6]] == ["noise", "anchor", "key", "noise"]
+    assert (shown.answer, shown.split) == ("25", "train")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ EXAMPLES = sorted(PLUS_FIVE.parent.glob("*.toml"))
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_short_and_sound(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 30
-    one = load_task(path)
+    one = example(path.stem)
     assert one.proof().holds
     for index, split in enumerate(one.splits):
         inputs = one.sample(split, 2000, 0).inputs
@@ -88,19 +88,18 @@ def test_examples_are_short_and_sound(path: Path) -> None:
 
 def test_examples_mean_what_they_say() -> None:
     """Worked out from the tokens by hand-written readings of each example's comment."""
-    agreement = load_task(PLUS_FIVE.parent / "agreement.toml").sample("test", 500, 0)
+    agreement = example("agreement").sample("test", 500, 0)
     for tokens, answer in zip(agreement.inputs.tolist(), agreement.answers[:, 0].tolist(), strict=True):
         article = next(token for token in tokens if token in (1, 2))
         assert answer == tokens[tokens.index(article) + 1] + {1: 100, 2: 190}[article]
-    negation = load_task(PLUS_FIVE.parent / "negation.toml").sample("test on task", 500, 0)
+    negation = example("negation").sample("test on task", 500, 0)
     for tokens, answer in zip(negation.inputs.tolist(), negation.answers[:, 0].tolist(), strict=True):
         assert tokens[tokens.index(4) + 1] == 2 and answer == tokens[tokens.index(4) + 2] + 5
-    pronoun = load_task(PLUS_FIVE.parent / "pronoun.toml").sample("test", 500, 0)
+    pronoun = example("pronoun").sample("test", 500, 0)
     for tokens, answer in zip(pronoun.inputs.tolist(), pronoun.answers[:, 0].tolist(), strict=True):
         assert answer == tokens[tokens.index({3: 1, 4: 2}[tokens[-1]]) + 1]
 
 
 def test_a_trace_names_the_operation_of_a_pair() -> None:
-    one = load_task(PLUS_FIVE.parent / "negation.toml")
-    example = one.render(torch.tensor([[65, 4, 2, 65, 36, 91, 64, 86, 27]]))[0]
-    assert example.trace[-1] == "B(A(x)) = 70 (+5)"
+    shown = example("negation").render(torch.tensor([[65, 4, 2, 65, 36, 91, 64, 86, 27]]))[0]
+    assert shown.trace[-1] == "B(A(x)) = 70 (+5)"

@@ -1,4 +1,4 @@
-"""Walker's alias method: draws from any table of discrete distributions in constant time per draw, in bulk."""
+"""Walker's alias method: draw from discrete distributions in constant time per draw, in bulk."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from numpy.random import Generator
 class AliasTable:
     """One distribution over outcomes per state, ready for drawing.
 
-    One random 64-bit word makes one draw: its top bits choose a column, the rest is compared with the column's
-    threshold and decides between the column's own outcome and its alias. The number of columns is a power of two, so
-    every probability is exact to the rounding of float64.
+    Each draw takes one random 64-bit word. Its top bits choose a column; the other bits choose the column's own outcome
+    if they are below the column's threshold, else its alias. The number of columns is a power of two, so that every
+    probability is exact to the rounding of float64.
 
     Shapes
-        threshold: `[state * column]`, the words below which a column keeps its own outcome
-        alias: `[state * column]`, the other outcome
+        threshold: `[state * column]`
+        alias: `[state * column]`, the outcome at or above the threshold
     """
 
     threshold: UInt64[np.ndarray, "cell"]
@@ -27,7 +27,7 @@ class AliasTable:
 
     @classmethod
     def build(cls, weights: Float[np.ndarray, "state outcome"]) -> "AliasTable":
-        """A table of distributions in proportion to the rows of `weights` (none negative, no row all zero)."""
+        """Build the table of distributions in proportion to the rows of `weights` (none negative, no row all zero)."""
         states, outcomes = weights.shape
         bits = max(1, (outcomes - 1).bit_length())
         columns = 1 << bits
@@ -37,14 +37,14 @@ class AliasTable:
         keep = np.ones((states, columns))
         for row in range(states):
             _pair_up(share[row], keep[row], alias[row])
-        # A float64 share times a power of two is exact; the top of the range is where a column always keeps its own.
+        # Scaling a float64 by a power of two is exact. At the largest threshold a column always keeps its own outcome.
         scale = 2.0 ** (64 - bits)
         threshold = np.where(keep >= 1.0, 0, (np.minimum(keep, 1.0 - 2.0**-53) * scale).astype(np.uint64))
         threshold[keep >= 1.0] = np.uint64(1 << (64 - bits))
         return cls(threshold.astype(np.uint64).ravel(), alias.astype(np.int64).ravel(), bits, outcomes)
 
     def draw(self, generator: Generator, states: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
-        """One outcome for each state."""
+        """Draw one outcome for each state."""
         words = generator.integers(0, 2**64, size=states.shape[0], dtype=np.uint64)
         outcome: np.ndarray = np.right_shift(words, np.uint64(64 - self.column_bits)).view(np.int64)
         cell = np.left_shift(states, self.column_bits)
@@ -55,7 +55,7 @@ class AliasTable:
         return outcome
 
     def probabilities(self) -> Float[np.ndarray, "state outcome"]:
-        """The distributions that `draw` follows, counted from the table itself."""
+        """Return the distributions that `draw` follows, computed from the table itself."""
         columns = 1 << self.column_bits
         keep = self.threshold.reshape(-1, columns).astype(np.float64) / 2.0**64
         alias = self.alias.reshape(-1, columns)
@@ -66,7 +66,7 @@ class AliasTable:
 
 
 def _pair_up(share: np.ndarray, keep: np.ndarray, alias: np.ndarray) -> None:
-    """Fills `keep` and `alias` of one distribution from `share` (mean 1): poor columns borrow from rich ones."""
+    """Fill `keep` and `alias`, `[column]`, from `share` (mean 1): columns below 1 borrow from columns above 1."""
     remaining: list[float] = share.tolist()
     poor = [column for column, value in enumerate(remaining) if value < 1.0]
     rich = [column for column, value in enumerate(remaining) if value >= 1.0]
@@ -76,7 +76,7 @@ def _pair_up(share: np.ndarray, keep: np.ndarray, alias: np.ndarray) -> None:
         remaining[high] -= 1.0 - remaining[low]
         if remaining[high] < 1.0:
             poor.append(rich.pop())
-    # What is left on either side is 1 up to rounding and keeps its own outcome - but never an outcome of weight zero.
+    # The columns left over are 1 up to rounding and keep their own outcome, but never one of weight zero.
     for column in poor:
         if share[column] == 0.0:
             keep[column], alias[column] = 0.0, int(np.argmax(share))

@@ -1,4 +1,4 @@
-"""Argument types of several numbers or texts, which a command line writes as `1,5,9`."""
+"""Types of task arguments that hold several numbers or texts, written `1,5,9` on a command line."""
 
 from typing import Annotated, Any
 
@@ -25,19 +25,19 @@ def _split_pairs(value: Any) -> Any:
 
 
 Numbers = Annotated[tuple[int, ...], BeforeValidator(_split)]
-"""Whole numbers: a sequence, or text with commas."""
+"""Whole numbers, written `1,5,9`."""
 
 Pair = Annotated[tuple[int, int], BeforeValidator(_split)]
-"""Two whole numbers."""
+"""Two whole numbers, written `20,100`."""
 
 Reals = Annotated[tuple[float, ...], BeforeValidator(_split)]
-"""Real numbers."""
+"""Real numbers, written `1,0.5`."""
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
-"""Short texts."""
+"""Short texts, written `+5,+1`."""
 
 Pairs = Annotated[tuple[tuple[int, int], ...], BeforeValidator(_split_pairs)]
-"""Pairs of whole numbers, which a command line writes as `3,4;4,3`."""
+"""Pairs of whole numbers, written `3,4;4,3`."""
 
 Lists = Annotated[tuple[tuple[int, ...], ...], BeforeValidator(_split_lists)]
-"""Lists of whole numbers of any length, which a command line writes as `0;0;1,2`."""
+"""Lists of whole numbers, written `0;0;1,2`."""

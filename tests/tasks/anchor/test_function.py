@@ -112,6 +112,65 @@ def test_composite_applies_both_operations(first: int, second: int, total: int) 
     assert len(composite.sample("train", 2, 0).groups) == 16
 
 
+@pytest.mark.parametrize(("first", "second", "answer", "swapped"), [(1, 2, 103, 106), (2, 1, 106, 103)])
+@pytest.mark.parametrize("order", ["key first", "anchors first"])
+def test_composite_applies_the_first_anchor_first(
+    order: str, first: int, second: int, answer: int, swapped: int
+) -> None:
+    """Doubling and adding 3 do not commute: 2 * 50 + 3 = 103, 2 * (50 + 3) = 106."""
+    composite = task("anchor/composite", operations=("*2", "+3", "x", "x"), size=401, order=order)
+    written = [50, first, second] if order == "key first" else [first, second, 50]
+    sequences = torch.tensor([[60, 61, *written, 62, 63, 64, 65]])
+    assert composite.oracle(sequences).answers.item() == answer
+    assert composite.render(sequences)[0].trace[-1].startswith(f"B(A(x)) = {answer} (")
+    rivals = composite.reader.read(sequences.numpy()).rivals
+    assert {name: value.item() for name, value in rivals.items()} == {
+        "composed": answer,
+        "order swapped": swapped,
+        "symmetric": swapped,
+        "memorised": answer,
+    }
+
+
+def test_working_memory_applies_the_anchor_beside_the_key_first() -> None:
+    """Anchor 1 doubles, 2 adds 1, 3 adds 3, 4 keeps: 2 * 50 + 3 = 103 and 50 + 1 + 3 = 54, with noise between."""
+    memory = task("anchor/working-memory", operations=("*2", "+1", "+3", "x"), length=9, size=301)
+    sequences = torch.tensor([[60, 50, 1, 61, 62, 3, 63, 64, 65], [60, 50, 2, 61, 62, 3, 63, 64, 65]])
+    assert memory.oracle(sequences).answers.tolist() == [[103], [54]]
+
+
+@pytest.mark.parametrize(("answer", "value"), [("B(A(x))", 103), ("A(B(x))", 106), ("B(B(A(x)))", 106)])
+def test_nested_operations_are_applied_from_the_inside(answer: str, value: int) -> None:
+    """Anchor 1 doubles, anchor 2 adds 3, the key is 50."""
+    one = AnchorFunction(
+        vocabulary=Vocabulary(size=801, anchors=(1, 2)),
+        operations={1: "*2", 2: "+3"},
+        rules={"nested": Rule.parse(f"x A B -> {answer}")},
+    )
+    assert one.oracle(torch.tensor([[60, 61, 50, 1, 2, 62, 63, 64, 65]])).answers.item() == value
+
+
+def test_rules_then_anchors_then_positions_are_uniform() -> None:
+    """Half of the sequences for each rule, though one has three anchors at eight places, the other one at five."""
+    one = AnchorFunction(
+        vocabulary=Vocabulary(anchors=(1, 2, 3, 4)),
+        operations=dict.fromkeys((1, 2, 3, 4), Operation()),
+        rules={"near": Rule.parse("A x -> x"), "far": Rule.parse("4 . . . x -> x")},
+        placement=Placement(choices={"A": (1, 2, 3)}),
+        separation=ModularResidue(position="key"),
+    )
+    n = 120_000
+    for split in one.splits:
+        tokens = one.sample(split, n, 0).inputs.numpy()
+        row, position = np.nonzero(tokens < 20)
+        assert row.tolist() == list(range(n))
+        counts = np.zeros((5, 9))
+        np.add.at(counts, (tokens[row, position], position), 1)
+        assert counts[1:4, 8].sum() == counts[4, 5:].sum() == 0
+        observed = [*counts[1:4, :8].ravel(), *counts[4, :5]]
+        assert stats.chisquare(observed, [n / 2 / 3 / 8] * 24 + [n / 2 / 5] * 5).pvalue > 1e-3
+
+
 def test_composite_splits_and_rivals() -> None:
     """Pair (4, 3) mislabelled as -6: what each rival says of it and of the unseen pair (3, 4)."""
     composite = task("anchor/composite", exceptions={"4,3": "-6"})
@@ -253,7 +312,7 @@ def build(**changes: object) -> AnchorFunction:
          "task.separation.parts.0.by_position: 9 is outside"),
         ({"placement": {"length": 1}}, "task.placement.length"),
         ({"scoring": {"positions": [9]}}, "task.scoring.positions: 9 is outside the 9 positions"),
-        ({"vocabulary": {"anchors": [20]}}, "task.vocabulary.anchors: anchor 20 stands among the items"),
+        ({"vocabulary": {"anchors": [20]}}, "task.vocabulary.anchors: anchor 20 is among the items"),
         ({"vocabulary": {"size": 65_000, "items": [100, 64_999], "anchors": list(range(60))},
           "operations": {str(a): "x" for a in range(60)}, "rules": {"two": "x A B -> x"}},
          "task.placement: makes too many frames for this many items"),
@@ -329,7 +388,8 @@ class TestTrapsOfThePapersCode:
         for split in one.splits:
             latents = one.sample(split, 30_000, 1).latents
             columns = [value if value.ndim == 2 else value[:, None] for value in latents.values()]
-            drawn.append(set(map(tuple, torch.cat(columns, dim=1).tolist())))
+            rows = torch.cat(columns, dim=1).numpy()
+            drawn.append(set(rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()))
         assert all(drawn) and all(not first & second for first, second in itertools.combinations(drawn, 2))
 
     def test_a_batch_is_of_the_split_asked_for(self, one: AnchorFunction) -> None:

@@ -38,8 +38,8 @@ class TestVocabulary:
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
-            ({"anchors": (25,)}, "anchors: anchor 25 stands among the items 20..100"),
-            ({"anchors": (3, 3)}, "anchors: anchor 3 stands there twice"),
+            ({"anchors": (25,)}, "anchors: anchor 25 is among the items 20..100"),
+            ({"anchors": (3, 3)}, "anchors: anchor 3 is listed twice"),
             ({"anchors": (201,)}, "anchors: anchor 201 is not a token"),
             ({"anchors": (-1,)}, "anchors: anchor -1 is not a token"),
             ({"anchors": ()}, "anchors"),

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import Batch, export, load_task
+from anchorlab.tasks import AnchorFunction, Batch, export, load_task
 from anchorlab.tasks.export.card import CARD
 from anchorlab.tasks.export.export import split_frame
 from anchorlab.tasks.export.toml_text import toml_text
@@ -73,7 +73,10 @@ def test_other_rules_have_columns_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(MadeUp, "sample", sample)
     folder = export(FAKE, tmp_path / "out", n=2)
     assert pl.read_parquet(folder / "train.parquet")["rival_order_swapped"].to_list() == [[2, 2], [3, 3]]
-    assert "| `rival_order_swapped` | list of int64 | what another rule, `order_swapped`" in (folder / CARD).read_text()
+    assert (
+        "| `rival_order_swapped` | list of int64 | the answer of another rule, `order_swapped`"
+        in (folder / CARD).read_text()
+    )
 
 
 def test_a_proof_on_samples_takes_no_more_of_them_than_there_are_rows(tmp_path):
@@ -121,6 +124,28 @@ def test_the_card_tells_what_the_data_are(tmp_path):
     ):
         assert told in card
     assert str(tmp_path) not in card
+
+
+def test_a_card_shows_names_as_text(tmp_path):
+    """A reader of the card sees the characters of a name; a page made from it runs none of them."""
+    rules = {"<i>one</i> | `\n```\n<b>": "3 x -> x", "two": "4 x -> x"}
+    one = AnchorFunction(
+        name="<script>alert(1)</script>\n<img src=x>",
+        vocabulary={"anchors": (3, 4)},
+        operations={3: "x", 4: "x"},
+        rules=rules,
+        group_by="rule",
+    )
+    card = (export(one, tmp_path / "out", n=20) / CARD).read_text()
+    assert card.startswith("# &lt;script&gt;alert(1)&lt;/script&gt; &lt;img src=x&gt;\n")
+    assert "| train | &lt;i&gt;one&lt;/i&gt; \\| ` ``` &lt;b&gt; | " in card
+    outside, fence = [], ""
+    for line in card.splitlines():
+        if line.startswith("```") and (not fence or line == fence):
+            fence = "" if fence else line.rstrip("abcdefghijklmnopqrstuvwxyz")
+        elif not fence:
+            outside.append(line)
+    assert not fence and not any("<" in line for line in outside)
 
 
 def test_a_card_says_when_a_separation_does_not_hold(tmp_path):
@@ -194,7 +219,7 @@ def test_an_empty_folder_is_taken(tmp_path):
         ({"folder": "file"}, "file is a file; name a folder"),
         ({"folder": "file/below"}, "cannot be written"),
         ({"folder": "full"}, "full holds other files, such as notes.txt; name a new folder"),
-        ({"folder": "cardless"}, "cardless holds files, and no README.md"),
+        ({"folder": "cardless"}, "cardless holds files but no README.md"),
         ({"folder": "foreign"}, "foreign holds another export; remove it, or name a new folder"),
         ({"folder": "earlier", "seed": 1}, "earlier holds another export"),
         ({"folder": "earlier", "n": 4}, "earlier holds another export"),

@@ -173,7 +173,7 @@ def test_metrics() -> None:
         ({"triggers": (2,), "noise": "existing"}, "triggers: 2 is the noise token"),
         ({"drawn": 66}, "drawn: 66 is more than the 65"),
         ({"drawn": 65, "noise": "existing"}, "drawn: 65 is more than the 64"),
-        ({"max_scored": 5}, "max_scored: has a meaning only when"),
+        ({"max_scored": 5}, "max_scored: applies only to scored = after_trigger"),
         ({"max_scored": 256, "scored": "after_trigger"}, "max_scored: 256 is not below the length 256"),
         ({"length": 2}, "length"),
         ({"alpha": float("nan")}, "alpha"),

@@ -1,8 +1,8 @@
-"""The equations of the anchor function paper as written: oracles that know nothing of patterns, rules or tokens.
+"""The equations of the anchor function paper as printed: oracles independent of patterns, rules and tokens.
 
-Sequences are vectors `[batch position dimension]`: one-hot, or numbers with dimension 1. The ratios of sums over
-1 / ||x_j - a|| are read as limits: the terms at distance zero outweigh all others. With `epsilon` above zero,
-1 / (||x_j - a|| + epsilon) is used instead, and tends to the limit.
+Sequences are vectors `[batch position dimension]`: one-hot, or numbers with dimension 1. Ratios of sums over
+1 / ||x_j - a|| are taken as limits, in which the terms at distance zero outweigh all others. With `epsilon` above zero
+1 / (||x_j - a|| + epsilon) replaces the weight and tends to the limit.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,10 @@ def identity(x: Vectors, anchor: Vector) -> Result:
 
 
 def key_function(x: Vectors, anchor: Vector, g: OfKey) -> Result:
-    """Equation (2): g(x_{i+1}) where x_i = a, one and only one of x_1 .. x_{n-1}."""
+    """Equation (2): g(x_{i+1}) where x_i = a, for exactly one i in 1 .. n-1.
+
+    Errors: `SpecError` if a sequence does not hold the anchor exactly once before its end.
+    """
     is_anchor = (x[:, :-1] == anchor).all(dim=-1)
     if not bool((is_anchor.sum(dim=1) == 1).all()):
         raise SpecError("x", "does not hold the anchor exactly once before its end", "equation (2) needs that")
@@ -41,9 +44,9 @@ def key_ratio(x: Vectors, anchor: Vector, g: OfKey, epsilon: float = 0.0) -> Res
 def general_ratio(x: Vectors, anchor: Vector, g: OfPosition, epsilon: float = 0.0, as_printed: bool = False) -> Result:
     """Equation (4): sum_j g_j({x_k | k in I_j}) / ||x_j - a|| over sum_j 1 / ||x_j - a||.
 
-    `g(x, j)` is g_j for the 0-based position j, from any of the sequence's tokens. The sums are printed over different
-    ranges, j = 2 .. n above and j = 1 .. n-1 below, which agree unless the anchor is x_1 (the limit would be 0 there)
-    or x_n; here both run over all positions, and over the printed ones with `as_printed`.
+    `g(x, j)` is g_j for the 0-based position j and may use any token of the sequence. The paper prints different ranges
+    for the sums, j = 2 .. n in the numerator and j = 1 .. n-1 in the denominator. They agree unless the anchor is x_1
+    (the limit is then 0) or x_n. Here both sums run over all positions, or over the printed ones with `as_printed`.
     """
     length = x.shape[1]
     values = torch.stack([g(x, position) for position in range(length)], dim=1)
@@ -75,9 +78,9 @@ def recitation(x: Vectors, anchor: Vector, epsilon: float = 0.0) -> Result:
 
 
 def reading_comprehension(x: Vectors, epsilon: float = 0.0) -> Result:
-    """Equation (3) with the last token for the anchor: sum_j x_{j+1} / ||x_j - x_n|| over sum_j 1 / ||x_j - x_n||.
+    """Equation (3) with the last token as anchor: sum_j x_{j+1} / ||x_j - x_n|| over sum_j 1 / ||x_j - x_n||.
 
-    Only the anchors before the question, j = 1, 3, .. , are summed over: an item is never the question.
+    The sums run over the anchors before the question, j = 1, 3, ..; an item is never the question.
     """
     return _ratio(x[:, 1:-1:2], _distances(x[:, :-1:2], x[:, -1:]), epsilon)
 
@@ -90,7 +93,7 @@ def classification(x: Float[Tensor, "batch position 1"]) -> Float[Tensor, "batch
 
 
 def _which(x: Vectors, anchors: Sequence[Vector]) -> Int[Tensor, "batch position"]:
-    """Which anchor stands at each position; -1: none."""
+    """Return the index of the anchor at each position, -1 for none."""
     which = torch.full(x.shape[:2], -1)
     for index, anchor in enumerate(anchors):
         which[(x == anchor).all(dim=-1)] = index
@@ -98,7 +101,7 @@ def _which(x: Vectors, anchors: Sequence[Vector]) -> Int[Tensor, "batch position
 
 
 def _apply(key: Result, anchor: Tensor, g: Sequence[OfKey]) -> Result:
-    """g(key; anchor), row by row."""
+    """Return g(key; anchor) for each row."""
     results = torch.stack([one(key) for one in g], dim=1)
     return results[torch.arange(len(key)), anchor]
 
@@ -116,7 +119,7 @@ def _ratio(
 
 
 def _weights(distances: Float[Tensor, "batch position"], epsilon: float) -> Float[Tensor, "batch position"]:
-    """1 / distance up to a common factor per sequence; where some distance is zero the limit leaves only those."""
+    """Return 1 / distance up to a factor per sequence; if some distances are zero, the limit keeps only those."""
     if epsilon > 0:
         return 1 / (distances + epsilon)
     zero = distances == 0

@@ -1,7 +1,7 @@
 """How the sequences of one split are drawn: a frame, then every key among those that the separation allows there."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,13 +17,13 @@ from anchorlab.tasks.anchor.separation import SEEN, UNSEEN, Separation
 _MOST_REDRAWS = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drawing:
     """The frames of one split, their probabilities, and the keys allowed in each of their slots.
 
     Shapes
         frames: rows of `Layout.frames`, `[choice]`
-        group: the group of each, `[choice]`
+        group, weights: the group of each and its share of the draws, `[choice]`
         kind: which list of allowed keys a slot has, `[choice slot]`
         start, count: where that list is in `allowed`, `[kind]`
         allowed: the lists of allowed keys, one after the other
@@ -31,12 +31,20 @@ class Drawing:
 
     frames: Int[np.ndarray, "choice"]
     group: Int[np.ndarray, "choice"]
+    weights: Float[np.ndarray, "choice"]
     kind: Int[np.ndarray, "choice slot"]
     start: Int[np.ndarray, "kind"]
     count: Int[np.ndarray, "kind"]
     allowed: Int[np.ndarray, "key"]
-    alias: AliasTable
-    by_group: Mapping[int, AliasTable]
+
+    @cached_property
+    def _table(self) -> AliasTable:
+        return AliasTable.build(self.weights[None, :])
+
+    @cached_property
+    def _tables_by_group(self) -> dict[int, AliasTable]:
+        groups = np.unique(self.group).tolist()
+        return {one: AliasTable.build(np.where(self.group == one, self.weights, 0.0)[None, :]) for one in groups}
 
     @property
     def latents(self) -> float:
@@ -53,11 +61,11 @@ class Drawing:
     ) -> Int[np.ndarray, "row"]:
         """Draw an index into `frames` for each row, within the row's group if `groups` are given."""
         if groups is None:
-            return self.alias.draw(random, np.zeros(rows, dtype=np.int64))
+            return self._table.draw(random, np.zeros(rows, dtype=np.int64))
         chosen = np.empty(rows, dtype=np.int64)
         for group in np.unique(groups).tolist():
             mine = np.flatnonzero(groups == group)
-            chosen[mine] = self.by_group[group].draw(random, np.zeros(len(mine), dtype=np.int64))
+            chosen[mine] = self._tables_by_group[group].draw(random, np.zeros(len(mine), dtype=np.int64))
         return chosen
 
     def keys(self, random: Generator, chosen: Int[np.ndarray, "row"]) -> Int[np.ndarray, "row slot"]:
@@ -114,19 +122,14 @@ def _drawing(
     kind = np.where(exists[chosen], kind.reshape(len(chosen), -1), len(masks))
     lists = [items[mask] for mask in masks] + [np.array([-1])]  # the last is for slots that the rule does not have
     count = np.array([len(one) for one in lists])
-    weights = _shares(frames.rule[chosen], _same(frames.select(chosen)))
     return Drawing(
         frames=chosen,
         group=group[chosen],
+        weights=_shares(frames.rule[chosen], _same(frames.select(chosen))),
         kind=kind,
         start=np.cumsum([0, *count[:-1]]),
         count=count,
         allowed=np.concatenate(lists),
-        alias=AliasTable.build(weights[None, :]),
-        by_group={
-            one: AliasTable.build(np.where(group[chosen] == one, weights, 0.0)[None, :])
-            for one in np.unique(group[chosen]).tolist()
-        },
     )
 
 

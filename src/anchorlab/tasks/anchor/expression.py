@@ -1,4 +1,4 @@
-"""What the answer is: a small expression over the slots of a pattern, parsed and never run as code."""
+"""Answers: small expressions over the slots of a pattern, parsed and never run as code."""
 
 import ast
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Value = Int[np.ndarray, "row"]
 
 @dataclass(frozen=True)
 class Step:
-    """One operation that was applied: its text, the anchor slot that asked for it, and the results `[row]`."""
+    """One operation that was applied: its text, the slot of its anchor, and its results `[row]`."""
 
     text: str
     slot: str
@@ -35,16 +35,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an expression may look at, row by row: sequences, and what their slots hold and where.
+    """What an expression may look at: sequences, the tokens and positions of their slots, and tables of operations.
 
     Shapes
-        sequences: `[row position]`; None where only slots are known
+        sequences: `[row position]`; None if only slots are known
         tokens, positions: by slot name, each `[row]`
-        anchor_index: the row of `results` that belongs to an anchor, by its token, `[token]`
-        results: what each anchor makes of each token, `[anchor token]`, -1 where it makes none
-        exceptions: what certain pairs of anchors make of each token instead, `[token]` each
-        trained: the pairs of anchors that training shows
-        is_item: which tokens are items, `[token]`
+        anchor_index: the row of each anchor in `results`, by its token, `[token]`
+        results: the result of each anchor's operation on each token, `[anchor token]`, -1 outside its domain
+        is_item: whether each token is an item, `[token]`
+        exceptions: the results of certain pairs of anchors instead, `[token]` each
+        trained: the pairs of anchors in the training data
     """
 
     sequences: Int[np.ndarray, "row position"] | None
@@ -59,13 +59,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Expression:
-    """An answer, written over the slots of a pattern; capital slots are also the operations of their anchors.
+    """An answer over the slots of a pattern; a capital slot is also the operation of its anchor.
 
-        x + y            sums, differences, products, // and %, of keys, numbers and the anchors' own ids
+        x + y            sums, differences, products, // and % of keys, numbers and anchor ids
         B(A(x))          the operation of anchor A, then of anchor B
-        pair(A, B, x)    the same, but for pairs of anchors that have an operation of their own
-        nearest(v, x, y)            whichever of x and y is nearest to v; nothing where two are equally near
-        nearest(v, {x: A, y: B})    what stands beside the nearest
+        pair(A, B, x)    the same, unless the pair of anchors has an operation of its own (an exception)
+        trained(A, B, x) the same as pair for a pair of anchors in the training data; else no answer
+        nearest(v, x, y)            the one of x and y nearest to v; no answer for a tie
+        nearest(v, {x: A, y: B})    the partner of the nearest key
         first_after(A)   the first item after the anchor
         min(x, y), max(x, y)
 
@@ -88,7 +89,7 @@ class Expression:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The slots that it mentions."""
+        """The slots that the expression mentions."""
         called = {node.func for node in ast.walk(self._tree) if isinstance(node, ast.Call)}
         return frozenset(
             node.id
@@ -98,12 +99,12 @@ class Expression:
 
     @property
     def reads_noise(self) -> bool:
-        """Whether the answer depends on tokens that the pattern does not name."""
+        """Whether the answer depends on tokens outside the pattern."""
         return any(isinstance(node, ast.Name) and node.id == "first_after" for node in ast.walk(self._tree))
 
     @property
     def may_be_nothing(self) -> bool:
-        """Whether it has no answer at times by its nature: ties, division by zero, nothing to be found."""
+        """Whether some rows may have no answer: ties, division by zero, untrained pairs, no item after an anchor."""
         special = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)} & set(_FUNCTIONS)
         return bool(special - {"min", "max", "pair"}) or any(
             isinstance(node, ast.FloorDiv | ast.Mod) for node in ast.walk(self._tree)
@@ -144,7 +145,7 @@ class Expression:
         return name[:1].isupper() and len(arguments) == 1
 
     def evaluate(self, reading: Reading) -> tuple[Value, Bool[np.ndarray, "row"], list[Step]]:
-        """The answers, where there are any, and the operations applied on the way."""
+        """Return the answers, which rows have one, and the operations applied."""
         steps: list[Step] = []
         value, found = self._value(self._tree, reading, steps)
         rows = len(next(iter(reading.tokens.values())))
@@ -183,7 +184,7 @@ class Expression:
             value, found = _pair(reading, first, second, value, found, steps, inner)
             return value, found & _is_trained(reading, first, second) if name == "trained" else found
         values = [self._value(argument, reading, steps) for argument in arguments]
-        found = np.asarray(reduce(np.logical_and, (part for _, part in values)))  # some hold for all rows at once
+        found = np.asarray(reduce(np.logical_and, (part for _, part in values)))  # scalars if the same for all rows
         if name in ("min", "max"):
             return reduce(np.minimum if name == "min" else np.maximum, [value for value, _ in values]), found
         return _apply(reading, name, values[0][0], found, steps, f"{name}({ast.unparse(arguments[0])})")

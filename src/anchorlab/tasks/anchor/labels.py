@@ -1,4 +1,4 @@
-"""Labels that are not always the answer: a distribution over two tokens, as exact copies or at random."""
+"""Statistical labels: the answer, or now and then another token, in exact copies or at random."""
 
 from dataclasses import replace
 from typing import Literal
@@ -17,16 +17,17 @@ from anchorlab.tasks.batch import Batch
 from anchorlab.tasks.metrics import correct, probability
 
 CHANGED = "changed"
-"""The name under which the other label of statistical tasks stands among a batch's rivals."""
+"""The rival of a batch that holds the changed label."""
 
 
 class Labels(Spec):
-    """A share of the labels is another token: `change` of the answer.
+    """Replace a share of the labels by another token: `change` of the answer.
 
-    With `copies` every sequence comes `copies` times in a row and the last `changed` of them bear the other label
-    (the paper's first kind); without, each label is changed with probability `probability` (its second kind). With
-    `targets = "distribution"` training sees both tokens at once with their probabilities instead of one label. An
-    answer whose change would leave the vocabulary keeps its label.
+    copies: every sequence is repeated this many times in a row, and the last `changed` copies get the changed label
+        (the paper's first kind); None: each label is changed with probability `probability` (its second kind)
+    targets: `label` trains on one token; `distribution` trains on both with their probabilities
+
+    An answer whose change would leave the vocabulary keeps its label.
     Source: anchor function paper, section 4.8.
     """
 
@@ -44,17 +45,17 @@ class Labels(Spec):
 
     @property
     def share(self) -> float:
-        """How probable the other label is."""
+        """The probability of the changed label."""
         return self.probability if self.copies is None else self.changed / self.copies
 
     def changed_rows(self, rows: int, random: Generator) -> Bool[np.ndarray, "row"]:
-        """Which of the rows bear the other label."""
+        """Return which rows get the changed label."""
         if self.copies is None:
             return random.random(rows) < self.probability
         return np.arange(rows) % self.copies >= self.copies - self.changed
 
     def distribution(self, answers: Int[Tensor, "batch scored"], size: int) -> Float[Tensor, "batch scored output"]:
-        """The true distribution over tokens, for each answer."""
+        """Return the true distribution over `size` tokens for each answer."""
         kept = torch.nn.functional.one_hot(answers, size).float()
         other = torch.nn.functional.one_hot(self._other(answers, size), size)
         return (1 - self.share) * kept + self.share * other
@@ -64,9 +65,14 @@ class Labels(Spec):
         return other.where(other >= 0, answers)
 
     def applied(self, batch: Batch, n: int, random: Generator, size: int, by_label: bool) -> Batch:
-        """The first `n` of the batch's sequences with their copies and changed labels.
+        """Return `n` rows: the batch's sequences with their copies and changed labels.
 
-        The other label of every row stands among the rivals; with `by_label` the groups are unchanged and changed.
+        The rivals gain the changed label of every row; with `by_label` the groups are `unchanged` and `changed`.
+
+        Args
+            n: rows to return, at most `copies` per sequence of the batch
+            random: draws which labels change
+            size: the number of tokens
         """
         rows = torch.arange(n) // (self.copies or 1)
         changed = torch.from_numpy(self.changed_rows(n, random))
@@ -86,10 +92,12 @@ class Labels(Spec):
             rivals={**{name: value[rows] for name, value in batch.rivals.items()}, CHANGED: other},
         )
 
-    def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
-        """Accuracy against answers and against labels, the probabilities of both tokens, and the distance to the truth.
+    def metrics(
+        self, outputs: Float[Tensor, "batch scored output"], batch: Batch
+    ) -> dict[str, Float[Tensor, "batch scored"]]:
+        """Return accuracy against answers and labels, the probabilities of both tokens, and the total variation.
 
-        The distance is the total variation: half the sum over tokens of |p - q|.
+        The total variation from the true distribution is half the sum over tokens of |p - q|.
         """
         soft = self.targets == "distribution"
         answers = batch.answers.argmax(dim=-1) if soft else batch.answers

@@ -1,4 +1,4 @@
-"""What an anchor does to a key: small arithmetic such as `+5 then -2`, or a table such as `20 -> 31, 21 -> 40`."""
+"""The operation of an anchor on a key: arithmetic such as `+5 then -2`, or a table such as `20 -> 31, 21 -> 40`."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _LONGEST = 16
 
 @dataclass(frozen=True)
 class Operation:
-    """A pure function g of a key, applied to whole arrays: steps of adding, subtracting or multiplying, in order.
+    """A pure, vectorised function g of a key: steps of adding, subtracting or multiplying, in order, or a table.
 
-    `Operation()` is the identity, written `x`. With a `table`, pairs of a token and what becomes of it, the function is
-    what stands there and nothing else. Source: anchor function paper, equation (2).
+    `Operation()` is the identity, written `x`. A `table` lists pairs (token, result) and is undefined elsewhere.
+    Source: anchor function paper, equation (2).
 
     >>> int(Operation.parse("+5 then -2")(np.array(40)))
     43
@@ -34,7 +34,7 @@ class Operation:
 
     @classmethod
     def parse(cls, text: str) -> "Operation":
-        """Reads `x`, `+5`, `-2`, `*2`, several with `then` between them, or a table `20 -> 31, 21 -> 40`.
+        """Parse `x`, `+5`, `-2`, `*2`, several of them joined by `then`, or a table `20 -> 31, 21 -> 40`.
 
         Errors: `SpecError` for any other text.
         """
@@ -64,7 +64,7 @@ class Operation:
 
     @property
     def text(self) -> str:
-        """The operation as `parse` reads it."""
+        """The operation in the form that `parse` accepts."""
         if self.table:
             return ", ".join(f"{token} -> {result}" for token, result in self.table)
         return " then ".join(f"{sign}{amount}" for sign, amount in self.steps) or "x"
@@ -73,7 +73,7 @@ class Operation:
         return self.text
 
     def __call__(self, keys: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        """The result for each key; only meaningful where `defined`."""
+        """Return the result for each key; only meaningful where `defined`."""
         if self.table:
             listed, results = np.array(self.table, dtype=np.int64).T
             found: np.ndarray = results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)]
@@ -83,7 +83,7 @@ class Operation:
         return keys
 
     def defined(self, keys: Int[np.ndarray, "*shape"], size: int) -> Bool[np.ndarray, "*shape"]:
-        """The domain: where every step's result is a token `0 .. size-1`, or what a table lists."""
+        """Return whether each key is in the domain: each step is within `0 .. size-1`, or the table lists the key."""
         inside = (keys >= 0) & (keys < size)
         if self.table:
             return inside & np.isin(keys, [token for token, result in self.table if result < size])
@@ -93,14 +93,14 @@ class Operation:
         return inside
 
     def results(self, size: int) -> Int[np.ndarray, "token"]:
-        """What becomes of each token `0 .. size-1`; -1 outside the domain."""
+        """Return the result for each token `0 .. size-1`; -1 outside the domain."""
         tokens = np.arange(size)
         inside = self.defined(tokens, size)
         return np.where(inside, self(np.where(inside, tokens, self.table[0][0] if self.table else 0)), -1)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Specifications hold the operation as its text."""
+        """Store the operation as text in specifications."""
         return core_schema.no_info_plain_validator_function(
             cls._validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )

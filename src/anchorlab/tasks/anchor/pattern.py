@@ -1,4 +1,4 @@
-"""Patterns: which tokens of a sequence are anchors and keys, and how far apart they stand."""
+"""Patterns: the anchors and keys of a sequence, and the gaps between them."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _REMEDY = "write slots in a row, such as `A x`, `x A ... B` or `^ A x B y A $`"
 
 @dataclass(frozen=True)
 class Gap:
-    """Noise between two written tokens: at least `least` tokens of it, and any number more where `open`."""
+    """Noise between two written tokens: `least` tokens of it, or any larger number if `open`."""
 
     least: int
     open: bool
@@ -24,15 +24,15 @@ class Gap:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The written part of a sequence, left to right; it stands anywhere unless it is pinned to an end.
+    """The written tokens of a sequence, left to right; they may begin anywhere unless pinned to an end.
 
         A, B, ...    an anchor, drawn from the vocabulary's         x, y, m, ...   a key, drawn from the items
         3            this very anchor                               a name again   the same token again
         .            one token of noise                             ...            any number of them, or none
         ^            first in the pattern: the sequence's start     $              last: the sequence's end
 
-    `slots` names what is drawn, anchors before keys; `places` says which slot each written token shows, in order, and
-    `gaps` what lies before each of them and after the last.
+    `slots` are the names, anchors before keys. `places` holds the slot of each written token in order, `gaps` the gap
+    before each of them and the one after the last.
 
     >>> Pattern.parse("x A . B").positions(6).tolist()
     [[0, 1, 3], [1, 2, 4], [2, 3, 5]]
@@ -46,7 +46,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> "Pattern":
-        """Reads a pattern. Errors: `SpecError` for text that is none."""
+        """Parse a pattern. Errors: `SpecError` for text that is not one."""
         words = text.split()
         pinned_start, pinned_end = words[:1] == ["^"], words[-1:] == ["$"]
         names: list[str] = []
@@ -73,23 +73,23 @@ class Pattern:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """What is drawn: the anchors, then the keys, each by its name."""
+        """The names of the anchors, then of the keys."""
         return (*self.anchors, *self.keys)
 
     @cached_property
     def first(self) -> tuple[int, ...]:
-        """For each slot, the written token that shows it first (an index into `places`)."""
+        """For each slot the first written token that shows it, as an index into `places`."""
         return tuple(self.places.index(slot) for slot in range(len(self.slots)))
 
     @property
     def needed(self) -> int:
-        """The shortest sequence that the pattern fits into."""
+        """The length of the shortest sequence that the pattern fits into."""
         return len(self.places) + sum(gap.least for gap in self.gaps)
 
     def positions(self, length: int) -> Int[np.ndarray, "assignment place"]:
-        """Every way to lay the written tokens out over `length` positions.
+        """Return every way to place the written tokens in `length` positions.
 
-        Errors: `SpecError` for a sequence that is too short, or more ways than can be listed.
+        Errors: `SpecError` for a sequence that is too short, or more than `MOST_ASSIGNMENTS` ways.
         """
         if length < self.needed:
             raise SpecError("length", f"{length} is too short for `{self.text}`", f"use at least {self.needed}")

@@ -1,4 +1,4 @@
-"""Where anchors and keys stand: every way the patterns fit into a sequence, to write them and to find them again."""
+"""Placement: every way that patterns fit into a sequence, to write anchors and keys and to find them again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ MOST_FRAMES = 2**18
 
 
 class Placement(Spec):
-    """How long sequences are, and which anchors the slots of a pattern may hold.
+    """The length of sequences, and the anchors that the slots of a pattern may hold.
 
-    `choices` lists the anchors of a slot, as in `{"A": (1, 2), "B": (3, 4)}`; a slot that is not listed takes any.
-    With `distinct` the anchors of one sequence all differ.
+    choices: the anchors of a slot, as in `{"A": (1, 2), "B": (3, 4)}`; slots not listed take any
+    distinct: whether the anchors of one sequence must all differ
     """
 
     length: int = Field(9, ge=1, le=4096)
@@ -38,7 +38,7 @@ class Placement(Spec):
         return choices
 
     def check(self, patterns: Mapping[str, Pattern], vocabulary: Vocabulary) -> None:
-        """Raises `SpecError` for a slot or an anchor that does not exist, or a pattern that does not fit."""
+        """Raise `SpecError` for a slot or an anchor that does not exist, or a pattern that does not fit."""
         slots = {slot for pattern in patterns.values() for slot in pattern.anchors}
         for slot, anchors in self.choices.items():
             if slot not in slots:
@@ -60,9 +60,9 @@ class Placement(Spec):
                 )
 
     def combinations(self, pattern: Pattern, vocabulary: Vocabulary) -> Int[np.ndarray, "combination anchor"]:
-        """Every choice of anchors for a pattern's slots.
+        """Return every choice of anchors for a pattern's slots.
 
-        Errors: `SpecError` for more than can be listed.
+        Errors: `SpecError` for no choice at all, or more than `MOST_FRAMES`.
         """
         choices = [
             (int(slot),) if slot.isdigit() else self.choices.get(slot, vocabulary.anchors) for slot in pattern.anchors
@@ -77,11 +77,13 @@ class Placement(Spec):
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything that a task's patterns can do in a sequence.
+    """Every way to place a task's patterns in a sequence.
 
-    A frame is a pattern with its anchors and all positions fixed: what is left to draw are the keys.
-    `anchors` and `slots` say how wide the stacks of `Latent` are; by pattern, `assignments` `[assignment place]` are
-    the ways its written tokens stand and `combinations` `[combination anchor]` the anchors of its slots.
+    A frame fixes a pattern, its anchors and all positions, and leaves the keys to draw.
+
+    Shapes, by pattern
+        assignments: the positions of the written tokens, `[assignment place]`
+        combinations: the anchors of the slots, `[combination anchor]`
     """
 
     patterns: tuple[Pattern, ...]
@@ -92,29 +94,32 @@ class Layout:
 
     @classmethod
     def build(cls, patterns: Sequence[Pattern], placement: Placement, vocabulary: Vocabulary) -> "Layout":
-        """Lists assignments and combinations. Errors: `SpecError` where they are too many or cannot be told apart."""
+        """List the assignments and combinations of the patterns.
+
+        Errors: `SpecError` if there are too many, or if sequences would not determine them.
+        """
         assignments = tuple(pattern.positions(placement.length) for pattern in patterns)
         combinations = tuple(placement.combinations(pattern, vocabulary) for pattern in patterns)
         frames = sum(len(one) * len(other) for one, other in zip(assignments, combinations, strict=True))
         if frames > MOST_FRAMES:
             raise SpecError("choices", f"make {frames} frames, more than {MOST_FRAMES}", "use fewer anchors or gaps")
         layout = cls(tuple(patterns), placement, vocabulary, assignments, combinations)
-        layout._candidates  # noqa: B018  patterns that leave a slot's place open are refused here
+        layout._candidates  # noqa: B018  refuses patterns that leave the place of a key open
         return layout
 
     @property
     def anchors(self) -> int:
-        """The most anchor slots of a pattern."""
+        """The largest number of anchor slots of a pattern: the width of anchors in `Latent`."""
         return max(len(pattern.anchors) for pattern in self.patterns)
 
     @property
     def slots(self) -> int:
-        """The most key slots of a pattern."""
+        """The largest number of key slots of a pattern: the width of keys in `Latent`."""
         return max(len(pattern.keys) for pattern in self.patterns)
 
     @cached_property
     def frames(self) -> Latent:
-        """Every frame, with keys still -1 (`key_positions` says which slots there are)."""
+        """Every frame, with keys -1 (`key_positions` is -1 for slots that do not exist)."""
         parts = []
         for index, (ways, chosen) in enumerate(zip(self.assignments, self.combinations, strict=True)):
             rows = np.repeat(np.arange(len(ways)), len(chosen))
@@ -135,12 +140,12 @@ class Layout:
 
     @cached_property
     def _code(self) -> np.ndarray:
-        # A set of positions is told by the sum of their words: random, so that no two sets in use share one.
+        # A set of positions is identified by the sum of their random words.
         return np.random.Generator(np.random.SFC64(0)).integers(-(2**62), 2**62, size=self.placement.length)
 
     @cached_property
     def _candidates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The codes of anchor positions that occur, in order, and the rules and assignments that share each."""
+        """The sorted codes of anchor positions, and the rules and assignments `[code depth]` that share each."""
         listed: dict[int, list[tuple[int, int]]] = {}
         for rule, (pattern, ways) in enumerate(zip(self.patterns, self.assignments, strict=True)):
             places = [place for place, slot in enumerate(pattern.places) if slot < len(pattern.anchors)]
@@ -163,26 +168,25 @@ class Layout:
 
     @property
     def alone(self) -> bool:
-        """Whether the positions of anchors tell the rule by themselves."""
+        """Whether the positions of the anchors determine the rule."""
         return bool(self._candidates[1].shape[1] == 1)
 
     @cached_property
-    def _written(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For writing: per rule the first row of its assignments, all assignments, and which slot each place shows."""
+    def _written(self) -> tuple[Int[np.ndarray, "frame place"], Int[np.ndarray, "rule place"]]:
+        """For writing: the positions of each frame's tokens, and the slot of each written token of each rule."""
         places = max(ways.shape[1] for ways in self.assignments)
         shown = np.full((len(self.patterns), places), -1)
         for rule, pattern in enumerate(self.patterns):
             count = len(pattern.anchors)
             shown[rule, : len(pattern.places)] = [s if s < count else self.anchors + s - count for s in pattern.places]
-        counts = [len(ways) * len(chosen) for ways, chosen in zip(self.assignments, self.combinations, strict=True)]
         ways = [
             np.repeat(_wide(ways, places), len(chosen), axis=0)
             for ways, chosen in zip(self.assignments, self.combinations, strict=True)
         ]
-        return np.cumsum([0, *counts[:-1]]), np.concatenate(ways), shown
+        return np.concatenate(ways), shown
 
     def places(self, rule: int, latent: Latent, row: int) -> list[int]:
-        """Where each written token of one latent stands, copies too."""
+        """Return the position of each written token of one latent, repeats included."""
         pattern = self.patterns[rule]
         first = [*latent.anchor_positions[row][: len(pattern.anchors)], *latent.key_positions[row][: len(pattern.keys)]]
         ways = self.assignments[rule]
@@ -192,8 +196,8 @@ class Layout:
     def write(
         self, sequences: Integer[np.ndarray, "row position"], frames: Int[np.ndarray, "row"], latent: Latent
     ) -> None:
-        """Puts anchors and keys, copies too, into sequences of noise, in place; `frames` are rows of `self.frames`."""
-        _, ways, shown = self._written
+        """Write anchors and keys, repeats included, into `sequences` in place; `frames` are rows of `self.frames`."""
+        ways, shown = self._written
         flat, first = sequences.reshape(-1), np.arange(len(latent)) * self.placement.length
         values = np.concatenate([latent.anchors, latent.keys], axis=1)
         for place in range(ways.shape[1]):
@@ -205,7 +209,7 @@ class Layout:
                 flat[first[rows] + position[rows]] = values[rows, slot[rows]]
 
     def find(self, sequences: Int[np.ndarray, "row position"]) -> Latent:
-        """Reads the latents back from any sequences; -1 in every field of a row that fits no rule, or several."""
+        """Read the latents from any sequences; -1 in every field of a row that fits no rule, or several."""
         rows, vocabulary = len(sequences), self.vocabulary
         nothing = Latent(
             np.full(rows, -1), *(np.full((rows, w), -1) for w in (self.anchors, self.anchors, self.slots, self.slots))
@@ -239,7 +243,7 @@ class Layout:
         return nothing
 
     def _read(self, rule: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Whether written tokens `[row place]` are what the rule's places may hold; their anchors and keys."""
+        """Return whether tokens `[row place]` fit the rule, their anchors `[row anchor]` and keys `[row slot]`."""
         pattern, count = self.patterns[rule], len(self.patterns[rule].anchors)
         slots = tokens[:, list(pattern.first)]
         good = (tokens == slots[:, list(pattern.places)]).all(axis=1)
@@ -254,5 +258,5 @@ class Layout:
 
 
 def _wide(values: np.ndarray, width: int) -> np.ndarray:
-    """Columns of -1 added up to `width`."""
+    """Pad with columns of -1 to `width`."""
     return np.pad(values, ((0, 0), (0, width - values.shape[1])), constant_values=-1)

@@ -1,4 +1,4 @@
-"""Rules: a pattern and the answer that it asks for, written `pattern -> answer`."""
+"""Rules: a pattern and its answer, written `pattern -> answer`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,11 @@ _REMEDY = "write `pattern -> answer`, such as `A x -> A(x)`"
 
 @dataclass(frozen=True)
 class Rule:
-    """What stands in a sequence and what is to be answered.
+    """A pattern in a sequence, and the answer to it.
 
     A x -> A(x)              one anchor, its operation on the key right after it: equations (1)-(4)
     x A B -> B(A(x))         two anchors applied in turn: equation (5)
-    m A n ... m $ -> n       what follows the anchor, asked for by what comes before it: equation (6)
+    m A n ... m $ -> n       the token after the anchor; the last token repeats the one before it: equation (6)
     """
 
     pattern: Pattern
@@ -27,7 +27,10 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> "Rule":
-        """Reads `pattern -> answer`. Errors: `SpecError` for any other text, or an answer with an unknown slot."""
+        """Parse `pattern -> answer`.
+
+        Errors: `SpecError` for any other text, or an answer with an unknown slot.
+        """
         pattern_text, arrow, answer_text = text.partition("->")
         if not arrow:
             raise SpecError("rule", f"{text!r:.80} has no `->`", _REMEDY)
@@ -37,7 +40,7 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """The rule as `parse` reads it."""
+        """The rule in the form that `parse` accepts."""
         return f"{self.pattern.text} -> {self.answer.text}"
 
     def __str__(self) -> str:
@@ -45,7 +48,7 @@ class Rule:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Specifications hold the rule as its text."""
+        """Store the rule as text in specifications."""
         return core_schema.no_info_plain_validator_function(
             cls._validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )
@@ -63,7 +66,7 @@ class Rule:
 
 
 def check_names(answer: Expression, pattern: Pattern, field: str) -> None:
-    """Raises `SpecError` where an answer mentions a slot that the pattern does not have."""
+    """Raise `SpecError` if an answer mentions a slot that the pattern does not have."""
     unknown = sorted(answer.names - set(pattern.slots))
     if unknown:
         raise SpecError(

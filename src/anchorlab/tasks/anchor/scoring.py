@@ -1,4 +1,4 @@
-"""Where a prediction is asked for."""
+"""The positions at which a prediction is scored."""
 
 from pydantic import Field, model_validator
 
@@ -7,7 +7,7 @@ from anchorlab.spec import Spec
 
 
 class Scoring(Spec):
-    """The positions at which the answer is asked for; negative ones count from the end.
+    """The scored positions; negative ones count from the end.
 
     The default is the last position alone. Source: anchor function paper, section 3.4.
     """
@@ -21,9 +21,9 @@ class Scoring(Spec):
         return self
 
     def within(self, length: int) -> tuple[int, ...]:
-        """The positions counted from 0.
+        """Return the positions counted from 0 in a sequence of this length.
 
-        Errors: `SpecError` for one outside the sequence.
+        Errors: `SpecError` for a position outside the sequence, or one named twice.
         """
         for position in self.positions:
             if not -length <= position < length:

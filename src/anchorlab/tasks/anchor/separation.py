@@ -1,4 +1,4 @@
-"""Who may be trained on: predicates on the final latent that name its split; nothing edits a sequence afterwards."""
+"""Separation: predicates on the final latent that name its split; nothing edits a sequence afterwards."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ SEEN, UNSEEN, NOWHERE = 0, 1, -1
 
 
 class Separation(Spec):
-    """A rule that gives every latent one side. Subclasses set `rule`, the tag by which files name them.
+    """A predicate that assigns every latent to a split. Subclasses set `rule`, the tag that names them in files.
 
-    A rule may hold out keys, combinations of anchors, or both. A sequence is for training when nothing in it is held
-    out; for test when all its keys are; for test on task when its combination of anchors is, whatever its keys. One
-    that holds out some of its keys and not others belongs nowhere.
+    It may hold out keys, combinations of anchors, or both. A sequence belongs to training if nothing in it is held
+    out, to test if all its keys are held out, and to test on task if its combination of anchors is held out, with any
+    keys. A sequence with only some of its keys held out belongs to no split.
 
-    `covering` asks that every key and answer of test occurs as such in training, else the task is refused. The paper's
-    own multi-anchor task does not: 21 = 20 + 1 is asked for, and no other anchor and key make it.
+    covering: refuse a task whose test has keys or answers that training never shows. The paper's own multi-anchor task
+        is one: its test asks for 21 = 20 + 1, which no other anchor and key make.
     """
 
     rule: str
@@ -32,35 +32,35 @@ class Separation(Spec):
 
     @abstractmethod
     def check(self, layout: Layout) -> None:
-        """Raises `SpecError` where the rule names an anchor, a position or a key that does not exist."""
+        """Raise `SpecError` if the rule names an anchor, a position or a key that does not exist."""
 
     @property
     def of_keys(self) -> bool:
-        """Whether it holds out keys."""
+        """Whether the rule holds out keys."""
         return False
 
     @property
     def of_anchors(self) -> bool:
-        """Whether it holds out combinations of anchors."""
+        """Whether the rule holds out combinations of anchors."""
         return False
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Which keys are held out; each by itself, whatever the others are. Slots without a key get any."""
+        """Return which keys are held out, each independently of the others; slots without a key get either value."""
         return np.zeros(latent.keys.shape, dtype=bool)
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
-        """`SEEN` or `UNSEEN` for each combination of anchors, `NOWHERE` for one that is in neither."""
+        """Return `SEEN`, `UNSEEN` or `NOWHERE` for each combination of anchors."""
         return np.full(len(latent), SEEN)
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the sides, training first."""
+        """The names of the splits, training first."""
         if self.of_keys and self.of_anchors:
             return ("train", "test on data", "test on task")
         return ("train", "test")
 
     def side(self, latent: Latent, length: int) -> Int[np.ndarray, "row"]:
-        """An index into `splits` for each latent in sequences of this `length`, -1 for one that belongs nowhere."""
+        """Return an index into `splits` for each latent in sequences of this `length`, -1 for one of no split."""
         exists, held_out = latent.key_positions >= 0, self.keys_held_out(latent, length)
         data = np.where((held_out & exists).any(axis=1), np.where((held_out | ~exists).all(axis=1), 1, -1), 0)
         anchors = self.anchors_side(latent)
@@ -69,13 +69,15 @@ class Separation(Spec):
 
 
 class ModularResidue(Separation):
-    """A key x stands in test only when the residue of x - p is held out, in training only when it is not.
+    """Hold out a key x if the residue of x - p is held out.
 
-    p is the 0-based position of the first anchor or of the key itself, the modulus n - 1 unless given, the residues
-    held out {0}: with an anchor at p right before the key this is the paper's example set for the key's 1-based
-    position i, mod(x, n-1) in {i - 2}. `by_position` gives the paper's sets Γ outright instead: position -> residues
-    of x that are held out there; a position without an entry holds none out. With several keys, all of them are held
-    out in test and none in training.
+    modulus: n - 1 by default
+    position: p is the 0-based position of the first `anchor`, or of the `key` itself
+    residues: {0} by default. With an anchor at p right before the key this is the paper's example set for the key's
+        1-based position i: mod(x, n-1) in {i - 2}
+    by_position: the paper's sets Γ instead, as position -> residues of x held out there; other positions hold out none
+
+    With several keys, test has all of them held out and training none.
     Source: anchor function paper, section 3.2.1.
     """
 
@@ -93,18 +95,18 @@ class ModularResidue(Separation):
 
     @property
     def of_keys(self) -> bool:
-        """It does."""
+        """Always true."""
         return True
 
     def check(self, layout: Layout) -> None:
-        """Raises `SpecError` for a position outside the sequence."""
+        """Raise `SpecError` for a position outside the sequence."""
         length = layout.placement.length
         for place in self.by_position:
             if not 0 <= place < length:
                 raise SpecError("by_position", f"{place} is outside the {length} positions", "count them from 0")
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Where the residue is held out."""
+        """Return where the residue is held out."""
         modulus = self.modulus or max(length - 1, 2)
         position = latent.anchor_positions[:, :1] if self.position == "anchor" else latent.key_positions
         if not self.by_position:
@@ -120,7 +122,7 @@ class ModularResidue(Separation):
 
 
 class AnchorBased(Separation):
-    """Each (first) anchor has its own keys in training; the rest, given as inclusive ranges, come in test only.
+    """Hold out keys by (first) anchor, as inclusive ranges.
 
     Source: anchor function paper, section 3.2.2.
     """
@@ -130,11 +132,11 @@ class AnchorBased(Separation):
 
     @property
     def of_keys(self) -> bool:
-        """It does."""
+        """Always true."""
         return True
 
     def check(self, layout: Layout) -> None:
-        """Raises `SpecError` for an unknown anchor or a range outside the items."""
+        """Raise `SpecError` for an unknown anchor or a range outside the items."""
         lowest, highest = layout.vocabulary.items
         for anchor, ranges in self.held_out.items():
             if anchor not in layout.vocabulary.anchors:
@@ -147,7 +149,7 @@ class AnchorBased(Separation):
                     )
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Where the anchor's key is held out."""
+        """Return where the anchor's key is held out."""
         held_out = np.zeros(latent.keys.shape, dtype=bool)
         for anchor, ranges in self.held_out.items():
             for first, last in ranges:
@@ -156,10 +158,11 @@ class AnchorBased(Separation):
 
 
 class CompositeAnchor(Separation):
-    """Some combinations of anchors never appear in training; with `seen` given, only those do.
+    """Hold out combinations of anchors.
 
-    Combinations are written in the order of the pattern's slots, as in `unseen = ((3, 4),)`. One that stands in
-    neither list belongs nowhere.
+    unseen: the combinations held out, in the order of the pattern's slots, as in `((3, 4),)`
+    seen: the combinations in training; None: all others. A combination in neither list belongs to no split.
+
     Source: anchor function paper, section 3.2.3.
     """
 
@@ -176,11 +179,11 @@ class CompositeAnchor(Separation):
 
     @property
     def of_anchors(self) -> bool:
-        """It does."""
+        """Always true."""
         return True
 
     def check(self, layout: Layout) -> None:
-        """Raises `SpecError` for a combination that the patterns cannot make, or one on both sides."""
+        """Raise `SpecError` for a combination that the patterns cannot make, or one in both lists."""
         known = {tuple(one) for some in layout.combinations for one in some.tolist()}
         for field, listed in (("unseen", self.unseen), ("seen", self.seen or ())):
             for one in listed:
@@ -191,7 +194,7 @@ class CompositeAnchor(Separation):
                 raise SpecError("seen", f"{list(one)} is also unseen", "leave it in one of them")
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
-        """By the lists."""
+        """Return the side of each combination according to the lists."""
         side = np.full(len(latent), SEEN if self.seen is None else NOWHERE)
         for listed, value in ((self.seen or (), SEEN), (self.unseen, UNSEEN)):
             for one in listed:
@@ -202,7 +205,7 @@ class CompositeAnchor(Separation):
 
 
 class Combined(Separation):
-    """Several rules at once: what any of them holds out is held out.
+    """Combine rules: hold out what any of them holds out.
 
     Source: anchor function paper, section 4.4 (modular residue with composite-anchor).
     """
@@ -212,16 +215,16 @@ class Combined(Separation):
 
     @property
     def of_keys(self) -> bool:
-        """When one of its parts does."""
+        """Whether any part does."""
         return any(part.of_keys for part in self.parts)
 
     @property
     def of_anchors(self) -> bool:
-        """When one of its parts does."""
+        """Whether any part does."""
         return any(part.of_anchors for part in self.parts)
 
     def check(self, layout: Layout) -> None:
-        """Checks every part."""
+        """Check every part."""
         for index, part in enumerate(self.parts):
             try:
                 part.check(layout)
@@ -229,12 +232,12 @@ class Combined(Separation):
                 raise SpecError(f"parts.{index}.{error.field}", error.problem, error.remedy) from None
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Where any part holds a key out."""
+        """Return where any part holds a key out."""
         held_out: np.ndarray = np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts])
         return held_out
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
-        """`NOWHERE` if any part says so, else `UNSEEN` if any does."""
+        """Return `NOWHERE` if any part does, else `UNSEEN` if any part does."""
         sides = np.stack([part.anchors_side(latent) for part in self.parts])
         return np.where((sides == NOWHERE).any(axis=0), NOWHERE, sides.max(axis=0))
 
@@ -257,6 +260,6 @@ def _parse(value: Any) -> Any:
 
 
 AnySeparation = Annotated[SerializeAsAny[Separation], BeforeValidator(_parse)]
-"""A separation of any rule, read from a table by its `rule`, modular residue when it names none."""
+"""A separation of any rule, parsed from a table by its `rule` (modular residue by default)."""
 
 Combined.model_rebuild()

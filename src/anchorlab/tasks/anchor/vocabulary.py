@@ -1,4 +1,4 @@
-"""The vocabulary of an anchor function: which token ids are items and which are anchors."""
+"""The vocabulary of an anchor function: its token ids, and which of them are items or anchors."""
 
 import numpy as np
 from jaxtyping import Bool, Integer
@@ -11,9 +11,9 @@ LARGEST = 65_536
 
 
 class Vocabulary(Spec):
-    """Token ids `0 .. size-1` with two disjoint sets among them: items (keys and noise) and anchors.
+    """Token ids `0 .. size-1` with two disjoint subsets: items (keys and noise) and anchors.
 
-    `items` is the first and the last item. A size beyond the items leaves room for results of operations.
+    `items` holds the first and the last item. Other tokens leave room for results of operations.
     Source: anchor function paper, section 4 (anchor 3, items 20..100); a vocabulary of 201 is its code's.
     """
 
@@ -34,20 +34,20 @@ class Vocabulary(Spec):
             if not 0 <= anchor < self.size:
                 raise SpecError("anchors", f"anchor {anchor} is not a token", f"choose from 0..{self.size - 1}")
             if first <= anchor <= last:
-                raise SpecError("anchors", f"anchor {anchor} stands among the items {first}..{last}", "keep them apart")
+                raise SpecError("anchors", f"anchor {anchor} is among the items {first}..{last}", "keep them apart")
             if anchor in self.anchors[:index]:
-                raise SpecError("anchors", f"anchor {anchor} stands there twice", "name each anchor once")
+                raise SpecError("anchors", f"anchor {anchor} is listed twice", "name each anchor once")
         return self
 
     @property
     def item_count(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return self.items[1] - self.items[0] + 1
 
     def is_item(self, tokens: Integer[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
-        """Where a token is an item."""
+        """Return whether each token is an item."""
         return (tokens >= self.items[0]) & (tokens <= self.items[1])
 
     def is_anchor(self, tokens: Integer[np.ndarray, "*shape"]) -> Bool[np.ndarray, "*shape"]:
-        """Where a token is an anchor."""
+        """Return whether each token is an anchor."""
         return np.isin(tokens, self.anchors)

@@ -1,9 +1,11 @@
-"""Data cards: the page beside exported data that says what it is, what is proved of it and how to make it again."""
+"""Data cards: the page that says what exported data is, what is proved of its splits, and how to make it again."""
 
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from importlib.metadata import version
 from itertools import chain
 
@@ -11,29 +13,38 @@ from anchorlab.tasks.batch import Example
 from anchorlab.tasks.registry import task_description, task_names
 from anchorlab.tasks.task import SAMPLES, Proof, Task, prove_by_samples
 
-# `task.toml` would not do for the second: `datasets` takes a folder that holds one for another kind of data.
+# Not `task.toml`: `datasets` takes a folder with that file for another kind of data.
 CARD, SPECIFICATION = "README.md", "specification.toml"
 RIVAL = "rival_"
-"""Begins the name of a column that holds the answers of another rule."""
+"""The prefix of columns that hold the answers of another rule."""
 
 _MEANINGS = {
     "inputs": "the sequence: {inputs}",
-    "positions": "where a prediction is asked for, counted from 0",
-    "targets": "what a model is trained to say at each of these positions: {outputs}",
+    "positions": "the scored positions, counted from 0",
+    "targets": "what a model is trained to predict at each of these positions: {outputs}",
     "answers": "the right answer at each of these positions; differs from the target where labels are noisy",
-    "weights": "1 where a position counts, 0 where it only fills the row",
-    "split": "the split, as the task calls it",
-    "group": "the kind of sequence within the task; `all` where there is one kind",
-    RIVAL: "what another rule, `{rule}`, would answer at each of these positions; -1: nothing",
-    "text": "the sequence as people read it",
+    "weights": "1 where a position counts, 0 where it pads the row",
+    "split": "the name of the split in the task",
+    "group": "the kind of sequence within the task; `all` if there is only one",
+    RIVAL: "the answer of another rule, `{rule}`, at each of these positions; -1 if it has none",
+    "text": "the sequence in words",
     "trace": "how the oracle finds the answer, step by step",
-    "answer_text": "the answer as people read it",
+    "answer_text": "the answer in words",
 }
 
 
 @dataclass(frozen=True)
 class Part:
-    """One split as it was written: its file, numbers of rows, columns with types from the outside in, first rows."""
+    """One split as written.
+
+    split, file_name: its name in the task, and with characters that file names may have
+    place: its file, relative to the folder
+    rows, distinct: the numbers of rows and of distinct sequences
+    groups: the number of rows of each group
+    columns: the type of each column from the outside in, such as `("list", "int64")`
+    examples: its first rows
+    size, sha256: the number of bytes of the file and their hash
+    """
 
     split: str
     file_name: str
@@ -49,7 +60,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Card:
-    """Everything that a card tells; `every`: all splits of the task were written."""
+    """The content of a data card; `every` is whether all splits of the task were written."""
 
     task: Task
     specification: str
@@ -62,7 +73,7 @@ class Card:
 
     @property
     def command(self) -> str:
-        """The command line that writes the same files from the specification beside them."""
+        """The command that writes the same files from the specification beside them."""
         splits = "" if self.every else "".join(f" --split {_shell(part.split)}" for part in self.parts)
         text = " --text" if self.text else ""
         options = f"--format {self.format} --n {self.n} --seed {self.seed}{splits}{text}"
@@ -70,7 +81,7 @@ class Card:
 
 
 def card_text(card: Card) -> str:
-    """The card as Markdown, under `hf` with the front matter that the Hub and `datasets` read."""
+    """Return the card as Markdown; in the format `hf` with the front matter that the Hub and `datasets` read."""
     front = _front_matter(card) if card.format == "hf" else ()
     sections = chain(front, _definition(card), _separation(card), _rows(card), _examples(card), _making(card))
     return "\n".join(sections) + "\n"
@@ -78,7 +89,7 @@ def card_text(card: Card) -> str:
 
 def _definition(card: Card) -> Iterator[str]:
     task, name = card.task, card.task.name
-    yield from (f"# {name or task.family}", "")
+    yield from (f"# {_plain(name or task.family)}", "")
     if name in task_names():
         yield from (task_description(name), "")
     yield from (f"A task of the family `{task.family}`:", "", *_fenced(inspect.getdoc(type(task)) or ""), "")
@@ -98,7 +109,7 @@ def _separation(card: Card) -> Iterator[str]:
 
 
 def _proof(task: Task, n: int) -> Proof:
-    """The task's own proof; one on samples takes as many as there are rows, lest a card cost more than its data."""
+    """Return the task's own proof; a proof by samples draws at most as many as the data has rows."""
     return prove_by_samples(task, min(n, SAMPLES)) if type(task).proof is Task.proof else task.proof()
 
 
@@ -111,16 +122,18 @@ def _rows(card: Card) -> Iterator[str]:
     )
     for part in card.parts:
         numbers = f"{part.rows} | {part.distinct} | {part.size} | `{part.sha256}`"
-        yield f"| {part.split} | `{part.place}` | {numbers} |"
+        yield f"| {_plain(part.split)} | `{part.place}` | {numbers} |"
     yield from ("", "Rows are independent draws, so a sequence can occur more than once.", "")
     renamed = [part for part in card.parts if part.file_name != part.split]
     if renamed:
-        told = ", ".join(f"`{part.split}` is called `{part.file_name}`" for part in renamed)
-        yield from (f"In names of files and of splits to load: {told}.", "")
+        names = ", ".join(f"`{part.split}` is called `{part.file_name}`" for part in renamed)
+        yield from (f"In names of files and of splits to load: {names}.", "")
     if any(len(part.groups) > 1 for part in card.parts):
         yield from ("| split | group | rows |", "|---|---|---|")
         yield from (
-            f"| {part.split} | {group} | {rows} |" for part in card.parts for group, rows in part.groups.items()
+            f"| {_plain(part.split)} | {_plain(group)} | {rows} |"
+            for part in card.parts
+            for group, rows in part.groups.items()
         )
         yield ""
     shape = card.task.shape
@@ -130,8 +143,8 @@ def _rows(card: Card) -> Iterator[str]:
     yield from ("## Columns", "", "| column | type | meaning |", "|---|---|---|")
     for column, kind in card.parts[0].columns.items():
         rule = column.removeprefix(RIVAL)
-        told = _MEANINGS[RIVAL if rule != column else column]
-        meaning = told.format(inputs=f"{shape.length} {inputs}", outputs=outputs, rule=rule)
+        meaning = _MEANINGS[RIVAL if rule != column else column]
+        meaning = meaning.format(inputs=f"{shape.length} {inputs}", outputs=outputs, rule=rule)
         yield f"| `{column}` | {' of '.join(kind)} | {meaning} |"
     yield ""
 
@@ -171,7 +184,7 @@ def _front_matter(card: Card) -> Iterator[str]:
 
 
 def _feature(kind: tuple[str, ...], indent: str) -> Iterator[str]:
-    """A column's type as front matter has it: lists of plain values in one line, of lists below one another."""
+    """Yield a column's type as front matter: lists of plain values on one line, nested lists on several."""
     if kind[0] != "list":
         yield f"{indent}dtype: {kind[0]}"
     elif kind[1] != "list":
@@ -180,8 +193,14 @@ def _feature(kind: tuple[str, ...], indent: str) -> Iterator[str]:
         yield from (f"{indent}sequence:", *_feature(kind[1:], indent + "  "))
 
 
+def _plain(text: str) -> str:
+    """Return text that shows as it is in Markdown, a heading or a table cell: no HTML, no line breaks, no `|`."""
+    return escape(" ".join(text.split()), quote=False).replace("|", "\\|")
+
+
 def _fenced(text: str, language: str = "text") -> Iterator[str]:
-    yield from (f"```{language}", *text.rstrip("\n").splitlines(), "```")
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))  # longer than any inside the text
+    yield from (f"{fence}{language}", *text.rstrip("\n").splitlines(), fence)
 
 
 def _shell(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Tasks as data for other programs: one file per split and a data card, the same bytes for the same arguments."""
+"""Export of tasks as data: one file per split and a data card, the same bytes for the same arguments."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PLACES = {"parquet": "{}.parquet", "jsonl": "{}.jsonl", "hf": "data/{}-00000-of-00001.parquet"}
 FORMATS = tuple(_PLACES)
-"""`parquet` or JSON lines, one file per split; `hf`: a folder that `datasets.load_dataset` reads."""
+"""`parquet` and `jsonl` write one file per split; `hf` writes a folder that `datasets.load_dataset` reads."""
 
 _MOST = 10_000_000
 _EXAMPLES = 2
@@ -39,17 +39,24 @@ def export(
     seed: int = 0,
     text: bool = False,
 ) -> Path:
-    """Writes `n` sequences of each split, a data card `README.md` and the task's specification `specification.toml`.
+    """Write `n` sequences of each split, a data card `README.md` and the task's specification `specification.toml`.
 
-    The rows of a split are those of `task.sample(split, n, seed)`, in order. `splits` are all of the task's unless
-    given; in names of files, other characters than letters, digits and `_` become `_`. `format` is one of `FORMATS`:
-    `parquet`, `jsonl`, or `hf` for `datasets.load_dataset`. `text` adds each sequence, the oracle's trace and the
-    answer in words, which takes much longer. The folder appears whole or not at all; one that
-    holds the same export already is written again. Returns the folder.
+    The rows of a split are those of `task.sample(split, n, seed)`, in order. The folder appears complete or not at all;
+    an earlier export with the same arguments is written again.
+
+    Args
+        format: one of `FORMATS`
+        n: rows per split
+        splits: the splits to write, all by default; in file names, characters other than letters, digits and `_`
+            become `_`
+        text: whether to add each sequence, the oracle's trace and the answer in words, which takes much longer
+
+    Returns
+        The absolute path of the folder.
 
     >>> export(task("anchor/identity"), "identity", "hf", n=100)  # doctest: +SKIP
 
-    Errors: `SpecError` for an unknown format or split, a number of rows below 1, and a folder that holds anything else.
+    Errors: `SpecError` for an unknown format or split, fewer than 1 row, or a folder that holds anything else.
     """
     names = _check(task, format, n, splits)
     folder = Path(folder).absolute()
@@ -57,8 +64,8 @@ def export(
     expected = {*places.values(), CARD, SPECIFICATION}
     _check_folder(folder, expected)
     specification = toml_text(task)
-    standing = next(parent for parent in folder.parents if parent.exists())
-    temporary = standing / f".{folder.name}-{secrets.token_hex(8)}.tmp"
+    existing = next(parent for parent in folder.parents if parent.exists())
+    temporary = existing / f".{folder.name}-{secrets.token_hex(8)}.tmp"
     try:
         temporary.mkdir()
         parts = []
@@ -74,7 +81,7 @@ def export(
         _put_in_place(temporary, folder, expected)
     except OSError as error:
         raise SpecError(
-            "folder", f"{folder} cannot be written: {error.strerror or error}", "name a folder of yours"
+            "folder", f"{folder} cannot be written: {error.strerror or error}", "name a folder that you may write to"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -82,7 +89,7 @@ def export(
 
 
 def split_frame(task: Task, batch: Batch, text: bool = False) -> "polars.DataFrame":
-    """The rows of a batch as a table: the columns that a data card explains."""
+    """Return the rows of a batch as a table with the columns that the data card explains."""
     import polars as pl
 
     scored = batch.targets.shape[:2]
@@ -111,7 +118,7 @@ def split_frame(task: Task, batch: Batch, text: bool = False) -> "polars.DataFra
 
 
 def _lists(values: Tensor) -> "polars.Series":
-    """Values `[batch ...]` as a column of lists, nested as deep as there are further axes."""
+    """Return values `[batch ...]` as a column of lists, nested once for each further axis."""
     import polars as pl
 
     array = values.numpy()
@@ -126,7 +133,7 @@ def _write_frame(frame: "polars.DataFrame", path: Path) -> None:
     if path.suffix == ".jsonl":
         frame.write_ndjson(path)
         return
-    # Every choice that shapes the bytes is made here, so that a new default elsewhere does not change them.
+    # All options that affect the bytes are fixed here, so that new defaults of polars do not change them.
     frame.rechunk().write_parquet(
         path, compression="zstd", compression_level=3, statistics=True, row_group_size=2**16, data_page_size=2**20
     )
@@ -152,7 +159,7 @@ def _part(name: str, frame: "polars.DataFrame", examples: tuple[Example, ...], r
 
 
 def _type_name(kind: Any) -> tuple[str, ...]:
-    """A column's type from the outside in: `("list", "int64")`."""
+    """Return a column's type from the outside in, such as `("list", "int64")`."""
     import polars as pl
 
     if isinstance(kind, pl.List):
@@ -161,7 +168,7 @@ def _type_name(kind: Any) -> tuple[str, ...]:
 
 
 def _check(task: Task, format: str, n: int, splits: Sequence[str] | None) -> list[str]:
-    """The splits to write, in the task's order. Errors: `SpecError` that names the argument."""
+    """Return the splits to write, in the task's order. Errors: `SpecError` that names the argument."""
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, "format")
     if not 1 <= n <= _MOST:
@@ -172,27 +179,27 @@ def _check(task: Task, format: str, n: int, splits: Sequence[str] | None) -> lis
         raise SpecError("splits", "is empty", "name one, or leave it out for all")
     names = [name for name in task.splits if splits is None or name in splits]
     if len({_file_name(name) for name in names}) < len(names):
-        raise SpecError("splits", f"{names} make files of the same name", "write them one by one")
+        raise SpecError("splits", f"{names} would have files of the same name", "write them one by one")
     return names
 
 
 def _file_name(split: str) -> str:
-    """A split's name where only letters, digits and underscores may stand."""
+    """Replace all characters of a split's name but letters, digits and underscores by underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", split)
 
 
 def _check_folder(folder: Path, expected: set[str]) -> None:
-    """Errors: `SpecError` where the folder holds anything but an earlier export, or cannot be made."""
+    """Raise `SpecError` if the folder holds anything but an earlier export, or cannot be made."""
     if folder.exists() and not folder.is_dir():
         raise SpecError("folder", f"{folder} is a file", "name a folder")
-    standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not standing.is_dir() or not os.access(standing, os.W_OK):
-        raise SpecError("folder", f"{folder} cannot be written", "name a folder of yours")
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise SpecError("folder", f"{folder} cannot be written", "name a folder that you may write to")
     other = sorted(_files(folder) - expected) if folder.is_dir() else []
     if other:
         raise SpecError("folder", f"{folder} holds other files, such as {other[0]}", "name a new folder")
     if folder.is_dir() and _files(folder) and not (folder / CARD).is_file():
-        raise SpecError("folder", f"{folder} holds files, and no {CARD} that says what they are", "name a new folder")
+        raise SpecError("folder", f"{folder} holds files but no {CARD} that describes them", "name a new folder")
 
 
 def _files(folder: Path) -> set[str]:
@@ -200,7 +207,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def _put_in_place(temporary: Path, folder: Path, expected: set[str]) -> None:
-    """A new folder takes its name at once; in one with the same export, every file is replaced by its equal."""
+    """Rename the temporary folder to its final name, or replace the files of an earlier, equal export."""
     if not folder.is_dir() or not any(folder.iterdir()):
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary.rename(folder)

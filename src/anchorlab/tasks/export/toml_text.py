@@ -1,4 +1,4 @@
-"""Tasks as TOML: the file that `load_task` reads back."""
+"""Tasks as TOML that `load_task` reads back."""
 
 import json
 import tomllib
@@ -11,18 +11,20 @@ from anchorlab.tasks.task import Task
 
 
 def toml_text(task: Task) -> str:
-    """A task's full specification as TOML, without fields that are None; `load_task` builds an equal task from it.
+    """Return a task's full specification as TOML, without fields that are None; `load_task` builds an equal task.
 
-    Errors: `SpecError` for a task of a family that is not registered, or one that would not read back the same.
+    Errors: `SpecError` for an unregistered family, or a task that would not read back equal.
     """
     text = "\n".join(_table(task.model_dump(mode="json"), ())) + "\n"
     if parse_task(tomllib.loads(text)) != task:
-        raise SpecError("task", "does not read back from TOML as it was", "give fields that may be None that default")
+        raise SpecError(
+            "task", "would not read back from TOML equal", "make None the default of every field that may be None"
+        )
     return text
 
 
 def _table(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """The lines of a table: plain values first, then the tables inside it."""
+    """Yield the lines of a table: plain values first, then the tables inside it."""
     tables = {name: value for name, value in data.items() if isinstance(value, Mapping)}
     for name, value in data.items():
         if value is not None and name not in tables:
@@ -38,9 +40,7 @@ def _value(value: Any) -> str:
         return "{" + ", ".join(entries) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return (
-        _quoted(value) if isinstance(value, str) else json.dumps(value)
-    )  # numbers and truth are written alike in both
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)  # JSON's numbers and booleans are TOML's
 
 
 def _key(name: str) -> str:
@@ -49,5 +49,5 @@ def _key(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Text in double quotes: the escapes of JSON are TOML's too, and TOML escapes the delete character besides."""
+    """Return text in double quotes: TOML has JSON's escapes, and also escapes the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

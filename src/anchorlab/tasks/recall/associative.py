@@ -1,4 +1,4 @@
-"""Noisy associative memory: each input belongs with an output of its own, and noise stands there now and then."""
+"""Noisy associative memory: each input has an output of its own, now and then replaced by noise."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -22,20 +22,21 @@ from anchorlab.tasks.task import Task
 @register_task("associative/noisy")
 @task_family("associative")
 class NoisyAssociative(Task):
-    """The output that belongs with each input, though one common noise output takes its place now and then.
+    """Each input's own output, now and then replaced by one common noise output.
 
-    An input x is one of n tokens, each as frequent as the others. Its output is x with probability 1 - alpha and the
-    noise, output n (the paper's c = n + 1), with probability alpha:
+    An input x is one of n equally frequent tokens. Its output is x with probability 1 - alpha, and the noise, output n
+    (the paper's c = n + 1), with probability alpha:
 
         p(y | x) = (1 - alpha) 1{y = x} + alpha 1{y = n}
 
-    inputs: n.  alpha: the noise in training; the split `clean` has alpha = 0, and its loss is the pure-label loss.
+    inputs: n
+    alpha: the noise in training; the split `clean` has alpha = 0, and its loss is the pure-label loss
 
-    The targets are the distributions themselves and no draws from them, and n sequences in a row, counted from the
-    first, hold every input once, in an order of their own. A batch of n sequences is so the whole population, its loss
-    is exact, and a fixed sample of n in batches of n is gradient descent on the exact loss.
-    The right answer of x, under any alpha, is output x; below alpha = 0.5 it is the most probable one.
-    The splits have the same inputs, so that nothing tells them apart: `separated` is false.
+    The targets are the distributions, not draws from them. Each n consecutive sequences from the first on hold every
+    input once, in an order of their own. A batch of n is thus the whole population with its exact loss, and a fixed
+    sample of n in batches of n is gradient descent on the exact loss.
+    The right answer for x is output x under any alpha; below alpha = 0.5 it is also the most probable one.
+    Both splits have the same inputs, so `separated` is false.
     Source: truncated weights, section 5, equation (4).
     """
 
@@ -57,11 +58,11 @@ class NoisyAssociative(Task):
 
     @property
     def noise_output(self) -> int:
-        """The id of the noise among the outputs."""
+        """The id of the noise output."""
         return self.inputs
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """`n` inputs with the distributions of their outputs, `[batch 1 output]`; the answers have all on output x.
+        """Draw `n` inputs; targets are their distributions `[batch 1 output]`, answers put all mass on output x.
 
         Errors: `SpecError` for an unknown split.
         """
@@ -78,15 +79,15 @@ class NoisyAssociative(Task):
         )
 
     def _law(self, inputs: Int[Tensor, "batch position"], alpha: float) -> Float[Tensor, "batch position output"]:
-        """p(y | x) for each input."""
+        """Return p(y | x) for each input."""
         law = (1 - alpha) * functional.one_hot(inputs, self.inputs + 1).float()
         law[..., self.noise_output] += alpha
         return law
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Output x for input x, with probability 1; known for every input.
+        """Answer each input x with output x; every answer is known.
 
-        Errors: `SpecError` for tokens that are no inputs.
+        Errors: `SpecError` for tokens that are not inputs.
         """
         tokens = self._checked(inputs)
         known = torch.ones(tokens.shape, dtype=torch.bool)
@@ -94,9 +95,9 @@ class NoisyAssociative(Task):
         return Answer(self._law(tokens, 0.0), known, (found,))
 
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
-        """p(y | x) under the training noise.
+        """Return p(y | x) under the training noise.
 
-        Errors: `SpecError` for tokens that are no inputs.
+        Errors: `SpecError` for tokens that are not inputs.
         """
         return self._law(self._checked(inputs), self.alpha)
 
@@ -106,15 +107,17 @@ class NoisyAssociative(Task):
         return inputs.cpu()
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """0 for a single token below n, which either split could hold, -1 for anything else."""
+        """Return 0 for a single token below n, which either split could draw, -1 for anything else."""
         tokens = inputs.cpu()
         if tokens.shape[1] != 1:
             return torch.full((len(tokens),), -1)
         inside = (tokens[:, 0] >= 0) & (tokens[:, 0] < self.inputs)
         return inside.long() - 1
 
-    def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
-        """`right` and `noise`: the probabilities of output x and of the noise; `accuracy`: x is the most probable."""
+    def metrics(
+        self, outputs: Float[Tensor, "batch scored output"], batch: Batch
+    ) -> dict[str, Float[Tensor, "batch scored"]]:
+        """Return the probabilities of output x (`right`) and noise (`noise`), and `accuracy`: x is most probable."""
         right = batch.answers.argmax(dim=-1)
         return {
             "right": probability(outputs, right),
@@ -123,7 +126,7 @@ class NoisyAssociative(Task):
         }
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
-        """Each input with the output that belongs with it."""
+        """Return each input with its output."""
         return [
             Example(
                 (Token(str(token), "input"),),

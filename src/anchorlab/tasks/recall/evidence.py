@@ -1,4 +1,4 @@
-"""What a sequence of noisy recall tells of each of its tokens: what followed the same token before."""
+"""The evidence of a noisy-recall sequence about each of its tokens: what followed earlier occurrences of it."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,15 @@ from jaxtyping import Bool, Int
 
 @dataclass(frozen=True)
 class Evidence:
-    """What sequences tell of the token at each position, by what stands up to there; -1 where there is nothing.
+    """What followed the earlier occurrences of each token.
 
     Shapes
-        recalled: `[row position]`, the token other than noise that followed it before; -1 also for several of them
+        recalled: `[row position]`, the one token other than noise that followed the token at this position before;
+            -1 for none, or for several different ones
         noises: `[row position]`, how often noise followed it before
-        repeated: `[row position]`, whether it stood there before
-        follower, source: `[row token]`, of the whole sequence: the first token other than noise after each token, and
-            where it stands
+        repeated: `[row position]`, whether it occurred before
+        follower: `[row token]`, over the whole sequence: the first token other than noise after each token; -1 for none
+        source: `[row token]`, the position of that follower; -1 for none
     """
 
     recalled: Int[np.ndarray, "row position"]
@@ -26,24 +27,29 @@ class Evidence:
 
 
 def read_evidence(tokens: Int[np.ndarray, "row position"], states: int, noise: int) -> Evidence:
-    """What followed what in sequences of tokens below `states`; the last token is set, not drawn, and tells nothing."""
+    """Read the evidence of sequences whose tokens are below `states` and whose noise token is `noise`.
+
+    The last token follows nothing: it is set to a trigger, not drawn from the chain.
+    """
     (rows, length), every = tokens.shape, np.arange(len(tokens))
+    # The state so far, by token:
     follower, source = np.full((rows, states), -1), np.full((rows, states), -1)
-    noises, seen = np.zeros((rows, states), dtype=np.int64), np.zeros((rows, states), dtype=bool)
-    consistent = np.ones((rows, states), dtype=bool)
-    recalled, heard = np.full(tokens.shape, -1), np.zeros(tokens.shape, dtype=np.int64)
+    noise_count, seen = np.zeros((rows, states), dtype=np.int64), np.zeros((rows, states), dtype=bool)
+    consistent = np.ones((rows, states), dtype=bool)  # no two different followers other than noise
+    # The same, as it was at each position:
+    recalled, noises = np.full(tokens.shape, -1), np.zeros(tokens.shape, dtype=np.int64)
     repeated = np.zeros(tokens.shape, dtype=bool)
     for position in range(length):
         token = tokens[:, position]
         if 0 < position < length - 1:
-            before, told = tokens[:, position - 1], token != noise
+            before, informative = tokens[:, position - 1], token != noise
             first = follower[every, before]
-            consistent[every, before] &= ~told | (first < 0) | (first == token)
-            noises[every, before] += ~told
-            new = every[told & (first < 0)]
+            consistent[every, before] &= ~informative | (first < 0) | (first == token)
+            noise_count[every, before] += ~informative
+            new = every[informative & (first < 0)]
             follower[new, before[new]], source[new, before[new]] = token[new], position
         recalled[:, position] = np.where(consistent[every, token], follower[every, token], -1)
-        heard[:, position] = noises[every, token]
+        noises[:, position] = noise_count[every, token]
         repeated[:, position] = seen[every, token]
         seen[every, token] = True
-    return Evidence(recalled, heard, repeated, follower, source)
+    return Evidence(recalled, noises, repeated, follower, source)

@@ -17,9 +17,9 @@ from anchorlab.spec import unknown_name
 from anchorlab.tasks.alias import AliasTable
 
 TABLE, CHARACTERS = "_bigrams.csv", "_characters.json"
-"""How the names of a table's two files end."""
+"""The endings of the names of a table's two files."""
 
-_BLOCK = 8192
+_ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,9 @@ class MarkovChain:
 
     @classmethod
     def from_counts(cls, counts: Int[np.ndarray, "state state"]) -> "MarkovChain":
-        """The chain of bigram counts (row: first token); it starts from the unigrams, the row sums.
+        """Build the chain of bigram counts (row: first token), which starts from the unigrams, the row sums.
 
-        A token never seen before another one is followed by the unigrams too.
+        A token that never precedes another is followed by the unigrams too.
         """
         first = counts.sum(axis=1)
         unigrams = first / first.sum()
@@ -45,16 +45,16 @@ class MarkovChain:
 
     @classmethod
     def uniform(cls, states: int) -> "MarkovChain":
-        """Independent uniform tokens."""
+        """Return the chain of independent uniform tokens."""
         return cls(np.full(states, 1 / states), np.full((states, states), 1 / states))
 
     @property
     def states(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
         return int(self.initial.shape[0])
 
     def with_state(self) -> "MarkovChain":
-        """The chain with one more token, never drawn, which is followed by the unigrams."""
+        """Add a token that is never drawn and is followed by the unigrams."""
         widened = np.pad(self.transition, ((0, 1), (0, 1)))
         widened[-1, :-1] = self.initial
         return MarkovChain(np.pad(self.initial, (0, 1)), widened)
@@ -70,10 +70,10 @@ class MarkovChain:
         return AliasTable.build(self.transition)
 
     def sample(self, generator: Generator, n: int, length: int) -> Int[np.ndarray, "batch position"]:
-        """`n` sequences of the chain."""
+        """Draw `n` sequences of the chain."""
         sequences = np.empty((n, length), dtype=np.int64)
-        for start in range(0, n, _BLOCK):
-            block = np.empty((length, min(_BLOCK, n - start)), dtype=np.int64)
+        for start in range(0, n, _ROWS_AT_ONCE):
+            block = np.empty((length, min(_ROWS_AT_ONCE, n - start)), dtype=np.int64)
             block[0] = self.initial_table.draw(generator, np.zeros(block.shape[1], dtype=np.int64))
             for position in range(1, length):
                 block[position] = self.transition_table.draw(generator, block[position - 1])
@@ -82,29 +82,30 @@ class MarkovChain:
 
 
 def table_names() -> tuple[str, ...]:
-    """The packaged bigram tables, by name."""
+    """Return the names of the packaged bigram tables."""
     files = (file.name for file in _packaged().iterdir())
     return tuple(sorted(name.removesuffix(TABLE) for name in files if name.endswith(TABLE)))
 
 
 def is_table_file(source: object) -> bool:
-    """Whether a source is the path of a table's file, and not a name."""
+    """Return whether a source is the path of a table's file rather than a name."""
     return isinstance(source, str) and source.endswith(TABLE)
 
 
 def table_digest(source: str) -> str:
-    """The first 16 digits of the SHA-256 of a table: its counts and its characters.
+    """Return the first 16 hexadecimal digits of the SHA-256 of a table's counts and characters.
 
-    Errors: `SpecError` for an unknown table, or a file that is not there.
+    Errors: `SpecError` for an unknown table, or a missing file.
     """
     return sha256("\0".join(_texts(source)).encode()).hexdigest()[:16]
 
 
 @cache
 def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"]:
-    """The bigram counts of a packaged table or of a file, row: first character; `digest` tells a file's versions apart.
+    """Return the bigram counts of a packaged table or a file (row: first character).
 
-    Errors: `SpecError` for an unknown table, a file that is not there or holds no square table of counts.
+    `digest` is part of the cache's key, so that a file's versions are kept apart.
+    Errors: `SpecError` for an unknown table, a missing file, or one without a square table of counts.
     """
     text = _texts(source)[0]
     try:
@@ -112,25 +113,26 @@ def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"
     except ValueError:
         counts = np.zeros(0, dtype=np.int64)
     if counts.ndim != 2 or len(set(counts.shape)) != 1 or len(counts) < 2 or counts.min() < 0 or counts.sum() == 0:
-        raise SpecError("source", f"{source} is no square table of counts", "make it by `anchorlab table`")
+        raise SpecError("source", f"{source} is not a square table of counts", "make it with `anchorlab table`")
     return counts.astype(np.int64)
 
 
 @cache
 def table_characters(source: str, digest: str = "") -> tuple[str, ...]:
-    """The characters of a table, in the order of its rows.
+    """Return the characters of a table, in the order of its rows.
 
     Errors: as `table_counts`.
     """
     characters = tuple(json.loads(_texts(source)[1]))
     if len(characters) != len(table_counts(source, digest)):
-        raise SpecError("source", f"{source} has other rows than characters", "make it anew by `anchorlab table`")
+        problem = f"{source} has different numbers of rows and characters"
+        raise SpecError("source", problem, "make it again with `anchorlab table`")
     return characters
 
 
 @cache
 def table_chain(source: str, digest: str = "") -> MarkovChain:
-    """The chain of a table.
+    """Return the Markov chain of a table.
 
     Errors: as `table_counts`.
     """
@@ -142,7 +144,7 @@ def _packaged() -> Traversable:
 
 
 def _texts(source: str) -> tuple[str, str]:
-    """The texts of a table's two files: counts and characters."""
+    """Return the texts of a table's two files: counts and characters."""
     if is_table_file(source):
         counts: Traversable = Path(source)
         characters: Traversable = Path(source.removesuffix(TABLE) + CHARACTERS)
@@ -153,4 +155,4 @@ def _texts(source: str) -> tuple[str, str]:
     try:
         return counts.read_text("utf-8"), characters.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError("source", f"{source} cannot be read: {error}", "make it by `anchorlab table`") from None
+        raise SpecError("source", f"{source} cannot be read: {error}", "make it with `anchorlab table`") from None

@@ -1,6 +1,5 @@
-"""Noisy in-context recall: after a trigger comes the sequence's own output token, or noise."""
+"""Noisy in-context recall: a trigger is followed by the sequence's own output token, or by noise."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,19 +20,20 @@ from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.recall.evidence import read_evidence
 from anchorlab.tasks.recall.markov import MarkovChain, is_table_file, table_chain, table_characters, table_digest
+from anchorlab.tasks.recall.scored import scored_positions, scored_width, trigger_share
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.task import Task
 
-_BLOCK = 8192
+_ROWS_AT_ONCE = 8192
 _EXISTING_NOISE = 2  # '!' of tiny Shakespeare
 
 
 @dataclass(frozen=True)
-class _Block:
-    """A block of sequences with what was drawn for it."""
+class _Drawn:
+    """Some sequences, with the triggers and outputs drawn for them."""
 
     tokens: Int[np.ndarray, "row following"]  # z_1 .. z_{T+1}
-    repeated: Bool[np.ndarray, "row position"]  # a trigger that stood there before
+    repeated: Bool[np.ndarray, "row position"]  # a trigger that occurred before
     outputs: Int[np.ndarray, "row token"]  # y of each trigger; -1 for other tokens
     triggers: Int[np.ndarray, "row trigger"]
 
@@ -41,27 +41,27 @@ class _Block:
 @register_task("recall/noisy")
 @task_family("recall")
 class NoisyRecall(Task):
-    """The token that followed the trigger earlier in this sequence, though noise often stands there instead.
+    """The token that followed the trigger earlier in the sequence, though noise often takes its place.
 
-    A Markov chain z_1 ~ pi_u, z_{t+1} ~ pi_b(.|z_t), but after a trigger comes y with probability 1 - alpha and the
-    noise token with probability alpha, where y ~ uniform is drawn afresh for each sequence and each trigger; z_T is a
-    trigger. Asked for: z_{T+1} (`scored = "last"`), or what follows every second and later occurrence of a trigger
-    (`"after_trigger"`). The split `clean` has alpha = 0.
+    A Markov chain z_1 ~ pi_u, z_{t+1} ~ pi_b(.|z_t), except that a trigger is followed by y with probability 1 - alpha
+    and by the noise token with probability alpha. Each sequence draws y ~ uniform for each trigger; z_T is a trigger.
+    The split `clean` has alpha = 0.
 
-    length: T.  alpha: the noise.
-    source: character bigrams of a packaged text, the file of a table that `anchorlab table` made, or `uniform` tokens.
-    tokens: how many uniform tokens there are; a table has its own.
-    digest: of a table's file, filled in when the task is made; a file that has changed since is refused.
+    length: T
+    alpha: the probability of noise after a trigger
+    source: a packaged table of character bigrams, the file of a table from `anchorlab table`, or `uniform` tokens
+    tokens: the number of uniform tokens; a table has its own
+    digest: of a table's file, filled in when the task is built; a file that has changed since is refused
     noise: the noise token is one more token N (`appended`, the paper's text) or token 2, '!' (`existing`, its code).
-        pi_b after an appended noise token is not given by the paper; it is pi_u here.
-    triggers: the fixed triggers; 1 is the space, the most frequent character.
-    drawn: if not 0, so many triggers are drawn per sequence from pi_u without repetition instead.
-    max_scored: the width of the scored positions under `after_trigger`, fixed so that batches have one shape; 0 derives
-        it (`width`). The last column is position T, weighted 0 where its trigger is new; where a sequence has more, its
-        earliest are dropped.
+        The paper does not give pi_b after an appended noise token; here it is pi_u.
+    triggers: the fixed triggers; 1 is the space, the most frequent character
+    drawn: if not 0, the number of triggers that each sequence draws from pi_u without repetition instead
+    scored: `last` scores z_{T+1}; `after_trigger` scores what follows every second and later occurrence of a trigger
+    max_scored: the number of scored positions under `after_trigger`, the same for all batches; 0 derives it (`width`).
+        The last column is position T, weighted 0 if its trigger is new. A sequence with more drops its earliest.
 
-    With several triggers z_T is one of them, drawn uniformly. A trigger at T-1 is not scored: z_T is set, not drawn.
-    The splits are one law at two noise levels, so a noiseless sequence can be drawn in both: `separated` is false.
+    With several triggers z_T is one of them, drawn uniformly. A trigger at T-1 is not scored, because z_T is set, not
+    drawn. The splits share one law at two noise levels and may draw the same sequence: `separated` is false.
     Source: truncation paper, section 4 and A.3.
     """
 
@@ -85,7 +85,9 @@ class NoisyRecall(Task):
         if isinstance(given, dict) and is_table_file(source := given.get("source", "")):
             found = table_digest(source)
             if given.get("digest") not in (None, "", found):
-                raise SpecError("digest", f"the table {source} has changed since", "make the task anew, without digest")
+                raise SpecError(
+                    "digest", f"the table {source} has changed since", "build the task again, without digest"
+                )
             return {**given, "digest": found}
         return given
 
@@ -111,7 +113,7 @@ class NoisyRecall(Task):
         if self.max_scored >= self.length:
             raise SpecError("max_scored", f"{self.max_scored} is not below the length {self.length}", "lower it")
         if self.max_scored and self.scored == "last":
-            raise SpecError("max_scored", "has a meaning only when scored after triggers", "leave it 0")
+            raise SpecError("max_scored", "applies only to scored = after_trigger", "leave it 0")
         return self
 
     @cached_property
@@ -147,35 +149,25 @@ class NoisyRecall(Task):
 
     @cached_property
     def width(self) -> int:
-        """How many positions are scored in a sequence.
-
-        Under `after_trigger` T p + 6 sqrt(T p (1 - p)) for the long-run share p of triggers, and the last position: the
-        positions beyond are those of the few sequences whose y is itself a trigger or leads straight back to one.
-        """
+        """The number of scored positions of a sequence; under `after_trigger` see `scored_width`."""
         if self.scored == "last":
             return 1
-        if self.max_scored:
-            return self.max_scored
-        share = self._trigger_share()
-        spread = math.sqrt(self.length * share * (1 - share))
-        return min(self.length - 1, math.ceil(self.length * share + 6 * spread) + 1)
+        return self.max_scored or scored_width(self.length, self._trigger_share())
 
     def _trigger_share(self) -> float:
-        """The stationary share of triggers with y averaged over its law; the most frequent ones if drawn."""
+        """Return the long-run share of triggers, averaged over y; if triggers are drawn, of the most frequent ones."""
         often = np.argsort(-self._trigger_weights, kind="stable")[: self.drawn]
         triggers = often.tolist() if self.drawn else list(self.triggers)
         transition = self.chain.transition.copy()
         transition[triggers] = 0.0
         transition[triggers, : self._plain_chain.states] = (1 - self.alpha) / self._plain_chain.states
         transition[np.ix_(triggers, [self.noise_token])] += self.alpha
-        # The lazy chain has the same stationary law and converges even where the chain itself has a period.
-        stationary = self.chain.initial @ np.linalg.matrix_power((transition + np.eye(len(transition))) / 2, 4096)
-        return float(min(max(stationary[triggers].sum() / stationary.sum(), 0.0), 1.0))
+        return trigger_share(self.chain.initial, transition, triggers)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """`n` fresh sequences.
+        """Draw `n` sequences.
 
-        Latents: `output` and `trigger` `[batch trigger]`, `noisy` `[batch scored]`: the target is the noise token.
+        Latents: `output` and `trigger` `[batch trigger]`; `noisy` `[batch scored]`, whether the target is noise.
         Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n)
@@ -188,16 +180,16 @@ class NoisyRecall(Task):
         positions, weights = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
         trigger = np.empty((n, self.drawn or len(self.triggers)), dtype=np.int64)
         output = np.empty_like(trigger)
-        for start in range(0, n, _BLOCK):
-            rows = slice(start, min(start + _BLOCK, n))
-            block = self._draw(random, rows.stop - rows.start, alpha)
-            inputs.numpy()[rows] = block.tokens[:, :-1]
-            positions[rows], weights[rows] = self._scored(block.repeated)
-            asked = np.take_along_axis(block.tokens, positions[rows], axis=1)
-            targets[rows] = np.take_along_axis(block.tokens, positions[rows] + 1, axis=1)
-            answers[rows] = np.take_along_axis(block.outputs, asked, axis=1)
-            trigger[rows] = block.triggers
-            output[rows] = np.take_along_axis(block.outputs, block.triggers, axis=1)
+        for start in range(0, n, _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, n))
+            drawn = self._draw(random, rows.stop - rows.start, alpha)
+            inputs.numpy()[rows] = drawn.tokens[:, :-1]
+            positions[rows], weights[rows] = self._scored(drawn.repeated)
+            asked = np.take_along_axis(drawn.tokens, positions[rows], axis=1)
+            targets[rows] = np.take_along_axis(drawn.tokens, positions[rows] + 1, axis=1)
+            answers[rows] = np.take_along_axis(drawn.outputs, asked, axis=1)
+            trigger[rows] = drawn.triggers
+            output[rows] = np.take_along_axis(drawn.outputs, drawn.triggers, axis=1)
         return Batch(
             inputs=inputs,
             targets=torch.from_numpy(targets),
@@ -212,7 +204,7 @@ class NoisyRecall(Task):
             },
         )
 
-    def _draw(self, random: Generator, rows: int, alpha: float) -> _Block:
+    def _draw(self, random: Generator, rows: int, alpha: float) -> _Drawn:
         triggers = self._draw_triggers(random, rows)
         every = np.arange(rows)
         outputs = np.full((rows, self.chain.states), -1, dtype=np.int16)
@@ -236,12 +228,12 @@ class NoisyRecall(Task):
             state = self.chain.transition_table.draw(random, state)
             state[at] = np.where(random.random(at.size) < alpha, self.noise_token, output[at])
         tokens[-1] = state
-        return _Block(np.ascontiguousarray(tokens.T), repeated, outputs, triggers)
+        return _Drawn(np.ascontiguousarray(tokens.T), repeated, outputs, triggers)
 
     def _draw_triggers(self, random: Generator, rows: int) -> Int[np.ndarray, "row trigger"]:
         if not self.drawn:
             return np.tile(np.array(self.triggers, dtype=np.int64), (rows, 1))
-        # The largest of independent Gumbel variables shifted by log-weights are a draw without repetition.
+        # The largest of log-weights plus independent Gumbel variables are a draw without repetition.
         with np.errstate(divide="ignore"):
             keys = np.log(self._trigger_weights) + random.gumbel(size=(rows, len(self._trigger_weights)))
         return np.argsort(-keys, axis=1)[:, : self.drawn]
@@ -249,49 +241,37 @@ class NoisyRecall(Task):
     def _scored(
         self, repeated: Bool[np.ndarray, "row position"]
     ) -> tuple[Int[np.ndarray, "row scored"], Float[np.ndarray, "row scored"]]:
-        """The scored positions in ascending order, the last position in the last column, and their weights."""
+        """Return the scored positions and their weights."""
+        if self.scored == "after_trigger":
+            return scored_positions(repeated, self.width)
         rows, length = repeated.shape
-        positions = np.full((rows, self.width), length - 1, dtype=np.int64)
-        weights = np.zeros((rows, self.width), dtype=np.float32)
-        if self.scored == "last":
-            return positions, np.ones_like(weights)
-        place = np.flatnonzero(repeated[:, :-2])  # z_T, after the last but one, is set and not drawn
-        row, position = np.divmod(place, length - 2)
-        counts = np.bincount(row, minlength=rows)
-        from_end = np.repeat(np.cumsum(counts), counts) - np.arange(row.size)  # 1 for a row's last
-        column = self.width - 1 - from_end
-        kept = column >= 0
-        cell = row[kept] * self.width + column[kept]
-        positions.reshape(-1)[cell] = position[kept]
-        weights.reshape(-1)[cell] = 1.0
-        weights[:, -1] = repeated[:, -1]
-        return positions, weights
+        return np.full((rows, 1), length - 1, dtype=np.int64), np.ones((rows, 1), dtype=np.float32)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """What followed each scored trigger before, noise aside; known where something but noise did.
+        """Answer each scored trigger with the token other than noise that followed it before; known where there is one.
 
-        The context of a position is what stands up to it. Of triggers drawn per sequence the inputs show only z_T, so
-        just the last column is known then. The trace is that of the last position.
+        A position sees only the tokens up to it. If triggers are drawn, the inputs reveal only z_T, so only the last
+        column is known. The trace is that of position T.
         """
         tokens = inputs.cpu().numpy()
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
         last = tokens[:, -1]
-        told = read_evidence(tokens, self.chain.states, self.noise_token)
-        positions, _ = self._scored(told.repeated & self._is_trigger(tokens, tokens[:, -1:]))
-        answers = told.recalled[every[:, None], positions]
+        evidence = read_evidence(tokens, self.chain.states, self.noise_token)
+        positions, _ = self._scored(evidence.repeated & self._is_trigger(tokens, tokens[:, -1:]))
+        answers = evidence.recalled[every[:, None], positions]
         known = (answers >= 0) & self._is_trigger(last, last)[:, None]
         if self.drawn > 1:
             known[:, :-1] = False
-        found = told.source[every, last]
+        found = evidence.source[every, last]
         trace = (
             TraceStep("trigger", torch.full((rows,), self.length - 1), torch.from_numpy(last)),
             TraceStep("earlier trigger", torch.from_numpy(np.maximum(found, 0) - 1), torch.from_numpy(last)),
-            TraceStep("output", torch.from_numpy(found), torch.from_numpy(told.follower[every, last])),
+            TraceStep("output", torch.from_numpy(found), torch.from_numpy(evidence.follower[every, last])),
         )
         return Answer(torch.from_numpy(answers), torch.from_numpy(known), trace)
 
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch scored"]]:
-        """`asked`, the scored triggers; `output`, what first followed each before, noise aside; `earlier trigger`."""
+        """Return the positions of `asked` (scored triggers), `output` (the first after each) and `earlier trigger`."""
         tokens = batch.inputs.cpu().numpy()
         asked = batch.positions.expand(len(batch), -1)
         if batch.weights is not None:
@@ -302,16 +282,16 @@ class NoisyRecall(Task):
         return {"earlier trigger": torch.where(output >= 0, output - 1, -1), "output": output, "asked": asked}
 
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
-        """The exact law of what follows each scored trigger, from what followed it before: Bayes' rule on y.
+        """Return the exact law of what follows each scored trigger, given what followed it before: Bayes' rule on y.
 
-        A token other than noise gives y away. Until then every y is as likely, but that with `noise = "existing"` each
-        noise after the trigger speaks for y being the noise token itself.
+        A token other than noise reveals y. Before that every y is equally likely, except that with
+        `noise = "existing"` each noise after the trigger is evidence that y is the noise token itself.
         """
         tokens = inputs.cpu().numpy()
-        told = read_evidence(tokens, self.chain.states, self.noise_token)
-        positions, _ = self._scored(told.repeated & self._is_trigger(tokens, tokens[:, -1:]))
+        evidence = read_evidence(tokens, self.chain.states, self.noise_token)
+        positions, _ = self._scored(evidence.repeated & self._is_trigger(tokens, tokens[:, -1:]))
         every = np.arange(len(positions))[:, None]
-        recalled, noises = told.recalled[every, positions], told.noises[every, positions]
+        recalled, noises = evidence.recalled[every, positions], evidence.noises[every, positions]
         characters = self._plain_chain.states
         posterior = np.zeros((*positions.shape, self.chain.states))
         posterior[..., :characters] = 1.0
@@ -325,11 +305,11 @@ class NoisyRecall(Task):
         return torch.from_numpy(posterior).float()
 
     def _is_trigger(self, token: Int[np.ndarray, "row ..."], last: Int[np.ndarray, "row ..."]) -> np.ndarray:
-        """Where a token is known to be a trigger: a fixed one, or the one that ends the sequence."""
+        """Return where a token is known to be a trigger: a fixed one, or the last token of the sequence."""
         return token == last if self.drawn else np.isin(token, self.triggers)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """1 (clean) where no known trigger is followed by noise, 0 (train) where one is, -1 where no law allows it."""
+        """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for an impossible sequence."""
         tokens = inputs.cpu().numpy()
         rows = tokens.shape[0]
         if tokens.shape[1] != self.length:
@@ -348,12 +328,14 @@ class NoisyRecall(Task):
             noisy |= after_trigger & noise
             known = output[every, before]
             legal &= ~(after_trigger & ~noise & (known >= 0) & (known != token))
-            told = every[after_trigger & ~noise]
-            output[told, before[told]] = token[told]
+            revealed = every[after_trigger & ~noise]
+            output[revealed, before[revealed]] = token[revealed]
         return torch.from_numpy(np.where(legal, np.where(noisy, 0, 1), -1))
 
-    def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
-        """`right` and `noise`: the probabilities of y and of the noise token; `accuracy`: y is the most probable."""
+    def metrics(
+        self, outputs: Float[Tensor, "batch scored output"], batch: Batch
+    ) -> dict[str, Float[Tensor, "batch scored"]]:
+        """Return the probabilities of y (`right`) and noise (`noise`), and `accuracy`: y is the most probable."""
         return {
             "right": probability(outputs, batch.answers),
             "noise": torch.softmax(outputs, dim=-1)[..., self.noise_token],
@@ -361,7 +343,7 @@ class NoisyRecall(Task):
         }
 
     def text_of(self, token: int) -> str:
-        """A token as people read it."""
+        """Return the text of a token: its character, its number, or `noise`."""
         if token == self.noise_token:
             return "noise"
         if self.source == "uniform":
@@ -370,7 +352,7 @@ class NoisyRecall(Task):
         return {"\n": "newline", " ": "space"}.get(character, character)
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
-        """The sequences as characters, with what the oracle recalls at the last position."""
+        """Return the sequences as characters, with the oracle's answer at the last position."""
         answer, sides = self.oracle(inputs), self.split_of(inputs).tolist()
         known, answers = answer.known[:, -1].tolist(), answer.answers[:, -1].tolist()
         found = answer.trace[2].position.tolist()

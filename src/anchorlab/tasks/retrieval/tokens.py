@@ -1,4 +1,4 @@
-"""The retrieval problem with symbols of a vocabulary: chains, and any graph of steps that depend on earlier ones."""
+"""The retrieval problem with tokens for symbols: follow chains, or any graph of steps."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -23,36 +23,35 @@ from anchorlab.tasks.retrieval.asked_steps import asked_steps, check_asked_steps
 from anchorlab.tasks.retrieval.graph import StepGraph
 from anchorlab.tasks.task import Task
 
-_BLOCK = 8192
+_ROWS_AT_ONCE = 8192
 
 
 @register_task("retrieval/tokens")
 @task_family("token-retrieval")
 class TokenRetrieval(Task):
-    """The token that each query's chain of pairs leads to; with D = 1, the induction problem.
+    """The token at the end of each query's chain of pairs; with D = 1, the induction problem.
 
-    N chains of symbols, all different and drawn afresh for each sequence. Input: for step s = D down to 1 the records
-    of that step, then the N queries, each part in an order of its own. Asked for at each query: the symbol of one step
-    of its chain, the same step for all queries of a sequence. A record of a chain is the pair (x_{s-1}, x_s). With
-    N = 2, D = 2, chains A and B:
+    Each sequence draws N chains of symbols x_0 .. x_D, all different. The input holds the N pairs (x_{s-1}, x_s) of
+    each step s = D down to 1, then the N queries x_0, each part in an order of its own. All queries of a sequence ask
+    for the symbol of the same step. With N = 2, D = 2, chains A and B:
 
         A1 A2 B1 B2 B0 B1 A0 A1 #2 A0 B0 -> A2 B2
 
-    chains, steps: N and D.
-    symbols: how many there are; tokens 0 .. symbols - 1.
-    implicit_curriculum: the step asked for is drawn for each sequence, and the marker #s before the queries tells it
-        (token symbols + s - 1); or it is always the last, D, and there is no marker.
-    asked_steps: if given, a curriculum of these steps alone; (3,) asks for x_3 and needs no marker.
-    parents: what each step depends on, in place of the chain 0; 1; 2; ..: numbers of values, the query's symbols first
-        (0 .. roots - 1), then the steps'. 0; 0; 1,2 is the conditional retrieval of section 3.1, `xyz ay ax a`: z
-        follows x and y, which both follow a. A step with k parents has a record for all N^k combinations of chains,
-        the value of a mixed one being a symbol of its own, so that no parent alone tells it; unless a later
-        step depends on this one, where the chains' own values stand again and those of mixed records do not.
-    roots: how many symbols a query has.
+    chains, steps: N and D
+    symbols: the number of symbols, which are the tokens 0 .. symbols - 1
+    implicit_curriculum: each sequence draws the step s that it asks for, and the marker #s (token symbols + s - 1)
+        before the queries names it; else every sequence asks for step D, without a marker
+    asked_steps: restricts the curriculum to these steps; (3,) asks for x_3 and needs no marker
+    parents: the values that each step depends on, in place of the chain 0; 1; 2; ... Values are numbered, the query's
+        symbols first (0 .. roots - 1), then one per step. 0; 0; 1,2 is the conditional retrieval of section 3.1,
+        `xyz ay ax a`: z follows x and y, which both follow a. A step with k parents has a record for each of the N^k
+        combinations of chains. The value of a combination of different chains is a symbol of its own, so that no parent
+        alone determines it. Records of later steps contain only the values of unmixed combinations.
+    roots: the number of symbols of a query, which is scored at its last
 
-    Groups are the steps, so that losses and accuracies of each are measured apart. With as many symbols as the default
-    hardly any sequence recurs, but the splits have one law and nothing keeps them apart: `separated` is false.
-    Source: stacked attention heads, sections 3.1 and 6; tokens in place of vectors, and one step asked for at a time,
+    Groups are the steps asked for. The splits share one law; with the default number of symbols hardly any sequence
+    recurs, but nothing prevents it: `separated` is false.
+    Source: stacked attention heads, sections 3.1 and 6; tokens replace vectors, and a sequence asks for one step,
     since a position predicts one token.
     """
 
@@ -81,7 +80,7 @@ class TokenRetrieval(Task):
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """The steps that are asked for, counted from 1."""
+        """The steps that queries may ask for, counted from 1."""
         return asked_steps(self.asked_steps, self.steps, self.implicit_curriculum)
 
     @property
@@ -95,10 +94,10 @@ class TokenRetrieval(Task):
         return TaskShape("tokens", self._graph.length + self._marked + self._graph.asking, tokens, tokens)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """`n` fresh sequences; a query is asked at its last symbol.
+        """Draw `n` sequences.
 
-        Latents: `symbols` `[batch value chain]`, the query's first, then the steps'; `queries` `[batch place]`, the
-        chain of each query; `step` `[batch]`, the one asked for.
+        Latents: `symbols` `[batch value chain]`, numbered as in `parents`; `queries` `[batch place]`, the chain of each
+        query; `step` `[batch]`, the step asked for.
         Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n)
@@ -107,8 +106,8 @@ class TokenRetrieval(Task):
         queries = np.empty((n, self.chains), dtype=np.int64)
         inputs = np.empty((n, self.shape.length), dtype=np.int64)
         step = np.empty(n, dtype=np.int64)
-        for start in range(0, n, _BLOCK):
-            rows = slice(start, min(start + _BLOCK, n))
+        for start in range(0, n, _ROWS_AT_ONCE):
+            rows = slice(start, min(start + _ROWS_AT_ONCE, n))
             self._draw(random, symbols[rows], queries[rows], inputs[rows], step[rows])
         asked = np.take_along_axis(symbols, self.roots + step[:, None, None] - 1, axis=1)[:, 0]
         targets = torch.from_numpy(np.take_along_axis(asked, queries, axis=1))
@@ -135,29 +134,30 @@ class TokenRetrieval(Task):
         inputs: Int[np.ndarray, "batch position"],
         step: Int[np.ndarray, "batch"],
     ) -> None:
-        rows, records = len(symbols), self._graph
-        drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : records.symbols]
+        rows, graph = len(symbols), self._graph
+        drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : graph.symbols]
         symbols[:] = drawn[:, : symbols[0].size].reshape(symbols.shape)
-        orders = [np.argsort(random.random((rows, len(block.ids))), axis=1) for block in records.blocks]
+        orders = [np.argsort(random.random((rows, len(table.ids))), axis=1) for table in graph.tables]
         queries[:] = np.argsort(random.random(queries.shape), axis=1)
         step[:] = np.array(self.asked)[random.integers(len(self.asked), size=rows)]
-        tokens = np.take_along_axis(drawn, records.lay_out(orders, queries), axis=1)
-        inputs[:, : records.length] = tokens[:, : records.length]
-        inputs[:, -records.asking :] = tokens[:, records.length :]
+        tokens = np.take_along_axis(drawn, graph.lay_out(orders, queries), axis=1)
+        inputs[:, : graph.length] = tokens[:, : graph.length]
+        inputs[:, -graph.asking :] = tokens[:, graph.length :]
         if self._marked:
-            inputs[:, records.length] = self.symbols + step - 1
+            inputs[:, graph.length] = self.symbols + step - 1
 
     def _step(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """The step asked for, 0 where the marker is none."""
+        """Return the step that each sequence asks for, 0 if its marker is invalid."""
         if not self._marked:
             return torch.full((len(tokens),), self.asked[0])
         step = tokens[:, self._graph.length] - self.symbols + 1
         return step.where(torch.isin(step, torch.tensor(self.asked)), 0)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Follows each query from record to record; known where every step has one match and the marker is one.
+        """Follow each query from record to record; known if every step has exactly one match and the marker is valid.
 
-        The trace has a step for each query and each step, up to the one asked for: where it was read.
+        The trace has an entry for each query and step: the position and value read, -1 after the step asked for.
+        Errors: `SpecError` for sequences of another length.
         """
         if inputs.shape[1] != self.shape.length:
             raise SpecError("inputs", f"have {inputs.shape[1]} positions", f"give {self.shape.length}")
@@ -178,13 +178,13 @@ class TokenRetrieval(Task):
         return Answer(values.gather(0, index)[0], known, trace)
 
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
-        """Every symbol of the records that a query leads to, such as `x2 of pair 2`, the marker, and `query x0`."""
+        """Return the positions of each query's records, such as `x2 of pair 2`, of the `marker` and of `query x0`."""
         tokens = batch.inputs.cpu()
         marker = {"marker": torch.full((len(batch), 1), self._graph.length)} if self._marked else {}
         return self._graph.roles(tokens) | marker | self._graph.query_roles(tokens)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """0 for a well-formed sequence, which either split could hold (see above), -1 for any other."""
+        """Return 0 for a well-formed sequence, which either split could draw, -1 for any other."""
         tokens = inputs.cpu()
         if tokens.shape[1] != self.shape.length:
             return torch.full((len(tokens),), -1)
@@ -193,19 +193,21 @@ class TokenRetrieval(Task):
             legal[:, self._graph.length] = self._step(tokens) > 0
         return torch.where(legal.all(dim=1) & self._graph.well_formed(tokens), 0, -1)
 
-    def metrics(self, outputs: Float[Tensor, "batch scored output"], batch: Batch) -> dict[str, Tensor]:
-        """`accuracy`: the right symbol is the most probable; `right`: its probability."""
+    def metrics(
+        self, outputs: Float[Tensor, "batch scored output"], batch: Batch
+    ) -> dict[str, Float[Tensor, "batch scored"]]:
+        """Return `accuracy` (the right symbol is the most probable) and `right` (its probability)."""
         return {
             "accuracy": correct(outputs, batch.answers),
             "right": probability(outputs, batch.answers),
         }
 
     def text_of(self, token: int) -> str:
-        """A symbol's number, or `#s` for the marker of step s."""
+        """Return a symbol's number, or `#s` for the marker of step s."""
         return str(token) if token < self.symbols else f"#{token - self.symbols + 1}"
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
-        """The sequences with each query's way to its answer."""
+        """Return the sequences with each query's path to its answer."""
         answer, places = self.oracle(inputs), self._graph.follow(inputs.cpu())[1]
         answers, known = answer.answers.tolist(), answer.known.tolist()
         sides, steps = self.split_of(inputs).tolist(), self._step(inputs.cpu()).tolist()
@@ -219,12 +221,12 @@ class TokenRetrieval(Task):
     ) -> Example:
         names = [self.text_of(token) for token in tokens]
         queries = enumerate(zip(paths, known, strict=True))
-        trace = [self._graph.way(names, query, path[:step], certain) for query, (path, certain) in queries]
-        told = [self.text_of(one) if certain else "unknown" for one, certain in zip(answers, known, strict=True)]
+        trace = [self._graph.path_text(names, query, path[:step], certain) for query, (path, certain) in queries]
+        shown = [self.text_of(one) if certain else "unknown" for one, certain in zip(answers, known, strict=True)]
         return Example(
             tuple(Token(name, role) for name, role in zip(names, self._graph.parts(len(names)), strict=True)),
             tuple(trace),
-            ", ".join(told),
+            ", ".join(shown),
             self.splits[side] if side >= 0 else "nowhere",
         )
 
@@ -238,10 +240,10 @@ def conditional_retrieval(
     implicit_curriculum: bool = True,
     asked_steps: Numbers = (),
 ) -> TokenRetrieval:
-    """The token that depends on several retrieved before: `xyz .. ay .. ax .. a`, or any such graph.
+    """The token that depends on several retrieved earlier: `xyz .. ay .. ax .. a`, or any such graph.
 
-    See `retrieval/tokens`, which is the same for chains. `--roots 2 --parents '0;1;2,3'` has two symbols in a query,
-    one step from each, and a table for both, as the functions formulation of section 4 has.
+    The arguments are those of `retrieval/tokens`. `--roots 2 --parents '0;1;2,3'` gives queries of two symbols, one
+    step from each, and a table of both, as in the functions formulation of section 4.
     Source: stacked attention heads, section 3.1.
     """
     return TokenRetrieval(

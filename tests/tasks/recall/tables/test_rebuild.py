@@ -28,7 +28,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="text: has no two characters"):
+    with pytest.raises(SpecError, match="text: has fewer than two characters"):
         count_bigrams("a")
     with pytest.raises(SpecError, match="cannot name a table"):
         rebuild(tmp_path / "text.txt", "../up", tmp_path)

@@ -18,10 +18,10 @@ def classification(
     size: int = 201,
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """The anchor beside the item nearest to the last one.
+    """The anchor after the item nearest to the last item.
 
-    (x1, a1, ..., x4, a4, x5) -> a_k where |x_k - x5| is smallest; the anchors all differ. Sequences in which two items
-    are equally near are never drawn. In test every x stands at a position where training never shows it.
+    (x1, a1, ..., x4, a4, x5) -> a_k where |x_k - x5| is smallest; all anchors differ. Ties are never drawn. In test
+    every x is at a position where training never shows it.
     Source: anchor function paper, section 4.3.
     """
     text = " ".join(f"x{index} A{index}" for index in range(1, pairs + 1))

@@ -18,7 +18,12 @@ RIVALS = {
     "symmetric": "pair(B, A, x)",
     "memorised": "trained(A, B, x)",
 }
-"""What may explain an answer: the operations in turn, or in the other order; the turned pair's label; memory."""
+"""What may explain an answer.
+
+composed, order swapped: both operations in turn, in either order
+symmetric: the label of the same pair in the other order
+memorised: the label of the pair in training
+"""
 
 
 @register_task("anchor/composite")
@@ -36,9 +41,11 @@ def composite(
     """Two operations in turn on a key; some pairs of anchors are never trained.
 
     (.., x, a, b, ..) -> g(g(x; a); b). Splits: `train`; `test on data`, trained pairs with keys at positions where
-    training never shows them; `test on task`, the unseen pairs. The paper's code puts the anchors before the key
-    (`order`). `exceptions = {"4,3": "-6"}` gives a pair a label of its own, as the follow-up work on composing against
-    memorising does.
+    training never shows them; `test on task`, the unseen pairs.
+
+    order: the paper's text puts the key first, its code the anchors
+    exceptions: labels of certain pairs, such as `{"4,3": "-6"}` in the follow-up work on composing against memorising
+
     Source: anchor function paper, equation (5), section 4.4; operations and unseen pair from its code.
     """
     return AnchorFunction(
@@ -53,7 +60,10 @@ def composite(
 
 
 def operations_of(anchors: tuple[int, ...], operations: tuple[str, ...]) -> dict[int, Operation]:
-    """One operation for each anchor, in order. Errors: `SpecError` unless there are as many of both."""
+    """Return one operation for each anchor, in order.
+
+    Errors: `SpecError` if their numbers differ.
+    """
     if len(operations) != len(anchors):
         raise SpecError("operations", f"{len(operations)} for {len(anchors)} anchors", "give one for each, in order")
     return {anchor: Operation.parse(text) for anchor, text in zip(anchors, operations, strict=True)}

@@ -1,4 +1,4 @@
-"""The frequency tasks: two anchors that do the same, or not quite."""
+"""The frequency tasks: two anchors with the same operation, or nearly the same."""
 
 from typing import Literal
 
@@ -20,9 +20,9 @@ def frequency(
     size: int = 201,
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """The key for one anchor, and for the other the same (low) or one more (high).
+    """The key for one anchor; for the other the same key (low frequency), or one more (high frequency).
 
-    A function changes faster where a change of anchor changes the answer: the high-frequency one does.
+    A function has a higher frequency if a change of anchor changes its answer.
     Source: anchor function paper, section 6.1, Figure 18.
     """
     operations = tuple("x" if level == "low" else f"+{index}" if index else "x" for index in range(len(anchors)))

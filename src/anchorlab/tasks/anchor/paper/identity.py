@@ -19,11 +19,10 @@ def identity(
     rule: str = "A x -> A(x)",
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """The token right after the anchor, wherever it stands.
+    """The token right after the anchor.
 
-    (43, 33, 13, 3, 20, 89, 44, 24, 56) -> 20 for the anchor 3. The key x may stand behind an anchor at 0-based position
-    p in test only if (x - p) mod (n - 1) = 0, in training only if not. Another `rule`, such as `A . x -> A(x)`, puts
-    the key elsewhere.
+    (43, 33, 13, 3, 20, 89, 44, 24, 56) -> 20 for the anchor 3. A key x after an anchor at 0-based position p belongs to
+    test if (x - p) mod (n - 1) = 0, else to training. Another `rule`, such as `A . x -> A(x)`, puts the key elsewhere.
     Source: anchor function paper, equation (1), sections 3.2.1 and 4.1.
     """
     return AnchorFunction(

@@ -19,9 +19,8 @@ def multi_anchor(
 ) -> AnchorFunction:
     """The key plus the anchor; each anchor is tested on keys of its own.
 
-    f_a(x) = x + a for a = 1 .. 10. The i-th anchor's keys in test are the i-th stretch of `held_out` items, which for
-    the paper's anchors is 12 + 8a .. 12 + 8(a + 1) - 1; in training all others. Some answers of test, such as
-    21 = 20 + 1, no other anchor can make: training never shows them.
+    f_a(x) = x + a for a = 1 .. 10. Test holds out the i-th run of `held_out` items for the i-th anchor: for the paper's
+    anchors 12 + 8a .. 12 + 8(a + 1) - 1. Training never shows some answers of test: only anchor 1 makes 21 = 20 + 1.
     Source: anchor function paper, section 4.9, Figure 12.
     """
     first = items[0]

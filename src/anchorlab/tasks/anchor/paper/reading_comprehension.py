@@ -18,10 +18,10 @@ def reading_comprehension(
     size: int = 201,
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """What stands beside the anchor that the question names.
+    """The item after the anchor that the question repeats.
 
-    (a1, x1, ..., a4, x4, a) -> x_k where a_k = a; the anchors before the question all differ. In test every x stands at
-    a position where training never shows it.
+    (a1, x1, ..., a4, x4, a) -> x_k where a_k = a; the anchors before the question all differ. In test every x is at a
+    position where training never shows it.
     Source: anchor function paper, section 4.2.
     """
     text = " ".join(f"A{index} x{index}" for index in range(1, pairs + 1))

@@ -23,10 +23,10 @@ def statistical(
     size: int = 201,
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """The token after the anchor, or now and then its successor.
+    """The token x after the anchor, but a fifth of the labels are x + 1.
 
-    First kind: every sequence five times in a row, the last copy labelled x + 1. Second kind: each label x + 1 with
-    probability 0.2. With `targets = "distribution"` both tokens are trained at once with their probabilities.
+    First kind: every sequence occurs five times in a row, and the last copy is labelled x + 1. Second kind: each label
+    is x + 1 with probability 0.2. With `targets = "distribution"` training sees both tokens with their probabilities.
     Groups: `unchanged` and `changed` labels.
     Source: anchor function paper, section 4.8, Figure 11.
     """

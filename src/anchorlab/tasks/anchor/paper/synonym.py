@@ -1,4 +1,4 @@
-"""The synonym task: an anchor that does the same as another helps with pairs that were never trained."""
+"""The synonym task: an anchor with the same operation as another helps with pairs that were never trained."""
 
 from itertools import product
 
@@ -31,13 +31,12 @@ def synonym(
     """Pairs of anchors, one of which has a synonym; two pairs are never trained.
 
     The composite task with the anchors 1, 2, 4 and 9; the pairs (4, 9) and (9, 4) are never trained. With `synonyms`
-    the anchor 3, whose operation is that of 9, is paired with 1, 2 and 4 as well. Of `total` training sequences each
-    pair that holds 9 has `rare_size`, each other pair an equal part of the rest; without synonyms all ten pairs have
-    equal parts. Pairs of an anchor with itself are in neither split. Train on a sample of `total` sequences to have
-    these numbers exactly.
+    anchor 3, which has the operation of 9, is paired with 1, 2 and 4 too. Of `total` training sequences each pair with
+    9 gets `rare_size` and the other pairs share the rest equally; without synonyms all ten pairs have equal shares.
+    Pairs of an anchor with itself belong to no split. A sample of `total` training sequences has exactly these counts.
 
-    The paper separates by composite anchors alone; its code by modular residue as well, which is kept here so that
-    trained pairs can be tested too (`test on data`).
+    The paper separates by composite anchors alone. Its code also separates by modular residue, as here, so that trained
+    pairs can be tested too (`test on data`).
     Source: anchor function paper, section 4.6, Figure 9.
     """
     if len(plain) < 2:

@@ -1,4 +1,4 @@
-"""Two distances: two anchors whose keys stand at different places."""
+"""Two distances: two anchors with keys at different distances."""
 
 from anchorlab.tasks.anchor.function import AnchorFunction
 from anchorlab.tasks.anchor.operation import Operation
@@ -20,7 +20,7 @@ def two_distances(
     size: int = 201,
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """The token after one anchor, the token after the next for another.
+    """The token right after one anchor, or the second token after another.
 
     (.., 3, x, ..) -> x and (.., 4, *, x, ..) -> x.
     Source: anchor function paper, section 5.2, Figure 14.

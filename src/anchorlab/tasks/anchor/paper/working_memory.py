@@ -1,4 +1,4 @@
-"""The working memory task: the second anchor comes after a stretch of noise."""
+"""The working memory task: noise separates the two anchors."""
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks.anchor.function import AnchorFunction
@@ -23,13 +23,13 @@ def working_memory(
 ) -> AnchorFunction:
     """Two operations in turn, with noise between the two anchors.
 
-    (.., x, a, .., b, ..) -> g(g(x; a); b), where a is one of `first` and b one of `second`, at any distance. The text
-    of section 4.5 calls the anchors 2, 3 and 4, 5; its Figure 8 1, 2 and 3, 4; `operations` are in the order of
-    `first`, then `second`, and the paper's code has +1, +0, +0, -2.
+    (.., x, a, .., b, ..) -> g(g(x; a); b) for a in `first` and b in `second`, at any distance. `operations` are in the
+    order of `first`, then `second`; the paper's code has +1, +0, +0, -2. The text of section 4.5 calls the anchors 2, 3
+    and 4, 5; its Figure 8 calls them 1, 2 and 3, 4.
     Source: anchor function paper, section 4.5, Figure 8.
     """
     if set(first) & set(second):
-        raise SpecError("second", f"{sorted(set(first) & set(second))} stand in both", "keep the two sets apart")
+        raise SpecError("second", f"{sorted(set(first) & set(second))} are in both", "keep the two sets apart")
     anchors = (*first, *second)
     return AnchorFunction(
         vocabulary=Vocabulary(size=size, items=items, anchors=anchors),

@@ -1,4 +1,4 @@
-"""Makes the bigram table of a text file; `anchorlab table` calls it."""
+"""Make the bigram table of a text file, for `anchorlab table`."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,14 @@ from anchorlab.tasks.recall.markov import CHARACTERS, TABLE
 
 
 def count_bigrams(text: str) -> tuple[tuple[str, ...], Int[np.ndarray, "state state"]]:
-    """The characters of a text in code-point order, and how often each follows each (row: the first one).
+    """Count the bigrams of a text.
+
+    Returns its characters in code-point order, and the counts `[first second]` of each pair of characters.
 
     Errors: `SpecError` for a text of fewer than two characters.
     """
     if len(text) < 2:
-        raise SpecError("text", "has no two characters", "give a longer text")
+        raise SpecError("text", "has fewer than two characters", "give a longer text")
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     distinct, index = np.unique(codes, return_inverse=True)
     size = len(distinct)
@@ -25,9 +27,9 @@ def count_bigrams(text: str) -> tuple[tuple[str, ...], Int[np.ndarray, "state st
 
 
 def rebuild(text_file: Path, name: str, folder: Path) -> tuple[Path, Path]:
-    """Writes `<name>_bigrams.csv` and `<name>_characters.json` of a UTF-8 text and returns their paths.
+    """Write `<name>_bigrams.csv` and `<name>_characters.json` of a UTF-8 text and return their paths.
 
-    Errors: `SpecError` for a text file that is missing or not UTF-8, or a name that is no plain word.
+    Errors: `SpecError` for a text file that is missing or not UTF-8, or a name that is not an identifier.
     """
     if not name.isidentifier() or name == "uniform":
         raise SpecError("name", f"{name!r} cannot name a table", "use letters, digits and underscores")
