@@ -31,10 +31,20 @@ def ensemble():
 
 def one_by_one(model, inputs, targets, positions, named, metrics, **options):
     """The metrics `[metric member candidate]` of a look with candidates, computed apart."""
+    return scored_apart(outputs_apart(model, inputs, named, **options), targets, positions, metrics)
+
+
+def outputs_apart(model, inputs, named, **options):
+    """The outputs `[member candidate batch position output]` of a look with candidates."""
     candidates = {name: [each.replace(may_do_nothing=True)] for name, each in named.items()}
-    output = look(model, inputs, candidates=candidates, **options)["output"]
-    where = positions.expand(len(inputs), -1) if positions.ndim == 1 else positions
-    scored = output[:, :, torch.arange(len(inputs)).unsqueeze(1), where]
+    return look(model, inputs, candidates=candidates, **options)["output"]
+
+
+def scored_apart(output, targets, positions, metrics):
+    """The metrics `[metric member candidate]` of outputs, computed apart."""
+    batch = output.shape[2]
+    where = positions.expand(batch, -1) if positions.ndim == 1 else positions
+    scored = output[:, :, torch.arange(batch).unsqueeze(1), where]
     values = []
     for metric in metrics:
         if metric == "square":
@@ -64,15 +74,16 @@ GRIDS = [
 ]
 
 
-@pytest.mark.parametrize("positions", [SHARED, OWN], ids=["shared", "own"])
 @pytest.mark.parametrize(("site", "fields", "over"), GRIDS)
-def test_equals_one_look_with_candidates(ensemble, site, fields, over, positions):
+def test_equals_one_look_with_candidates(ensemble, site, fields, over):
     given = {"patch_inputs": OTHERS} if fields["rule"] == "patch" else {}
     template = Intervention(site=site.format("*"), **fields)
-    result = sweep(ensemble, INPUTS, TARGETS, template, over, positions=positions, batch_size=9, **given)
-    shape = result.values.shape
+    shared, own = (
+        sweep(ensemble, INPUTS, TARGETS, template, over, positions=positions, batch_size=9, **given)
+        for positions in (SHARED, OWN)
+    )
+    shape = shared.values.shape
     assert shape[:3] == (3, 3, 3)
-    assert result.over == over
     places = torch.cartesian_prod(*(torch.arange(size) for size in shape[3:])).reshape(-1, len(over)) if over else [[]]
     named = {
         f"{layer} {list(place)}": Intervention(
@@ -82,12 +93,16 @@ def test_equals_one_look_with_candidates(ensemble, site, fields, over, positions
         for layer in range(3)
         for place in places
     }
-    expected = one_by_one(ensemble, INPUTS, TARGETS, positions, named, METRICS, **given)
-    assert (result.values.flatten(2) - expected).abs().max() < 1e-10
+    changed = outputs_apart(ensemble, INPUTS, named, **given)
     idle = Intervention(site="hook_embed", rule="scale", operand=1)
-    baseline = one_by_one(ensemble, INPUTS, TARGETS, positions, {"plain": idle}, METRICS)
-    assert (result.baseline - baseline[..., 0]).abs().max() < 1e-10
-    assert (result.values.flatten(2) - baseline).abs().max() > 1e-5  # something has changed at all
+    plain = outputs_apart(ensemble, INPUTS, {"plain": idle})
+    for result, positions in ((shared, SHARED), (own, OWN)):
+        assert result.over == over
+        expected = scored_apart(changed, TARGETS, positions, METRICS)
+        assert (result.values.flatten(2) - expected).abs().max() < 1e-10
+        baseline = scored_apart(plain, TARGETS, positions, METRICS)
+        assert (result.baseline - baseline[..., 0]).abs().max() < 1e-10
+        assert (result.values.flatten(2) - baseline).abs().max() > 1e-5  # something has changed at all
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_matrices_by_name_pattern_and_product(trained):
     assert "blocks.0.mlp.b_in" not in matrices(ensemble)
     for weights, problem in (
         (["blocks.0.atn.*"], "weights.0: unknown matrix"),
-        (["blocks.1.mlp.W_out @ blocks.1.mlp.W_out"], "no product of two"),
+        (["blocks.1.mlp.W_out @ blocks.1.mlp.W_out"], "not a product of two"),
     ):
         with pytest.raises(SpecError, match=problem):
             truncations(trained, weights)

@@ -44,7 +44,7 @@ class Circuit:
         explanations: the replacement of every head's attention; None for a head that keeps its own because no
             hypothesis explains it. Such attention is part of the circuit in all losses.
         paths: the paths of the circuit, by layer and head.
-        roles: the task's roles, in the order in which they mostly stand from left to right.
+        roles: the task's roles, ordered by mean position.
         threshold: the bound on `loss` and `live_loss` during the search.
         model_loss: the loss of the model itself.
         loss: the loss with attention maps in place of all attention, as in the paper.
