@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from anchorlab.findings.provenance import hardware
 from anchorlab.models import RecallSpec, fast_float32
-from anchorlab.studies.truncation.noisy_recall import SETTINGS, noisy_recall
+from anchorlab.studies.truncation.noisy_recall import PAPER, QUICK, SMOKE
 from anchorlab.tasks import task
 from anchorlab.tasks.recall.markov import table_counts
 from anchorlab.training import SGD, Experiment, Recipe, initialise
@@ -35,6 +35,7 @@ from anchorlab.training.executions.step import forward_loss
 from anchorlab.training.feed import MemberBatches, make_feed
 from anchorlab.training.optimisers import StackedOptimiser
 
+SETTINGS = {"quick": QUICK, "paper": PAPER, "smoke": SMOKE}
 THREADS = 2
 ROUNDS = {"quick": 5, "paper": 3, "smoke": 1}
 STEPS = {"quick": 10, "paper": 1, "smoke": 1}  # in a round
@@ -262,7 +263,7 @@ class Measured:
 
 
 def measure(size: str, rounds: int) -> Measured:
-    one = noisy_recall(size, "benchmark")
+    one = SETTINGS[size].experiment("benchmark")
     one = replace(one, members=one.members.take(range(1)))
     ensemble = initialise(one.model, one.task.shape, [one.members.stream("initialisation", 0)])
     batches = make_feed(one.task, one.recipe, one.members, CPU, torch.float32).at(0)

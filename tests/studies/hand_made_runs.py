@@ -35,7 +35,7 @@ class HandMadeRun(TrainedRun):
         seeds = self._experiment.members.seeds
         rows = []
         for (split, metric, *rest), members in self._values.items():
-            edit, group = [*rest, "none", "all"][:2] if len(rest) < 2 else rest
+            edit, group = (*rest, *("none", "all")[len(rest) :])
             assert len(members) == len(seeds), f"{split} {metric}: give values for {len(seeds)} members"
             for member, along in enumerate(members):
                 assert len(along) == len(self._steps), f"{split} {metric}: give a value for each of {len(self._steps)}"

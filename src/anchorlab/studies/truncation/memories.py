@@ -1,4 +1,7 @@
-"""Noisy in-context recall: what each weight matrix remembers, read off between embeddings.
+"""Noisy recall: which memory each weight matrix holds.
+
+Weights of a trained recall model as memories: how strongly each joins the embeddings of tokens and positions with each
+other and with the outputs.
 
 Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 """
@@ -12,107 +15,86 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import (
-    Claim,
-    Findings,
-    LineFigure,
-    Map,
-    MapFigure,
-    Provenance,
-    Table,
-    TimelineFigure,
-    event,
-    grid,
-    line,
-)
+from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
 from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.studies.kit import along, judge_means
-from anchorlab.studies.study import Study
-from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, noisy_recall, profiles
+from anchorlab.studies.claim import claim
+from anchorlab.studies.kit import along, mean_table
+from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, SMOKE, WITHOUT_F2, Setting, by_step, profiles
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
-CLAIMS = (
-    Claim(
-        "truncation/memories/previous-token",
-        "By positions alone, the first layer attends to the previous token",
-        "truncated weights, Fig 7 left",
-        "a line beside the diagonal",
-        "share of positions whose largest attention by positions alone is to the position before, mean over seeds",
-        (0.9, None),
-    ),
-    Claim(
-        "truncation/memories/noise-from-trigger",
-        "F_2 of the trigger's embedding has its largest logit on the noise",
-        "truncated weights, appendix A.1",
-        "large",
-        "share of seeds in which no other output has a larger logit",
-        (0.99, None),
-    ),
-    Claim(
-        "truncation/memories/noise-from-all",
-        "F_2 of every token's embedding has large logits on the noise",
-        "truncated weights, Fig 7 middle",
-        "for all inputs",
-        "share of tokens for which no output has a larger logit than the noise, mean over seeds",
-        (0.9, None),
-    ),
-    Claim(
-        "truncation/memories/signal-diagonal",
-        "The second layer's value map takes each token to its own output",
-        "truncated weights, Fig 7 right",
-        "large where i = j",
-        "share of tokens other than the noise whose own output has the largest logit, mean over seeds",
-        (0.9, None),
-    ),
-    Claim(
-        "truncation/memories/signal-but-noise",
-        "It does not do so for the noise token",
-        "truncated weights, Fig 7 right",
-        "not large",
-        "the noise token's own logit over the mean of the others', mean over seeds",
-        (None, 0.5),
-    ),
-    Claim(
-        "truncation/memories/match-one",
-        "One trigger: the second layer's scores match what the first layer's values carry at the trigger alone",
-        "truncated weights, Fig 8 left",
-        "large only where i = j = q",
-        "the trigger's own entry over the largest of all other entries, mean over seeds",
-        (1.0, None),
-    ),
-    Claim(
-        "truncation/memories/match-five",
-        "Five triggers: they match at each trigger alone",
-        "truncated weights, Fig 8 right",
-        "large only where i = j is a trigger",
-        "the smallest of the triggers' own entries over the largest of all other entries, mean over seeds",
-        (1.0, None),
-    ),
-)
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return a training with one trigger and one with five."""
+    return [setting.experiment(), setting.experiment("noisy recall, five triggers", triggers=FIVE)]
 
 
 @dataclass(frozen=True)
 class Memories:
-    """The four bilinear forms of Figures 7 and 8, vectors as rows.
+    """The four bilinear forms of Figures 7 and 8, and what is read off them.
 
-    Shapes
-        previous: `[member query key]`, attention of the first layer by positions alone, causal
-        noise: `[member token output]`, logits of F_2(W_E(i))
-        signal: `[member token output]`, logits of W_E(i) W_V of the second layer
-        match: `[member token token]`, how much a query W_E(j) of the second layer asks for W_E(i) W_V of the first,
-            `[i, j]`
+    Args
+        previous: attention of the first layer by positions alone, causal
+        noise: logits of F_2(W_E(i))
+        signal: logits of W_E(i) W_V of the second layer
+        match: how much a query W_E(j) of the second layer asks for W_E(i) W_V of the first, `[i, j]`
+        noise_token: the task's
+        triggers: the task's
     """
 
     previous: Float[Tensor, "member query key"]
     noise: Float[Tensor, "member token output"]
     signal: Float[Tensor, "member token output"]
     match: Float[Tensor, "member token token"]
+    noise_token: int
+    triggers: tuple[int, ...]
+
+    @property
+    def previous_share(self) -> Float[Tensor, "member"]:
+        """The share of positions, the first aside, whose largest attention goes to the position before."""
+        positions = torch.arange(1, self.previous.shape[-1])
+        return (self.previous[:, 1:].argmax(dim=-1) == positions - 1).double().mean(dim=1)
+
+    def noise_share(self, tokens: Sequence[int] | None = None) -> Float[Tensor, "member"]:
+        """Return the share of tokens, by default of all, for which no output has a larger logit than the noise."""
+        logits = self.noise if tokens is None else self.noise[:, list(tokens)]
+        return (logits.argmax(dim=-1) == self.noise_token).double().mean(dim=1)
+
+    @property
+    def trigger_ratio(self) -> Float[Tensor, "member"]:
+        """The mean logit of the noise over triggers, over that over all other tokens."""
+        of_noise = self.noise[:, :, self.noise_token]
+        rest = torch.ones(of_noise.shape[1], dtype=torch.bool)
+        rest[list(self.triggers)] = False
+        return of_noise[:, ~rest].mean(dim=1) / of_noise[:, rest].mean(dim=1)
+
+    @property
+    def own_output(self) -> Float[Tensor, "member"]:
+        """The share of tokens other than the noise whose own output has the largest logit."""
+        tokens = torch.arange(self.signal.shape[1])
+        own = self.signal.argmax(dim=-1) == tokens
+        return own[:, tokens != self.noise_token].double().mean(dim=1)
+
+    @property
+    def noise_ratio(self) -> Float[Tensor, "member"]:
+        """The noise token's own logit over the mean of the other tokens' own ones."""
+        own = self.signal.diagonal(dim1=1, dim2=2)
+        others = torch.arange(own.shape[1]) != self.noise_token
+        return own[:, self.noise_token] / own[:, others].mean(dim=1)
+
+    @property
+    def match_ratio(self) -> Float[Tensor, "member"]:
+        """The smallest of the triggers' own entries over the largest of all other entries."""
+        index = list(self.triggers)
+        rest = self.match.clone()
+        rest[:, index, index] = -torch.inf
+        return self.match[:, index, index].amin(dim=1) / rest.flatten(1).amax(dim=1)
 
 
-def memories(ensemble: Ensemble) -> Memories:
-    """Reads the forms off a recall model with two perceptrons."""
+def memories(ensemble: Ensemble, task: NoisyRecall) -> Memories:
+    """Read the forms off a recall model with two perceptrons."""
 
     def values(layer: int) -> str:
         maps = (f"blocks.{layer}.attn.{name}" for name in ("W_V", "W_O"))
@@ -126,180 +108,180 @@ def memories(ensemble: Ensemble) -> Memories:
         noise=memory(ensemble, "embed.W_E @ blocks.1.mlp", "unembed.W_U.T"),
         signal=memory(ensemble, values(1), "unembed.W_U.T"),
         match=memory(ensemble, values(0), "embed.W_E @ blocks.1.attn.W_KQ"),
+        noise_token=task.noise_token,
+        triggers=task.triggers,
     )
 
 
-def previous_share(attention: Float[Tensor, "member query key"]) -> Float[Tensor, "member"]:
-    """The share of positions, the first aside, whose largest attention goes to the position before."""
-    positions = torch.arange(1, attention.shape[-1])
-    return (attention[:, 1:].argmax(dim=-1) == positions - 1).double().mean(dim=1)
+@dataclass(frozen=True)
+class Seen:
+    """The memories of the models with one trigger and with five, at the end."""
+
+    one: Memories
+    five: Memories
 
 
-def noise_share(
-    logits: Float[Tensor, "member token output"], noise: int, tokens: Sequence[int]
-) -> Float[Tensor, "member"]:
-    """The share of `tokens` for which no output has a larger logit than the noise."""
-    return (logits[:, list(tokens)].argmax(dim=-1) == noise).double().mean(dim=1)
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the memories of both runs, that of one trigger first."""
+    return Seen(*(memories(run.ensemble(), _task(run)) for run in runs))
 
 
-def trigger_ratio(
-    logits: Float[Tensor, "member token output"], noise: int, triggers: Sequence[int]
-) -> Float[Tensor, "member"]:
-    """The mean logit of the noise over triggers, over that over all other tokens."""
-    of_noise = logits[:, :, noise]
-    rest = torch.ones(of_noise.shape[1], dtype=torch.bool)
-    rest[list(triggers)] = False
-    return of_noise[:, ~rest].mean(dim=1) / of_noise[:, rest].mean(dim=1)
-
-
-def diagonal_share(logits: Float[Tensor, "member token output"], noise: int) -> Float[Tensor, "member"]:
-    """The share of tokens other than the noise whose own output has the largest logit."""
-    tokens = torch.arange(logits.shape[1])
-    own = logits.argmax(dim=-1) == tokens
-    return own[:, tokens != noise].double().mean(dim=1)
-
-
-def noise_on_diagonal(logits: Float[Tensor, "member token output"], noise: int) -> Float[Tensor, "member"]:
-    """The noise token's own logit over the mean of the other tokens' own ones."""
-    diagonal = logits.diagonal(dim1=1, dim2=2)
-    others = torch.arange(diagonal.shape[1]) != noise
-    return diagonal[:, noise] / diagonal[:, others].mean(dim=1)
-
-
-def match_ratio(match: Float[Tensor, "member token token"], triggers: Sequence[int]) -> Float[Tensor, "member"]:
-    """The smallest of the triggers' own entries over the largest of all other entries."""
-    index = list(triggers)
-    rest = match.clone()
-    rest[:, index, index] = -torch.inf
-    return match[:, index, index].amin(dim=1) / rest.flatten(1).amax(dim=1)
-
-
-def _measures(found: Memories, task: NoisyRecall) -> dict[str, Tensor]:
-    noise = task.noise_token
-    return {
-        "previous-token": previous_share(found.previous),
-        "noise-from-trigger": noise_share(found.noise, noise, task.triggers),
-        "noise-from-all": noise_share(found.noise, noise, range(found.noise.shape[1])),
-        "trigger-ratio": trigger_ratio(found.noise, noise, task.triggers),
-        "signal-diagonal": diagonal_share(found.signal, noise),
-        "signal-but-noise": noise_on_diagonal(found.signal, noise),
-        "match": match_ratio(found.match, task.triggers),
-    }
-
-
-def _experiments(profile: str) -> list[Experiment]:
-    return [
-        noisy_recall(profile, "noisy recall"),
-        noisy_recall(profile, "noisy recall, five triggers", triggers=FIVE),
-    ]
-
-
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """The forms of Figures 7 and 8 at the end, and what they say along training."""
-    tasks = [run.experiment.task for run in runs]
-    ends = [memories(run.ensemble()) for run in runs]
-    one, five = (_measures(end, task) for end, task in zip(ends, tasks, strict=True) if isinstance(task, NoisyRecall))
-    measured: dict[str, Tensor | None] = {
-        **{name: value for name, value in one.items() if name not in ("match", "trigger-ratio")},
-        "match-one": one["match"],
-        "match-five": five["match"],
-    }
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="Weights of a trained recall model as memories: how strongly each joins the embeddings of tokens and "
-        f"positions with each other and with the outputs. {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=judge_means(CLAIMS, measured, provenance.profile),
-        figures=(*_maps(runs, ends), *_along(runs[0])),
-        tables=(_table({"one trigger": one, "five triggers": five}),),
-    )
-
-
-def _maps(runs: Sequence[TrainedRun], ends: Sequence[Memories]) -> tuple[MapFigure, ...]:
-    task, drawn = runs[0].experiment.task, "First seed, at the end of training."
+def _task(run: TrainedRun) -> NoisyRecall:
+    task = run.experiment.task
     assert isinstance(task, NoisyRecall)
+    return task
+
+
+@claim(
+    "By positions alone, the first layer attends to the previous token",
+    at="Fig 7 left",
+    paper="a line beside the diagonal",
+    band=at_least(0.9),
+)
+def previous_token(seen: Seen) -> Tensor:
+    """Share of positions whose largest attention by positions alone is to the position before, mean over seeds."""
+    return seen.one.previous_share
+
+
+@claim(
+    "F_2 of the trigger's embedding has its largest logit on the noise",
+    at="appendix A.1",
+    paper="large",
+    band=at_least(0.99),
+)
+def noise_from_trigger(seen: Seen) -> Tensor:
+    """Share of seeds in which no other output has a larger logit."""
+    return seen.one.noise_share(seen.one.triggers)
+
+
+@claim(
+    "F_2 of every token's embedding has large logits on the noise",
+    at="Fig 7 middle",
+    paper="for all inputs",
+    band=at_least(0.9),
+)
+def noise_from_all(seen: Seen) -> Tensor:
+    """Share of tokens for which no output has a larger logit than the noise, mean over seeds."""
+    return seen.one.noise_share()
+
+
+@claim(
+    "The second layer's value map takes each token to its own output",
+    at="Fig 7 right",
+    paper="large where i = j",
+    band=at_least(0.9),
+)
+def signal_diagonal(seen: Seen) -> Tensor:
+    """Share of tokens other than the noise whose own output has the largest logit, mean over seeds."""
+    return seen.one.own_output
+
+
+@claim("It does not do so for the noise token", at="Fig 7 right", paper="not large", band=at_most(0.5))
+def signal_but_noise(seen: Seen) -> Tensor:
+    """The noise token's own logit over the mean of the others', mean over seeds."""
+    return seen.one.noise_ratio
+
+
+@claim(
+    "One trigger: the second layer's scores match what the first layer's values carry at the trigger alone",
+    at="Fig 8 left",
+    paper="large only where i = j = q",
+    band=at_least(1.0),
+)
+def match_one(seen: Seen) -> Tensor:
+    """The trigger's own entry over the largest of all other entries, mean over seeds."""
+    return seen.one.match_ratio
+
+
+@claim(
+    "Five triggers: they match at each trigger alone",
+    at="Fig 8 right",
+    paper="large only where i = j is a trigger",
+    band=at_least(1.0),
+)
+def match_five(seen: Seen) -> Tensor:
+    """The smallest of the triggers' own entries over the largest of all other entries, mean over seeds."""
+    return seen.five.match_ratio
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the forms of Figures 7 and 8 at the end, and what they hold along training."""
+    seen = see(runs)
+    return Analysis(seen, figures=[*_maps(_task(runs[0]), seen), *_along(runs[0])], tables=[_table(seen)])
+
+
+def _maps(task: NoisyRecall, seen: Seen) -> list[MapFigure]:
     names = tuple(_shown(task.text_of(token)) for token in range(task.shape.input_size))
-    five = " ".join(_shown(task.text_of(token)) for token in FIVE)
-    one = ends[0]
-    return (
+    drawn = "First seed, at the end of training."
+    matches = {"trigger ␣": seen.one.match, f"triggers {' '.join(names[token] for token in FIVE)}": seen.five.match}
+    return [
         MapFigure(
             title="First layer: attention by positions alone (Fig 7, left)",
             caption=f"Softmax of the scores that W_KQ of the first layer gives to positions without tokens. {drawn}",
-            maps=((Map("", grid(one.previous[0])),),),
+            maps=((Map("", grid(seen.one.previous[0])),),),
             value_range=(0.0, 1.0),
         ),
-        _logits(
+        _token_maps(
             "F₂ of each token's embedding (Fig 7, middle)",
-            f"Logits of every output; the noise token is {_shown(task.text_of(task.noise_token))}. {drawn}",
-            Map("", grid(one.noise[0]), names, names),
+            f"Logits of every output; the noise token is {names[task.noise_token]}. {drawn}",
+            [Map("", grid(seen.one.noise[0]), names, names)],
         ),
-        _logits(
+        _token_maps(
             "Second layer's values of each token's embedding (Fig 7, right)",
             f"Logits of every output. {drawn}",
-            Map("", grid(one.signal[0]), names, names),
+            [Map("", grid(seen.one.signal[0]), names, names)],
         ),
-        MapFigure(
-            title="Second layer's queries, first layer's values (Fig 8)",
-            caption=f"The product of the token's value in the first layer with the query of another. {drawn}",
-            maps=(
-                tuple(
-                    Map(title, grid(end.match[0]), names, names)
-                    for title, end in zip(("trigger ␣", f"triggers {five}"), ends, strict=True)
-                ),
-            ),
-            x_label="query's token j",
-            y_label="value's token i",
-            value_label="product",
-            value_range=(None, None),
-            signed=True,
+        _token_maps(
+            "Second layer's queries, first layer's values (Fig 8)",
+            f"The product of the token's value in the first layer with the query of another. {drawn}",
+            [Map(title, grid(match[0]), names, names) for title, match in matches.items()],
+            ("query's token j", "value's token i", "product"),
         ),
-    )
+    ]
 
 
-def _logits(title: str, caption: str, drawn: Map) -> MapFigure:
+def _token_maps(
+    title: str, caption: str, maps: Sequence[Map], labels: tuple[str, str, str] = ("output", "token", "logit")
+) -> MapFigure:
+    x_label, y_label, value_label = labels
     return MapFigure(
         title=title,
         caption=caption,
-        maps=((drawn,),),
-        x_label="output",
-        y_label="token",
-        value_label="logit",
+        maps=(tuple(maps),),
+        x_label=x_label,
+        y_label=y_label,
+        value_label=value_label,
         value_range=(None, None),
         signed=True,
     )
 
 
 def _along(run: TrainedRun) -> tuple[LineFigure, TimelineFigure]:
-    task = run.experiment.task
-    assert isinstance(task, NoisyRecall)
-    found = emergence(run, lambda ensemble: _measures(memories(ensemble), task))
-    labels = {
-        "noise-from-all": "tokens for which F₂ gives the noise",
-        "signal-diagonal": "tokens whose value gives themselves",
-        "previous-token": "positions that attend to the one before",
-    }
-    at = [step + 1 for step in found.steps]
-    lines = LineFigure(
-        title="When each memory forms",
-        caption="One trigger; mean and range over seeds, at each checkpoint. The step axis starts at 1 for the model "
-        "before the first step.",
-        x_label="step + 1",
+    def shares(ensemble: Ensemble) -> dict[str, Tensor]:
+        found = memories(ensemble, _task(run))
+        return {
+            "tokens for which F₂ gives the noise": found.noise_share(),
+            "tokens whose value gives themselves": found.own_output,
+            "positions that attend to the one before": found.previous_share,
+        }
+
+    found = emergence(run, shares)
+    lines = by_step(
+        "When each memory forms",
+        found.steps,
+        found.values,
+        "One trigger; mean and range over seeds, at each checkpoint. The step axis starts at 1 for the model before "
+        "the first step.",
         y_label="share",
-        lines=tuple(line(label, at, found.values[name]) for name, label in labels.items()),
-        log_x=True,
-        y_range=(0.0, 1.0),
     )
-    crossed = found.crossings(0.5, list(labels))
     learned = {
         "noise at α": first_crossing(*along(run, "clean", "noise"), ALPHA),
         "right token at half of 1 - α": first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2),
         "right token without F₂ at 0.9": first_crossing(*along(run, "clean", "right", WITHOUT_F2), 0.9),
     }
     events = (
-        *(event(labels[name], "memory, half of all", crossing + 1) for name, crossing in crossed.items()),
-        *(event(name, "prediction on clean sequences", crossing + 1) for name, crossing in learned.items()),
+        *(event(name, "memory, half of all", step + 1) for name, step in found.crossings(0.5).items()),
+        *(event(name, "prediction on clean sequences", step + 1) for name, step in learned.items()),
     )
     timeline = TimelineFigure(
         title="Memories and predictions along training",
@@ -313,28 +295,27 @@ def _along(run: TrainedRun) -> tuple[LineFigure, TimelineFigure]:
     return lines, timeline
 
 
-def _table(models: dict[str, dict[str, Tensor]]) -> Table:
-    columns = {
-        "previous-token": "previous token",
-        "noise-from-all": "noise, all tokens",
-        "noise-from-trigger": "noise, triggers",
-        "trigger-ratio": "triggers to others",
-        "signal-diagonal": "own output",
-        "signal-but-noise": "noise's own",
-        "match": "match at triggers",
-    }
-    rows: list[tuple[str | float, ...]] = [
-        (name, *(float(found[column].mean()) for column in columns)) for name, found in models.items()
-    ]
-    return Table(
-        title="What the memories say",
-        caption="Means over seeds at the end of training. Previous token: share of positions that attend to the one "
-        "before by positions alone. Noise: share of tokens, or of triggers, for which F₂ gives the noise. Triggers to "
-        "others: F₂'s logit of the noise at triggers over that at all other tokens, each on average. Own output: "
-        "share of tokens whose value gives themselves; the noise's own logit over the mean of theirs. Match: the "
-        "smallest of the triggers' own entries over the largest of all others.",
-        columns=("model", *columns.values()),
-        rows=tuple(rows),
+def _table(seen: Seen) -> Table:
+    return mean_table(
+        "What the memories say",
+        "Means over seeds at the end of training. Previous token: share of positions that attend to the one before by "
+        "positions alone. Noise: share of tokens, or of triggers, for which F₂ gives the noise. Triggers to others: "
+        "F₂'s logit of the noise at triggers over that at all other tokens, each on average. Own output: share of "
+        "tokens whose value gives themselves; the noise's own logit over the mean of theirs. Match: the smallest of "
+        "the triggers' own entries over the largest of all others.",
+        "model",
+        {
+            name: {
+                "previous token": found.previous_share,
+                "noise, all tokens": found.noise_share(),
+                "noise, triggers": found.noise_share(found.triggers),
+                "triggers to others": found.trigger_ratio,
+                "own output": found.own_output,
+                "noise's own": found.noise_ratio,
+                "match at triggers": found.match_ratio,
+            }
+            for name, found in (("one trigger", seen.one), ("five triggers", seen.five))
+        },
     )
 
 
@@ -344,8 +325,18 @@ def _shown(text: str) -> str:
 
 STUDY = Study(
     name="truncation/memories",
-    title="Noisy recall: which memory each weight matrix holds",
-    claims=CLAIMS,
-    profiles=profiles(_experiments),
+    doc=__doc__,
+    claims=(
+        previous_token,
+        noise_from_trigger,
+        noise_from_all,
+        signal_diagonal,
+        signal_but_noise,
+        match_one,
+        match_five,
+    ),
+    experiments=experiments,
     analyse=analyse,
+    profiles=profiles(),
+    smoke=SMOKE,
 )
