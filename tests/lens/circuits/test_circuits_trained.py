@@ -37,7 +37,7 @@ def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, mem
     roles, length = one.roles(batch), one.shape.length
     joined = rule_cells(JOIN, roles, length)
     first = [rule_cells(path.rule, roles, length, batch.inputs) for path in found.paths if path.layer == 0]
-    assert bool((torch.stack(first).any(dim=0) | ~joined).all())  # by a rule for that role, or a shift of every position
+    assert bool((torch.stack(first).any(dim=0) | ~joined).all())  # by role, or as a shift of all
     assert found.loss < found.model_loss + 0.04
     assert found.empty_loss > 20 * (found.model_loss + 0.04) and found.minimality > 20
     search = one.sample("test", 128, child_seed(0, "search"))
