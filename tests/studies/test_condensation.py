@@ -13,6 +13,7 @@ from anchorlab.studies.anchor.condensation import (
     QUICK,
     SMALL,
     STUDY,
+    Grid,
     Layer,
     analyse,
     experiments,
@@ -120,7 +121,7 @@ def ensemble(*alike: bool) -> Ensemble:
 
 
 def test_what_a_run_made_by_hand_has_become():
-    setting = replace(QUICK, heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL), seeds=2)
+    setting = Grid(replace(QUICK.setting, seeds=2), heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL))
     (experiment,) = experiments(setting)
     assert experiment.members.seeds == (0, 1, 0, 1, 0, 1)
     run = HandMadeRun(

@@ -8,6 +8,7 @@ Source: anchor functions, section 6.2, Figure 19.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,12 +17,12 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.anchor.settings import paper_recipe, quick_model, quick_recipe, shortened
+from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
+from anchorlab.training import Experiment, Members, Times, TrainedRun
 
 MANY, LARGE, SMALL = 12, 0.5, 0.8
 """The paper's number of heads; the rates γ of a large and of a small initialisation, N(0, inputs^-2γ)."""
@@ -36,35 +37,29 @@ PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # of the 
 
 @dataclass(frozen=True)
 class Grid:
-    """Models by their number of heads, each with so many seeds at every initialisation rate γ."""
+    """A model by its number of heads, with the setting's seeds at every initialisation rate γ."""
 
+    setting: Setting
     heads: tuple[int, ...]
     gammas: tuple[float, ...]
-    seeds: int
-    model: DecoderSpec
-    recipe: Recipe
 
 
-QUICK = Grid(
-    heads=(2, 4, MANY),
-    gammas=(LARGE, 0.65, SMALL),
-    seeds=5,
-    model=quick_model(layers=4).replace(head_width=16),
-    recipe=quick_recipe(2000, learning_rate=2e-3),
-)
-PAPER = Grid((2, 4, 8, MANY), (0.3, LARGE, 0.65, SMALL), 5, DecoderSpec(), paper_recipe(2000))
+_NARROW = Setting(quick_model(layers=4).replace(head_width=16), quick_recipe(2000, learning_rate=2e-3), seeds=5)
+QUICK = Grid(_NARROW, heads=(2, 4, MANY), gammas=(LARGE, 0.65, SMALL))
+PAPER = Grid(Setting(DecoderSpec(), paper_recipe(2000), seeds=5), (2, 4, 8, MANY), (0.3, LARGE, 0.65, SMALL))
+SMOKE = Grid(_NARROW.shortened(steps=2), heads=(2, 3), gammas=(LARGE, SMALL))
 
 
 def experiments(setting: Grid) -> list[Experiment]:
     """Return an experiment for each number of heads; its members are the seeds at the first γ, then at the next."""
-    gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
-    members = Members(seeds=tuple(range(setting.seeds)) * len(setting.gammas), gamma={"all": gammas})
+    model, recipe, seeds = setting.setting.model, setting.setting.recipe, setting.setting.seeds
+    gammas = tuple(gamma for gamma in setting.gammas for _ in range(seeds))
     return [
         Experiment(
             task("anchor/identity"),
-            setting.model.replace(heads=count, initialisation="normal"),
-            setting.recipe.replace(checkpoints=Times(at=(0,))),
-            members,
+            model.replace(heads=count, initialisation="normal"),
+            recipe.replace(checkpoints=Times(at=(0,))),
+            Members(seeds=tuple(range(seeds)) * len(setting.gammas), gamma={"all": gammas}),
             f"identity, four layers of {count} heads",
         )
         for count in setting.heads
@@ -87,11 +82,6 @@ class Layer:
         """Return the values of the members that learned, of one γ after the other."""
         chosen = [self.gammas.index(gamma) for gamma in gammas]
         return values[chosen][self.accuracy[chosen] >= LEARNED]
-
-    def rise(self, values: Float[Tensor, "gamma seed"]) -> Float[Tensor, "1"] | None:
-        """Return how much more the small initialisation has than the large one, mean over members that learned."""
-        small, large = self.learned(values, SMALL), self.learned(values, LARGE)
-        return (small.mean() - large.mean()).reshape(1) if len(small) and len(large) else None
 
 
 def see(runs: Sequence[TrainedRun]) -> dict[int, Layer]:
@@ -135,6 +125,23 @@ def _many(seen: Mapping[int, Layer]) -> Layer | None:
     return many if many is not None and {LARGE, SMALL} <= set(many.gammas) else None
 
 
+def _of_learned(seen: Mapping[int, Layer], name: Literal["alike", "broadcasting"]) -> Measurement | None:
+    """A value of the members that learned, at both γ."""
+    many = _many(seen)
+    if many is None:
+        return None
+    return over(many.learned(getattr(many, name), LARGE, SMALL), of="members that learned")
+
+
+def _rise(seen: Mapping[int, Layer], name: Literal["alike", "neurons"]) -> Tensor | None:
+    """How much higher a value is at the small initialisation than at the large one, means over members that learned."""
+    many = _many(seen)
+    if many is None:
+        return None
+    small, large = (many.learned(getattr(many, name), gamma) for gamma in (SMALL, LARGE))
+    return (small.mean() - large.mean()).reshape(1) if len(small) and len(large) else None
+
+
 @claim(
     f"A model of four layers with {MANY} heads each learns the task",
     at=FIG_19,
@@ -144,19 +151,16 @@ def _many(seen: Mapping[int, Layer]) -> Layer | None:
 def learned(seen: Mapping[int, Layer]) -> Measurement | None:
     """Test accuracy at γ = {LARGE:g} and {SMALL:g}, mean over both and seeds."""
     many = _many(seen)
-    return (
-        None
-        if many is None
-        else over(many.accuracy[[many.gammas.index(gamma) for gamma in (LARGE, SMALL)]], of="members")
-    )
+    if many is None:
+        return None
+    return over(many.accuracy[[many.gammas.index(gamma) for gamma in (LARGE, SMALL)]], of="members")
 
 
 @claim("The heads of its second layer are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
 def heads_alike(seen: Mapping[int, Layer]) -> Measurement | None:
     """Cosine similarity of the maps of two heads at γ = {LARGE:g} and {SMALL:g}, mean over pairs and inputs, mean over
     members with a test accuracy of at least {LEARNED:g}."""
-    many = _many(seen)
-    return None if many is None else over(many.learned(many.alike, LARGE, SMALL), of="members that learned")
+    return _of_learned(seen, "alike")
 
 
 @claim(
@@ -169,8 +173,7 @@ def all_broadcast(seen: Mapping[int, Layer]) -> Measurement | None:
     """Share of heads from whose best source, counted from the anchor, the last position reads that are of the member's
     most common one and put at least half of their attention there; mean over members with a test accuracy of at least
     {LEARNED:g}."""
-    many = _many(seen)
-    return None if many is None else over(many.learned(many.broadcasting, LARGE, SMALL), of="members that learned")
+    return _of_learned(seen, "broadcasting")
 
 
 @claim(
@@ -182,8 +185,7 @@ def all_broadcast(seen: Mapping[int, Layer]) -> Measurement | None:
 def neurons_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
     """Condensation number of the second layer's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
     difference of means."""
-    many = _many(seen)
-    return None if many is None else many.rise(many.neurons)
+    return _rise(seen, "neurons")
 
 
 @claim(
@@ -194,8 +196,7 @@ def neurons_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
 )
 def heads_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
     """Similarity of heads at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of means."""
-    many = _many(seen)
-    return None if many is None else many.rise(many.alike)
+    return _rise(seen, "alike")
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
@@ -295,5 +296,5 @@ STUDY = Study(
             "one model of 12 heads; the other numbers of heads, the rates γ and five seeds are our choice.",
         ),
     },
-    smoke=replace(QUICK, heads=(2, 3), gammas=(LARGE, SMALL), seeds=2, recipe=shortened(QUICK.recipe, steps=2)),
+    smoke=SMOKE,
 )

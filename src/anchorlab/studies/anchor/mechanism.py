@@ -20,6 +20,9 @@ from anchorlab.studies.kit import seed_table
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
+FIG_21, FIG_23, FIG_24 = "appendix B.2, Fig 21", "appendix B.3, Fig 23", "appendix B.3, Fig 24"
+FIG_26, FIG_27, EQUATION_8 = "appendix B.4, Fig 26", "appendix B.5, Fig 27", "appendix B.4, below equation (8)"
+
 QUICK = identity.QUICK.two_layers
 PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
 
@@ -35,20 +38,13 @@ def learned(seen: Mechanism) -> Tensor:
     return seen.accuracy
 
 
-@claim(
-    "The first layer's attention is determined mainly by positions",
-    at="appendix B.2, Fig 21",
-    paper="mainly",
-    band=at_most(0.3),
-)
+@claim("The first layer's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
 def positions(seen: Mechanism) -> Tensor:
     """Total variation between its rows and those made from positions alone, mean over test sequences and seeds."""
     return seen.first.positions_apart
 
 
-@claim(
-    "Tokens alone do not make it", at="appendix B.2, Fig 21", paper="implied: mainly by positions", band=at_least(0.2)
-)
+@claim("Tokens alone do not make it", at=FIG_21, paper="implied: mainly by positions", band=at_least(0.2))
 def not_tokens(seen: Mechanism) -> Tensor:
     """The same distance for tokens alone minus that for positions alone, mean over test sequences and seeds."""
     return seen.first.tokens_apart - seen.first.positions_apart
@@ -89,7 +85,7 @@ def no_norm(seen: Mechanism) -> Tensor:
 
 @claim(
     "The feed-forward network aligns the positions that do not hold the key",
-    at="appendix B.3, Fig 23",
+    at=FIG_23,
     paper="parallel",
     band=within(0.8, 1.0),
 )
@@ -98,12 +94,7 @@ def aligns(seen: Mechanism) -> Tensor:
     return seen.stages[SUM].others[:, -1]
 
 
-@claim(
-    "That appears only within it",
-    at="appendix B.3, Fig 23",
-    paper="not immediately apparent before",
-    band=at_least(0.2),
-)
+@claim("That appears only within it", at=FIG_23, paper="not immediately apparent before", band=at_least(0.2))
 def aligns_there(seen: Mechanism) -> Tensor:
     """That cosine minus the one at the input, mean over test sequences and seeds."""
     return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
@@ -111,7 +102,7 @@ def aligns_there(seen: Mechanism) -> Tensor:
 
 @claim(
     "It makes the key's position orthogonal to the others",
-    at="appendix B.3, Fig 23",
+    at=FIG_23,
     paper="as orthogonal as possible",
     band=within(-0.3, 0.3),
 )
@@ -120,20 +111,13 @@ def orthogonal(seen: Mechanism) -> Tensor:
     return seen.stages[SUM].key[:, -1]
 
 
-@claim(
-    "What attention adds draws the others together",
-    at="appendix B.3, Fig 24",
-    paper="relatively concentrated",
-    band=at_most(0.8),
-)
+@claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
 def concentrates(seen: Mechanism) -> Tensor:
     """Spread of the others' outputs with input X(1) + Xpr over that with X(1), mean over seeds."""
     return seen.stages[SUM].spread / seen.stages[STREAM].spread
 
 
-@claim(
-    "It moves the key's position away from them", at="appendix B.3, Fig 24", paper="farther away", band=at_least(1.2)
-)
+@claim("It moves the key's position away from them", at=FIG_24, paper="farther away", band=at_least(1.2))
 def moves_away(seen: Mechanism) -> Tensor:
     """Distance of the key's output from the others' centre with input X(1) + Xpr over that with X(1), mean over
     seeds."""
@@ -153,7 +137,7 @@ def reads_key(seen: Mechanism) -> Tensor:
 
 @claim(
     "Its queries have one direction but for the key's, and so have its keys",
-    at="appendix B.4, Fig 26",
+    at=FIG_26,
     paper="approximately two directions",
     band=within(0.9, 1.0),
 )
@@ -163,12 +147,7 @@ def two_directions(seen: Mechanism) -> Tensor:
     return (seen.second.queries + seen.second.keys) / 2
 
 
-@claim(
-    "Those directions of queries and keys are opposite",
-    at="appendix B.4, Fig 26",
-    paper="roughly opposite",
-    band=at_most(-0.5),
-)
+@claim("Those directions of queries and keys are opposite", at=FIG_26, paper="roughly opposite", band=at_most(-0.5))
 def opposite(seen: Mechanism) -> Tensor:
     """Cosine between a query and a key of other positions, mean over test sequences and seeds."""
     return seen.second.opposite
@@ -176,7 +155,7 @@ def opposite(seen: Mechanism) -> Tensor:
 
 @claim(
     "The key's query is on the side of the others'",
-    at="appendix B.4, below equation (8)",
+    at=EQUATION_8,
     paper="their product is positive",
     band=within(0.9, 1.0),
 )
@@ -185,12 +164,7 @@ def same_side(seen: Mechanism) -> Tensor:
     return seen.second.same_side
 
 
-@claim(
-    "The others' queries are longer than the key's",
-    at="appendix B.4, below equation (8)",
-    paper="longer",
-    band=at_least(1.0),
-)
+@claim("The others' queries are longer than the key's", at=EQUATION_8, paper="longer", band=at_least(1.0))
 def longer(seen: Mechanism) -> Tensor:
     """Ratio of their norms, mean over test sequences and seeds."""
     return seen.second.longer
@@ -198,7 +172,7 @@ def longer(seen: Mechanism) -> Tensor:
 
 @claim(
     "Through the projection, a position without the key favours the items 20 to 100",
-    at="appendix B.5, Fig 27",
+    at=FIG_27,
     paper="greater than other tokens",
     band=at_least(1.0),
 )
@@ -208,9 +182,7 @@ def items(seen: Mechanism) -> Tensor:
     return seen.projection.favour
 
 
-@claim(
-    "It does not choose among them", at="appendix B.5, Fig 27", paper="approximately the same", band=within(0.9, 1.0)
-)
+@claim("It does not choose among them", at=FIG_27, paper="approximately the same", band=within(0.9, 1.0))
 def no_choice(seen: Mechanism) -> Tensor:
     """Entropy over the items, over that of an even choice, mean over test sequences and seeds."""
     return seen.projection.evenness
