@@ -4,28 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Circuit, CircuitPath, AttentionRule, find_circuit
+from anchorlab.findings import CircuitPanel
+from anchorlab.findings.circuit_panel import circuit_panel
+from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit
 from anchorlab.studies.kit import at_end
-from anchorlab.studies.retrieval.settings import (
-    QUICK_MODEL,
-    SMOKE_MODEL,
-    paper_task,
-    quick_recipe,
-    quick_task,
-    retrieval_of,
-    smoke_recipe,
-)
-from anchorlab.training import Experiment, Members, TrainedRun
+from anchorlab.studies.retrieval.settings import quick, retrieval_of, smoke
+from anchorlab.training import TrainedRun
 from anchorlab.viewer.make import view_run
 from anchorlab.viewer.view import AttentionView
 
 SOLVED = 0.01
 """The loss below which the paper's models A, B and C solve the problem (section 8.2)."""
 
+QUICK = quick(3, 6, 1400, seeds=8, checkpoints=20, label="six layers")
+"""One setting for both studies, so that its models are trained once."""
+
+SMOKE = smoke(2, label="two layers")
+
 
 @dataclass(frozen=True)
 class Solution:
-    """One trained model, its place in the run and the circuit found in it."""
+    """A trained model, by its index in the run and its seed, and the circuit found in it."""
 
     member: int
     seed: int
@@ -36,33 +35,26 @@ class Solution:
         """Whether the model's own loss is as low as that of the paper's models."""
         return self.circuit.model_loss < SOLVED
 
+    @property
+    def explained(self) -> bool:
+        """Whether the model solves the problem and its circuit has paths and explains every head."""
+        return self.solved and bool(self.circuit.paths) and not self.circuit.unexplained
 
-def quick() -> Experiment:
-    """Three steps and six layers: one setting for both studies, so that its models are trained once."""
-    return Experiment(
-        quick_task(steps=3),
-        QUICK_MODEL.replace(layers=6),
-        quick_recipe(1400, checkpoints=20),
-        Members(seeds=tuple(range(8))),
-        label="six layers",
-    )
+    @property
+    def paths(self) -> list[CircuitPath]:
+        """The circuit's paths from the lowest layer up, as tables list them."""
+        return sorted(self.circuit.paths, key=lambda path: path.layer)
 
-
-def smoke() -> Experiment:
-    """Two layers on two steps, to exercise the code."""
-    return Experiment(
-        paper_task(steps=2),
-        SMOKE_MODEL,
-        smoke_recipe(),
-        Members(seeds=(0, 1)),
-        label="two layers",
-    )
+    def panel(self) -> CircuitPanel:
+        """Return the circuit as a panel of a figure."""
+        layers = 1 + max(layer for layer, _ in self.circuit.explanations)
+        return circuit_panel(f"seed {self.seed}", self.circuit, layers)
 
 
 def solutions(run: TrainedRun) -> list[Solution]:
-    """The circuit of every member at the end of training; members that diverged have none and are left out.
+    """Return the circuit of every member at the end of training, without members that diverged.
 
-    Errors: `SpecError` where all of them did.
+    Errors: `SpecError` where all of them diverged.
     """
     ensemble, losses = run.ensemble(), at_end(run, "test", "loss")
     found = [
@@ -76,27 +68,38 @@ def solutions(run: TrainedRun) -> list[Solution]:
 
 
 def joining(steps: int) -> frozenset[AttentionRule]:
-    """The rules by which the second member of a pair looks at the first."""
-    return frozenset(AttentionRule(f"x{step} of pair {step}", f"x{step - 1} of pair {step}") for step in range(1, steps + 1))
+    """Return the rules by which the second member of a pair attends to the first."""
+    pairs = range(1, steps + 1)
+    return frozenset(AttentionRule(f"x{step} of pair {step}", f"x{step - 1} of pair {step}") for step in pairs)
 
 
 def by_head(paths: Sequence[CircuitPath]) -> list[list[CircuitPath]]:
-    """The paths of each head, from the lowest layer up."""
+    """Return the paths of each head, from the lowest layer up."""
     heads: dict[tuple[int, int], list[CircuitPath]] = {}
     for path in sorted(paths, key=lambda one: (one.layer, one.head)):
         heads.setdefault((path.layer, path.head), []).append(path)
     return list(heads.values())
 
 
+def path_columns(models: Sequence[Solution]) -> dict[str, list[str | int]]:
+    """Return the first columns of a table with a row for each path of each model."""
+    paths = [(one.seed, path) for one in models for path in one.paths]
+    return {
+        "seed": [seed for seed, _ in paths],
+        "layer": [path.layer for _, path in paths],
+        "from": [path.rule.query for _, path in paths],
+        "to": [path.rule.key_text for _, path in paths],
+    }
+
+
 def view_circuits(run: TrainedRun, found: Sequence[Solution], steps: Sequence[int] | None = None) -> AttentionView:
-    """Attention of the first two members, with their circuits to click, at these checkpoints or a few of all."""
-    shown = found[:2]
+    """Return a view of the first two models with their circuits, at these checkpoints (None: a few of all)."""
     return view_run(
         run,
-        members=[one.member for one in shown],
+        members=[one.member for one in found[:2]],
         steps=steps,
         examples=2,
         live=False,
         title="Attention along the circuits",
-        circuits=[one.circuit for one in shown],
+        circuits=[one.circuit for one in found[:2]],
     )

@@ -1,0 +1,140 @@
+"""What the study of circuits measures, on circuits written by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anchorlab.lens import AttentionRule, Explanation
+from anchorlab.studies.retrieval import circuits
+from anchorlab.studies.retrieval.circuits import STUDY, Found, analyse, later_rules, see
+from anchorlab.studies.retrieval.one_head import Solution, by_head, joining
+from anchorlab.studies.retrieval.settings import smoke
+from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
+LARGE = circuit(path(0, JOIN), path(1, FIRST), path(2, SECOND), path(5, FIRST), layers=8)
+POOR = circuit(path(0, FIRST), path(1, SECOND), path(2, FIRST), path(3, SECOND, cut=0.1), loss=0.04, model=0.002)
+
+
+def found(*several, uniform, layers=6):
+    models = [Solution(at, at, one) for at, one in enumerate(several)]
+    return Found(models, uniform, steps=2, layers=layers)  # three heads are the least for two steps
+
+
+def test_values_inside_the_bands():
+    seen = found(LARGE, replace(GOOD, model_loss=0.001), uniform=(0.05, 0.09))
+    assert values_of(STUDY, seen) == {
+        "solved": 0.005,
+        "suffices": 1.0,
+        "needed": pytest.approx(0.3 / 0.02),
+        "needed-as-printed": pytest.approx(0.2),
+        "first-is-indirect": pytest.approx(0.07),
+        "first-joins-pair": 1.0,
+        "few-heads": pytest.approx((4 / 8 + 1 / 4) / 2),
+        "more-than-least": 0.0,
+        "differ": 1.0,
+    }
+    one = found(LARGE, uniform=(0.09,))
+    assert {"few-heads": 0.5, "more-than-least": 1.0}.items() <= values_of(STUDY, one).items()
+    both = verdicts_of(STUDY, seen) | {name: verdicts_of(STUDY, one)[name] for name in ("few-heads", "more-than-least")}
+    assert set(both.values()) == {"reproduced"}
+
+
+def test_values_outside_the_bands():
+    seen = found(GOOD, POOR, POOR, replace(POOR, model_loss=0.5), uniform=(0.1, 0.2, 0.3, 9.0))
+    assert values_of(STUDY, seen) == {
+        "solved": 0.5,
+        "suffices": 1.0,
+        "needed": pytest.approx(0.1 / 0.04),
+        "needed-as-printed": pytest.approx(0.05),
+        "first-is-indirect": pytest.approx(0.2),
+        "first-joins-pair": pytest.approx(1 / 3),
+        "few-heads": pytest.approx(1 / 12),
+        "more-than-least": 0.0,
+        "differ": pytest.approx(2 / 3),
+    }
+    outside = {name for name, verdict in verdicts_of(STUDY, seen).items() if verdict == "not at this scale"}
+    assert outside == set(values_of(STUDY, seen)) - {"suffices", "differ"}
+    alike = values_of(STUDY, found(POOR, POOR, replace(POOR, loss=0.06), uniform=(0, 0, 0)))
+    assert (alike["suffices"], alike["differ"]) == (pytest.approx(2 / 3), 0.0)
+
+
+def test_models_that_do_not_solve_it_or_keep_attention_are_left_out():
+    unsolved = circuit(path(0, FIRST), loss=0.6, model=0.5)
+    keeps = circuit(path(1, FIRST), path(2, SECOND, cut=0.1))
+    keeps = replace(keeps, explanations={**keeps.explanations, (0, 0): None})
+    seen = found(GOOD, unsolved, keeps, uniform=(0.07, 0.9, 0.5), layers=4)
+    values = values_of(STUDY, seen)
+    assert (values["solved"], values["suffices"]) == (0.5, 0.5)
+    assert (values["needed"], values["first-is-indirect"]) == (pytest.approx(15), pytest.approx(0.07))
+    assert (values["few-heads"], values["differ"]) == (None, None)  # four layers are fewer than twice three; one model
+    judged = STUDY.claims[2](seen)
+    assert (judged.spread, judged.detail) == ("one value", "1 of 3 models")
+    nothing = values_of(STUDY, found(unsolved, uniform=(0.9,)))
+    assert {name for name, value in nothing.items() if value is not None} == {"solved"}
+
+
+def test_circuits_differ_by_what_their_later_heads_do_and_not_by_layers():
+    moved = circuit(path(1, FIRST), path(2, FIRST), path(3, SECOND))
+    swapped = circuit(path(0, JOIN), path(1, SECOND), path(3, FIRST))
+    assert later_rules(GOOD) == later_rules(moved)
+    assert later_rules(GOOD) != later_rules(swapped)
+    heads = by_head((path(2, FIRST), path(0, JOIN), path(2, JOIN)))
+    assert [[each.layer for each in head] for head in heads] == [[0], [2, 2]]
+    assert joining(2) == {JOIN, AttentionRule("x2 of pair 2", "x1 of pair 2")}
+
+
+def test_the_first_head_of_each_circuit_is_made_uniform(monkeypatch):
+    """One loss for each model, of its own member, with everything else as its circuit has it."""
+    explained = circuit(path(1, FIRST), path(0, JOIN, head=0))
+    explained = replace(explained, paths=explained.paths[::-1])
+    models = [Solution(1, 1, explained), Solution(0, 0, circuit(path(2, SECOND)))]
+    asked = []
+
+    class Losses:
+        def __init__(self, ensemble, task, batch):
+            assert torch.equal(batch.inputs, task.sample("test", 256, seed=1).inputs)
+            asked.append(ensemble)
+
+        def loss(self, assignment):
+            asked.append(dict(assignment))
+            return 0.5 + len(asked)
+
+    class Members:
+        def select(self, members):
+            return tuple(members)
+
+    monkeypatch.setattr(circuits, "solutions", lambda run: models)
+    monkeypatch.setattr(circuits, "AttentionLosses", Losses)
+    seen = see([HandMadeRun(smoke(2), (0, 6), {}, {6: Members()})])
+    uniform = Explanation("uniform")
+    assert asked == [
+        (1,),
+        {**explained.explanations, (0, 0): uniform},
+        (0,),
+        dict.fromkeys(models[1].circuit.explanations, uniform),
+    ]
+    assert (seen.models, seen.first_uniform, seen.steps, seen.layers) == (models, [2.5, 4.5], 2, 2)
+
+
+def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
+    weak = replace(circuit(path(3, SECOND), path(0, JOIN)), live_loss=0.03, empty_loss=1.02, rest_loss=0.4)
+    monkeypatch.setattr(circuits, "see", lambda runs: found(weak, circuit(layers=2), uniform=(0.2, 0.7)))
+    monkeypatch.setattr(circuits, "view_circuits", lambda run, models, steps: steps)
+    analysis = analyse([HandMadeRun(smoke(2), (0, 6), {}, {3: None, 6: None})], smoke(2))
+    models, paths = analysis.tables
+    assert models.rows == (
+        # of 1.015 that attention does, the circuit does 1, and 0.395 are lost without its paths
+        (0, "3, 0", 2, 0, 0.005, 0.02, 0.03, 1.02, 0.2, *map(pytest.approx, (1 / 1.015, 0.395 / 1.015, 0.6 / 0.03))),
+        (1, "none", 0, 0, 0.005, 0.02, 0.02, 1.0, 0.7, *map(pytest.approx, (0.98 / 0.995, 0.895 / 0.995)), None),
+    )
+    assert paths.columns == ("seed", "layer", "from", "to", "attention", "cut, live", "cut, maps")
+    assert paths.rows == (
+        (0, 0, "x1 of pair 1", "x0 of pair 1", 0.9, 0.6, 0.3),
+        (0, 3, "query x0", "x2 of pair 2", 0.9, 0.6, 0.3),
+    )
+    assert [len(panel.arrows) for panel in analysis.figures[0].panels] == [2, 0]
+    assert analysis.figures[0].panels[0].layers == 4
+    assert analysis.views == [[6]]
