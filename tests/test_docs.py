@@ -63,7 +63,7 @@ def test_blocks_about_anchor_functions_run(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "anchor_function.md", "python"))
     done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "shown in training" in done.stdout
+    assert "Training shows all of the answers" in done.stdout
     assert not list(tmp_path.iterdir())
 
 

@@ -27,7 +27,7 @@ def test_python_blocks_run(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "identity.png").stat().st_size > 10_000
     assert "previous_token" in done.stdout
-    assert "shown in training" in done.stdout
+    assert "Training shows all of the answers" in done.stdout
 
 
 def test_thirty_lines_are_enough():

@@ -299,7 +299,7 @@ def build(**changes: object) -> AnchorFunction:
         ({"rules": {"one": "A x"}}, "task.rules.one: 'A x' has no `->`"),
         ({"rules": {"one": "A x -> x + z"}}, "task.rules.one: `x \\+ z` mentions 'z'"),
         ({"rules": {"one": "4 x -> x"}}, "task.placement.pattern: `4 x`: 4 is not an anchor"),
-        ({"rules": {"one": "A ... x -> x"}}, "task.placement.pattern: `A ... x` leaves open"),
+        ({"rules": {"one": "A ... x -> x"}}, "task.placement.pattern: `A ... x` leaves the position"),
         ({"rules": {"one": "A x -> x + 200"}}, "task.rules.one: `x \\+ 200` leaves the 201 tokens"),
         ({"rules": {}}, "task.rules"),
         ({"rivals": {"twice": "A(A(y))"}}, "task.rivals.twice: `A\\(A\\(y\\)\\)` mentions 'y'"),

@@ -306,8 +306,8 @@ class TestLayout:
     @pytest.mark.parametrize(
         ("patterns", "fields", "message"),
         [
-            (["A ... x"], {}, "leaves open where a key stands"),
-            (["x ... A"], {}, "leaves open where a key stands"),
+            (["A ... x"], {}, "leaves the position of a key open"),
+            (["x ... A"], {}, "leaves the position of a key open"),
             (["A B C D E F G H x"], {}, "frames|combinations"),
         ],
     )

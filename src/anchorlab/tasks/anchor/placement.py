@@ -154,9 +154,8 @@ class Layout:
             for way, code in enumerate(codes.tolist()):
                 found = listed.setdefault(code, [])
                 if any(other == rule for other, _ in found):
-                    raise SpecError(
-                        "pattern", f"`{pattern.text}` leaves open where a key stands", "tie it to an anchor or an end"
-                    )
+                    problem = f"`{pattern.text}` leaves the position of a key open"
+                    raise SpecError("pattern", problem, "tie it to an anchor or an end")
                 found.append((rule, way))
         codes = np.array(sorted(listed), dtype=np.int64)
         deepest = max(map(len, listed.values()))
