@@ -13,7 +13,6 @@ from anchorlab.studies.anchor.condensation import (
     QUICK,
     SMALL,
     STUDY,
-    Grid,
     Layer,
     analyse,
     experiments,
@@ -121,7 +120,7 @@ def ensemble(*alike: bool) -> Ensemble:
 
 
 def test_what_a_run_made_by_hand_has_become():
-    setting = Grid(replace(QUICK.setting, seeds=2), heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL))
+    setting = replace(QUICK, seeds=2, heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL))
     (experiment,) = experiments(setting)
     assert experiment.members.seeds == (0, 1, 0, 1, 0, 1)
     run = HandMadeRun(
@@ -157,3 +156,7 @@ def test_what_a_run_made_by_hand_has_become():
     assert made.figures[2].lines[0].mean == pytest.approx((0.5, 0.5, 1.0))
     smallest = (12, 0.8, 0.985, 1.0, mixed, 1.0, 1.0, 0.0)
     assert made.tables[0].rows[2] == pytest.approx(smallest, abs=1e-6)
+
+
+def test_the_rates_are_not_the_papers_and_so_is_no_profile_its_setting():
+    assert not any(STUDY.profile(name).is_papers_setting(one.name) for name in STUDY.profiles for one in STUDY.claims)

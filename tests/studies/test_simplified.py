@@ -133,3 +133,8 @@ def test_what_a_run_made_by_hand_does():
     heads = dict(zip(made.tables[0].columns, made.tables[0].rows[0], strict=True))
     assert heads["Attn1, others to anchor"] == pytest.approx(1.0)
     assert heads["Attn1, anchor to key"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_only_that_it_generalises_is_claimed_of_the_paper_profiles_setting():
+    paper = STUDY.profile("paper")
+    assert [one.name for one in STUDY.claims if paper.is_papers_setting(one.name)] == ["generalises"]

@@ -36,33 +36,32 @@ PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # of the 
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A model by its number of heads, with the setting's seeds at every initialisation rate γ."""
+class Grid(Setting):
+    """A setting with each number of heads, all of whose seeds train at every initialisation rate γ."""
 
-    setting: Setting
     heads: tuple[int, ...]
     gammas: tuple[float, ...]
 
 
-_NARROW = Setting(quick_model(layers=4).replace(head_width=16), quick_recipe(2000, learning_rate=2e-3), seeds=5)
-QUICK = Grid(_NARROW, heads=(2, 4, MANY), gammas=(LARGE, 0.65, SMALL))
-PAPER = Grid(Setting(DecoderSpec(), paper_recipe(2000), seeds=5), (2, 4, 8, MANY), (0.3, LARGE, 0.65, SMALL))
-SMOKE = Grid(_NARROW.shortened(steps=2), heads=(2, 3), gammas=(LARGE, SMALL))
+QUICK = Grid(
+    quick_model(layers=4).replace(head_width=16),
+    quick_recipe(2000, learning_rate=2e-3),
+    seeds=5,
+    heads=(2, 4, MANY),
+    gammas=(LARGE, 0.65, SMALL),
+)
+PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), gammas=(0.3, LARGE, 0.65, SMALL))
 
 
 def experiments(setting: Grid) -> list[Experiment]:
     """Return an experiment for each number of heads; its members are the seeds at the first γ, then at the next."""
-    model, recipe, seeds = setting.setting.model, setting.setting.recipe, setting.setting.seeds
-    gammas = tuple(gamma for gamma in setting.gammas for _ in range(seeds))
+    gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
+    members = Members(seeds=tuple(range(setting.seeds)) * len(setting.gammas), gamma={"all": gammas})
+    recipe = setting.recipe.replace(checkpoints=Times(at=(0,)))
+    models = {count: setting.model.replace(heads=count, initialisation="normal") for count in setting.heads}
     return [
-        Experiment(
-            task("anchor/identity"),
-            model.replace(heads=count, initialisation="normal"),
-            recipe.replace(checkpoints=Times(at=(0,))),
-            Members(seeds=tuple(range(seeds)) * len(setting.gammas), gamma={"all": gammas}),
-            f"identity, four layers of {count} heads",
-        )
-        for count in setting.heads
+        Experiment(task("anchor/identity"), model, recipe, members, f"identity, four layers of {count} heads")
+        for count, model in models.items()
     ]
 
 
@@ -296,5 +295,5 @@ STUDY = Study(
             "one model of 12 heads; the other numbers of heads, the rates γ and five seeds are our choice.",
         ),
     },
-    smoke=SMOKE,
+    smoke=replace(QUICK.shortened(steps=2), heads=(2, 3), gammas=(LARGE, SMALL)),
 )

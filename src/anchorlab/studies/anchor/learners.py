@@ -17,7 +17,7 @@ from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.identity import ENOUGH, FITTED, Curve, read_curve
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
-from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, train_size, training_curves
+from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, train_size, training_curves
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -202,20 +202,16 @@ def _figure(curves: Mapping[str, Curve]) -> LineFigure:
 
 
 def _needs(curves: Mapping[str, Curve]) -> Table:
-    return Table(
-        title="Data needed",
-        caption=f"Smallest train size with a mean test accuracy of {GENERALISED:g}; a dash where no size reaches it.",
-        columns=("learner", "seeds", "training sequences needed", "highest mean test accuracy", "lowest train mean"),
-        rows=tuple(
-            (
-                NAMES[kind],
-                curve.test.shape[1],
-                needed(curve),
-                float(curve.test.mean(dim=1).max()),
-                float(curve.train.mean(dim=1).min()),
-            )
-            for kind, curve in curves.items()
-        ),
+    return column_table(
+        "Data needed",
+        f"Smallest train size with a mean test accuracy of {GENERALISED:g}; a dash where no size reaches it.",
+        {
+            "learner": [NAMES[kind] for kind in curves],
+            "seeds": [curve.test.shape[1] for curve in curves.values()],
+            "training sequences needed": [needed(curve) for curve in curves.values()],
+            "highest mean test accuracy": [float(curve.test.mean(dim=1).max()) for curve in curves.values()],
+            "lowest train mean": [float(curve.train.mean(dim=1).min()) for curve in curves.values()],
+        },
     )
 
 
