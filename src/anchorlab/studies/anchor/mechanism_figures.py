@@ -75,7 +75,7 @@ def _stages(seed: str, stages: Stages, name: str, figure: int) -> MapFigure:
     maps = tuple(Map(stage, grid(stages.similarity[0, index])) for index, stage in enumerate(STAGES))
     return MapFigure(
         title=f"Cosine between positions along the feed-forward network, input {name} (Fig {figure})",
-        caption=f"{seed}; mean over test sequences whose key stands at position {MIDDLE}, counted from 0.",
+        caption=f"{seed}; mean over test sequences whose key is at position {MIDDLE}, counted from 0.",
         maps=(maps[:3], maps[3:]),
         x_label="position",
         y_label="position",
@@ -93,7 +93,7 @@ def _outputs(seed: str, seen: Mechanism, batch: Batch) -> ScatterFigure:
     is_key = (torch.arange(outputs.shape[2]) == MIDDLE).float().repeat(outputs.shape[1])
     return ScatterFigure(
         title="Outputs of the feed-forward network in the plane of their main components (Fig 24)",
-        caption=f"{seed}; every position of test sequences whose key stands at position {MIDDLE}, in one plane for all "
+        caption=f"{seed}; every position of test sequences whose key is at position {MIDDLE}, in one plane for all "
         f"three inputs, which holds {float(found.explained.sum()):.0%} of the variance. Coloured by whether the "
         "position holds the key.",
         scatters=tuple(
