@@ -12,8 +12,10 @@ from anchorlab.studies.kit import (
     along_units,
     at_end,
     attention_maps,
+    column_table,
     curves_against,
     seed_table,
+    split_curves,
     training_curves,
 )
 from anchorlab.tasks import task
@@ -86,6 +88,17 @@ def test_training_curves():
     assert (loss.y_range, loss.log_y) == ((None, None), True)
 
 
+def test_curves_of_several_splits_of_a_run():
+    run = epochs_run("a", [[0.0, 0.5, 1.0], [0.2, 0.5, 0.8]])
+    run._values["train", "accuracy"] = [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    made = split_curves("t", run, {"train": "training", "test": "unseen"})
+    assert made.lines == (
+        Line("training", (0, 2, 4), (0.5, 0.5, 0.5), (0, 0, 0), (1, 1, 1)),
+        Line("unseen", (0, 2, 4), (0.1, 0.5, 0.9), (0, 0.5, 0.8), (0.2, 0.5, 1.0)),
+    )
+    assert (made.x_label, made.y_label, made.y_range) == ("epochs", "accuracy", (0.0, 1.02))
+
+
 def test_curves_against_a_quantity():
     values = torch.tensor([[0.0, 1.0], [0.5, 2.0]])  # [member x]
     made = curves_against("t", [1, 10], {"a": values}, x_label="x", y_label="y", log_x=True)
@@ -108,3 +121,9 @@ def test_a_table_by_seed():
     assert isinstance(made.rows[0][1], int)
     with pytest.raises(ValueError):
         seed_table("t", "c", (3,), {"head": torch.tensor([1, 2])})
+
+
+def test_a_table_from_columns():
+    made = column_table("t", "c", {"name": ["a", "b"], "value": torch.tensor([0.5, torch.inf]), "count": (1, None)})
+    assert made.columns == ("name", "value", "count")
+    assert made.rows == (("a", 0.5, 1), ("b", None, None))

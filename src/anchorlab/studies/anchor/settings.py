@@ -1,6 +1,7 @@
 """What the anchor-function studies have in common: the paper's own recipe, and one that small models learn from."""
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from anchorlab.models import DecoderSpec, ModelSpec
 from anchorlab.tasks import Task
@@ -24,11 +25,11 @@ class Setting:
         """The number of training sequences."""
         return self.recipe.data.size  # type: ignore[union-attr]
 
-    def on(self, size: int) -> "Setting":
+    def on(self, size: int) -> Self:
         """Return the setting with so many training sequences."""
         return replace(self, recipe=self.recipe.replace(data=FixedSample(size=size)))
 
-    def shortened(self, steps: int, seeds: int = 2, size: int | None = None) -> "Setting":
+    def shortened(self, steps: int, seeds: int = 2, size: int | None = None) -> Self:
         """Return the setting with few steps and seeds, and on `size` sequences where given; for smoke profiles."""
         return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
 
