@@ -68,7 +68,10 @@ def read(browser: Any, tmp_path: Path) -> "Iterator[Callable[..., Reading]]":
 
     def open_page(findings: "Findings", width: int = 1280, scheme: str = "light") -> Reading:
         path = write_report(findings, tmp_path / "report.html")
-        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        # Without reduced motion the page scrolls smoothly, so that positions change between two measurements.
+        context = browser.new_context(
+            color_scheme=scheme, viewport={"width": width, "height": 900}, reduced_motion="reduce"
+        )
         reading = Reading(context.new_page())
         readings.append(reading)
         reading.page.on("request", lambda request: reading.requests.append(request.url))

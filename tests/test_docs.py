@@ -154,6 +154,8 @@ def test_docstrings_become_restructured_text(extensions):
     assert plain.to_rst(["`a` * b_"]) == ["``a`` \\* b\\_", ""]
     assert plain.to_rst(["Shapes", "    x: `[batch]`"]) == ["| Shapes", "|     x: ``[batch]``", ""]
     assert plain.to_rst(["a: one", "    and more"]) == ["| a: one and more", ""]
+    written = ["Args:", "    a: one", "        and more", "    b: two"]
+    assert plain.to_rst(written) == ["**Args:**", "", "- ``a``: one and more", "- ``b``: two", ""]
     assert plain.to_rst(["| a | b |", "|---|---|", "| 1 | 2 |"])[3:7] == [
         "   * - a",
         "     - b",

@@ -29,14 +29,14 @@ FACE = "anchorlab"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx; an error here is shown without a traceback."""
+    """Register the pages. Sphinx calls this; an error is shown without a traceback."""
     check_gallery(Path(app.srcdir) / "gallery")
     app.connect("builder-inited", write_pages)
     return {"parallel_read_safe": True}
 
 
 def write_pages(app: Sphinx) -> None:
-    """Writes what has changed, so that Sphinx reads no page twice for nothing."""
+    """Write the pages that changed, so that Sphinx reads only those again."""
     folder = Path(app.srcdir) / "api" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
     pages = {name: package_page(name) for name in PACKAGES} | {"face": face_page(), "cli": cli_page()}
@@ -47,7 +47,7 @@ def write_pages(app: Sphinx) -> None:
 
 
 def check_gallery(gallery: Path) -> None:
-    """The study pages show published results; without them there is nothing to build."""
+    """Check that every study page has its published results. Errors: `ConfigError` naming the missing ones."""
     from anchorlab.studies.registry import STUDIES
 
     missing = [name for name in STUDIES if not (gallery / name.replace("/", "-") / "claims.md").exists()]
@@ -56,7 +56,7 @@ def check_gallery(gallery: Path) -> None:
 
 
 def public_names(package: ModuleType) -> list[str]:
-    """The classes and functions that a package hands on, in the order of its `__init__`."""
+    """Return the classes and functions of a package's face, in the order of its `__init__`."""
     names = getattr(package, "__all__", None) or [name for name in vars(package) if not name.startswith("_")]
     return [name for name in names if _is_ours(getattr(package, name))]
 
@@ -66,7 +66,7 @@ def _is_ours(value: object) -> bool:
 
 
 def package_page(name: str) -> str:
-    """One page per package."""
+    """Return the page of one package."""
     package = import_module(f"anchorlab.{name}")
     above = import_module(f"anchorlab.{name.rpartition('.')[0]}") if "." in name else None
     lines = [f"# anchorlab.{name}", "", (package.__doc__ or "").strip().splitlines()[0], ""]
@@ -75,14 +75,14 @@ def package_page(name: str) -> str:
         lines += ["```{eval-rst}", f".. auto{'class' if isclass(value) else 'function'}:: anchorlab.{name}.{public}"]
         if isclass(value):
             lines += ["   :members:", "   :exclude-members: model_config, model_post_init"]
-        if getattr(above, public, None) is value:  # its place in the index is there
+        if getattr(above, public, None) is value:  # the page of the package above has it in the index
             lines.append("   :no-index:")
         lines += ["```", ""]
     return "\n".join(lines)
 
 
 def face_page() -> str:
-    """The names of `import anchorlab as al`, each with the page that explains it."""
+    """Return a table of the names of `import anchorlab as al`, each with a link to its page."""
     face = import_module(FACE)
     lines = ["| name | what it is |", "|---|---|"]
     for name in face.__all__:
@@ -96,7 +96,7 @@ def face_page() -> str:
 
 
 def cli_page() -> str:
-    """Every command with its options, as `--help` tells them."""
+    """Return every command with its options, as `--help` shows them."""
     from anchorlab.cli.main import app
 
     text = app.generate_docs(heading_level=1, usage_name="anchorlab")

@@ -1,7 +1,7 @@
-"""Docstrings are written for people who read code: plain text with `code`, tables and drawn examples.
+"""Turn docstrings, which are plain text with `code`, tables and drawn examples, into reStructuredText.
 
-This turns them into reStructuredText: code spans double their backticks, tables become list tables, indented examples
-become literal blocks, and every other character means itself. Signatures lose the validators of their types.
+Code spans get double backticks, tables become list tables, `Args:` becomes a list, indented examples become literal
+blocks, and every other character means itself. Signatures lose the validators of their types.
 """
 
 import re
@@ -13,19 +13,19 @@ _SPECIAL = re.compile(r"([\\*|_`])")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the conversions; Sphinx calls this."""
     app.connect("autodoc-process-docstring", convert)
     app.connect("autodoc-process-signature", simplify)
     return {"parallel_read_safe": True}
 
 
 def convert(app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
-    """Replaces the lines of a docstring in place."""
+    """Replace the lines of a docstring in place."""
     lines[:] = to_rst(lines)
 
 
 def to_rst(lines: list[str]) -> list[str]:
-    """A docstring's lines as reStructuredText."""
+    """Return a docstring's lines as reStructuredText."""
     result: list[str] = []
     block: list[str] = []
     for line in [*lines, ""]:
@@ -44,13 +44,27 @@ def _block(block: list[str]) -> list[str]:
         return _table(block)
     if all(line.startswith("    ") for line in block):
         return ["::", "", *block]
+    if block[0] == "Args:":
+        return _arguments(block[1:])
     if any(line.startswith("    ") for line in block):
         return _explained(block)
     return _paragraph(block)
 
 
+def _arguments(lines: list[str]) -> list[str]:
+    """Return a list of `name: explanation` lines; a line that is indented further continues the one above."""
+    items: list[str] = []
+    for line in lines:
+        if line.startswith("        "):
+            items[-1] += f" {line.strip()}"
+        else:
+            items.append(line.strip())
+    pairs = (item.partition(": ") for item in items)
+    return ["**Args:**", "", *(f"- ``{name}``: {_inline(text)}" for name, _, text in pairs)]
+
+
 def _explained(block: list[str]) -> list[str]:
-    """Names with explanations: below a heading such as `Shapes` every line is one, else indented lines go on."""
+    """Return names with explanations: one per line below a heading such as `Shapes`, else with continued lines."""
     lines: list[str] = []
     for line in block:
         if line.startswith("    ") and ":" in block[0]:
@@ -64,7 +78,7 @@ def _paragraph(block: list[str]) -> list[str]:
     result: list[str] = []
     for line in block:
         text = _inline(line)
-        label = re.match(r"(Errors|Source|Shapes)\b[^:]*:", text)
+        label = re.match(r"(Errors|Returns|Source|Shapes)\b[^:]*:", text)
         if label:
             result += ["", f"**{label[0]}**{text[label.end() :]}"]
         else:
@@ -93,14 +107,14 @@ def _inline(text: str) -> str:
 def simplify(
     app: Sphinx, what: str, name: str, value: object, options: object, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None] | None:
-    """`Annotated[int, Ge(ge=1)]` as `int`, and a default that is made afresh as `...`, which Python can read."""
+    """Show `Annotated[int, Ge(ge=1)]` as `int`, and a default made by a factory as `...`."""
     if signature is None:
         return None
     return without_annotations(signature).replace("<factory>", "..."), returns
 
 
 def without_annotations(text: str) -> str:
-    """The text with every `Annotated[type, ...]` as its type."""
+    """Return the text with every `Annotated[type, ...]` replaced by its type."""
     start = text.rfind("Annotated[")
     while start >= 0:
         depth, comma = 0, None

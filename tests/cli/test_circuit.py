@@ -58,7 +58,7 @@ def made(monkeypatch):
     return asked
 
 
-def test_tells_paths_losses_and_scores(anchorlab, address, made):
+def test_prints_paths_losses_and_scores(anchorlab, address, made):
     said = anchorlab("circuit", address[:6])
     assert (said.code, said.err, said.new_files) == (0, "", set())
     lines = [line.split() for line in said.out.splitlines()]
@@ -186,7 +186,7 @@ def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
         (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(anchorlab, address, asked, problem):
+def test_a_mistake_is_one_line(anchorlab, address, asked, problem):
     said = anchorlab("circuit", address[:6], *asked)
     assert said.code == 2 and problem in said.err
     assert said.err.count("\n") == 1 and not said.out and not said.new_files
@@ -198,11 +198,11 @@ def test_a_model_without_attention_says_so(anchorlab, small):
     assert said.code == 2 and "no attention to explain" in said.err
 
 
-def test_each_phase_of_a_long_search_is_told_from_its_beginning(monkeypatch, capsys):
+def test_a_long_search_shows_each_phase_from_its_beginning(monkeypatch, capsys):
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     with _phases(quiet=False) as show:
-        show("each head alone", 0, 4)  # nobody needs a bar yet
+        show("each head alone", 0, 4)  # too soon for a bar
         now += 3
         show("each head alone", 1, 4)
         now += 3

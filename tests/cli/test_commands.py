@@ -127,6 +127,7 @@ def test_members_of_the_recipe(anchorlab, small):
     assert {row["edit"] for row in json.loads(said.out)["last"]} == {"none", "no mlp"}
 
 
+@pytest.mark.slow
 def test_study_claims_and_report(anchorlab):
     said = anchorlab("study", "truncation/feedforward-noise", "--profile", "smoke", "--workers", "1")
     assert said.code == 0

@@ -35,7 +35,7 @@ def layer_form(weights):
 
 
 def check_numbers(found, form):
-    """What is told of a square form, against the form; its entries all differ."""
+    """The numbers printed for a square product, against the product itself; its entries all differ."""
     size = len(form)
     assert found["diagonal"] == pytest.approx(np.trace(form) / size, abs=1e-6)
     assert found["rest"] == pytest.approx((form.sum() - np.trace(form)) / (size * size - size), abs=1e-6)
@@ -122,7 +122,7 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, address, kept, wor
         (LAYER[:1], "RIGHT: has no value"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(anchorlab, address, asked, problem):
+def test_a_mistake_is_one_line(anchorlab, address, asked, problem):
     said = anchorlab("memory", address[:6], *asked)
     assert said.code == 2 and problem in said.err
     assert said.err.count("\n") == 1 and not said.out and not said.new_files

@@ -1,4 +1,4 @@
-"""What is told without computing is told at once: nothing heavy is imported for it."""
+"""Help and the version are shown without importing anything heavy."""
 
 import json
 import subprocess

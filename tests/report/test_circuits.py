@@ -1,4 +1,4 @@
-"""Drawings of circuits: what stands where, and that everything can be read."""
+"""Drawings of circuits: where each part is, and that everything can be read."""
 
 from itertools import combinations
 
@@ -44,7 +44,7 @@ def figure(*panels):
 
 
 def names(axes):
-    """The words under the columns, from above, by where the columns stand."""
+    """The words under the columns, from above, by the position of each column."""
     found = {}
     for text in axes.texts:
         if hasattr(text, "xy") and text.xy[1] == 0:

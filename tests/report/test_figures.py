@@ -168,7 +168,7 @@ def _number(text: str) -> int:
 
 def test_labels_are_pushed_apart_but_no_further_than_needed():
     assert _apart([50.0, 10.0], TENS, 0.0, 100.0) == [50, 10]
-    assert _apart([20.0, 20.0], TENS, 0.0, 100.0) == [25, 15]  # equal wants: the first given stands above
+    assert _apart([20.0, 20.0], TENS, 0.0, 100.0) == [25, 15]  # for equal wants, the first is above
     assert _apart([0.0, 1.0], TENS, 0.0, 100.0) == [15, 5]  # kept inside, the first above: they want nearly the same
     assert _apart([90.0, 99.0], TENS, 0.0, 100.0) == [85, 95]
 

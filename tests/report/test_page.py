@@ -36,8 +36,13 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", " ".join(pieces))
 
 
-def test_tells_claims_values_and_provenance(findings):
-    text = text_of(render([findings], findings.title))
+@pytest.fixture(scope="module")
+def page(findings):
+    return render([findings], findings.title)
+
+
+def test_has_claims_values_and_provenance(page):
+    text = text_of(page)
     for part in (
         "Made by hand",
         "Nothing was trained for this.",
@@ -65,8 +70,7 @@ def test_same_findings_give_the_same_bytes(findings, tmp_path):
     assert pages[0] == pages[1]
 
 
-def test_asks_the_network_for_nothing(findings):
-    page = render([findings], "title")
+def test_loads_nothing_from_the_network(page):
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", page.replace("xlink:href", "href"))
     assert "url(http" not in page
     assert "@import" not in page

@@ -63,12 +63,12 @@ def test_shows_two_members_eight_checkpoints_and_every_split(run):
     assert [one.texts for one in view.examples] == [tuple(map(str, tokens)) for tokens in train + test]
 
 
-def test_tells_what_hand_built_members_do(solved):
+def test_labels_and_predictions_of_hand_built_members(solved):
     view = view_run(solved, members=[0, 1], steps=[10, 20], examples=2)
     assert view.labels[0] == (("uniform",) * 6,) * 2
     assert view.labels[1] == (("uniform",) * 6, SOLVER_LABELS)
     assert view.predicted[0] == (("0",) * 4,) * 2
-    # the solver is at a loss where the anchor comes first, since nothing stands before it
+    # the solver cannot answer if the anchor comes first, because no token is before it
     able = [one.texts[0] != str(ANCHOR) for one in view.examples]
     right = [said == one.answer for said, one in zip(view.predicted[1][1], view.examples, strict=True)]
     assert right == able and any(right)

@@ -31,7 +31,7 @@ def view(live=None, labels=(), layers=1):
     return AttentionView.of("v", EXAMPLES, [0, 5, 10], patterns, ["a", "b"], labels=labels, live=live)
 
 
-def test_live_model_carries_every_weight_as_it_is():
+def test_live_model_has_every_weight_unchanged():
     early, late = ensemble(), ensemble(seeds=(2, 3))
     live = live_model([early, None, late], IDENTITY)
     names = [weight.name for weight in live.weights]

@@ -104,7 +104,7 @@ def test_enter_goes_into_the_large_map_and_escape_back(page):
     assert page.evaluate("document.activeElement.classList.contains('head')")
 
 
-def test_hover_tells_query_key_and_weight(page):
+def test_hover_shows_query_key_and_weight(page):
     large = page.locator(LARGE)
     large.scroll_into_view_if_needed()
     box = large.bounding_box()

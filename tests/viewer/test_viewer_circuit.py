@@ -24,7 +24,7 @@ def path(layer, head, *places):
 
 
 VIEW = replace(one_hot_view(), circuits=((path(0, 1, (4, 3), (6, 5)), path(1, 2, (8, 4)), path(0, 0, (8, 8))),))
-"""At the last of three steps head h of layer l gives weight 1/(1 + l) to what stands h + 2 before."""
+"""At the last of three steps, head h of layer l gives weight 1/(1 + l) to the position h + 2 before the query."""
 
 
 def circuit(*rules):
@@ -120,7 +120,7 @@ def test_arrows_are_as_strong_as_attention_at_each_checkpoint_and_follow_the_exa
         return page.locator(ARROW).evaluate_all("all => all.map(one => one.style.getPropertyValue('--strength'))")
 
     assert strengths() == ["0.200", "0.200", "0.600", "0.200"]
-    page.locator("input[type=range]").fill("0")  # now what stands h before
+    page.locator("input[type=range]").fill("0")  # now to the position h before
     assert strengths() == ["1.000", "1.000", "0.200", "1.000"]
     page.locator("h1").click()
     page.keyboard.press("n")

@@ -1,4 +1,4 @@
-"""A model of 24 layers by 8 heads: what is not in sight waits, and what people do stays quick."""
+"""A model of 24 layers by 8 heads: maps out of sight wait, and the controls stay quick."""
 
 from dataclasses import replace
 
@@ -30,11 +30,14 @@ TIMES = """async () => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def view():
+    large = one_hot_view(layers=24, heads=8, length=64)
+    return replace(large, recorded_only="Recorded examples only: it is too large.")
+
+
 @pytest.fixture
-def page(read, findings):
-    view = replace(
-        one_hot_view(layers=24, heads=8, length=64), recorded_only="Recorded examples only: it is too large."
-    )
+def page(read, findings, view):
     opened = read(replace(findings, figures=(), views=(view,))).page
     opened.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))")
     return opened

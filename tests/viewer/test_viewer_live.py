@@ -15,11 +15,15 @@ EXAMPLES = torch.tensor([[4, 5, 3, 6, 7, 8, 9, 10, 11], [5, 3, 7, 4, 6, 8, 9, 10
 TYPED, HEAD = ".typed input", ".attention-view .head"
 
 
+@pytest.fixture(scope="module")
+def view():
+    """Step 0 predicts nothing at all, the page does not include step 1, step 2 solves the task."""
+    return live_view([stacked(blank(layers=2)), None, stacked(identity_solver())], SOLVED, EXAMPLES)
+
+
 @pytest.fixture
-def page(read, findings):
-    """Step 0 predicts nothing at all, step 1 is not carried, step 2 solves the task."""
-    ensembles = [stacked(blank(layers=2)), None, stacked(identity_solver())]
-    return read(replace(findings, figures=(), views=(live_view(ensembles, SOLVED, EXAMPLES),))).page
+def page(read, findings, view):
+    return read(replace(findings, figures=(), views=(view,))).page
 
 
 def top(page, which=0):
