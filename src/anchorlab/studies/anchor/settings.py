@@ -89,14 +89,13 @@ def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
     """
     whole = recipe.duration
 
-    def part(every: int) -> int:
-        return max(1, steps * every // whole)
+    def part(every: int | None) -> int | None:
+        return None if every is None else max(1, steps * every // whole)
 
-    every = recipe.checkpoints.every
     return recipe.replace(
         data=recipe.data if size is None else FixedSample(size=size),
         schedule=recipe.schedule.replace(warmup=max(1, steps // 10), horizon=max(2, steps)),
         duration=steps,
         evaluation=recipe.evaluation.replace(every=part(recipe.evaluation.every)),
-        checkpoints=recipe.checkpoints if every is None else recipe.checkpoints.replace(every=part(every)),
+        checkpoints=recipe.checkpoints.replace(every=part(recipe.checkpoints.every)),
     )
