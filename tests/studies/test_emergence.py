@@ -1,0 +1,220 @@
+"""What the study of emergence measures, on growths written by hand."""
+
+import math
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+import torch
+
+from anchorlab.lens.circuits import AttentionLosses
+from anchorlab.models import VectorSpec
+from anchorlab.studies.retrieval import emergence, emergence_measures
+from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
+from anchorlab.studies.retrieval.emergence import STUDY, Seen, analyse, see
+from anchorlab.studies.retrieval.emergence_measures import Growth, distance, needs, reused, rise, slower
+from anchorlab.studies.retrieval.one_head import Solution
+from anchorlab.studies.retrieval.settings import smoke
+from anchorlab.tasks import task
+from anchorlab.training.ensemble import initialise
+from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+STEPS = (0, 10, 20, 30, 40)
+JOINS, FIRSTS, SECONDS = path(0, JOIN), path(1, FIRST), path(2, SECOND)
+NEEDS = {JOINS: frozenset({1, 2}), FIRSTS: frozenset({1}), SECONDS: frozenset({2})}
+FLAT = torch.zeros(5)
+
+
+def growth(attention, needed=NEEDS, retrieved=None):
+    solution = Solution(0, 0, circuit(*attention))
+    return Growth(solution, STEPS, needed, attention, retrieved or {1: inf, 2: inf})
+
+
+def rose(at, within=10):
+    """Attention that passes one half at this step, from 0 to 1 within so many."""
+    return ((torch.tensor(STEPS) - at) / within + 0.5).clamp(0, 1)
+
+
+def test_a_symbol_arrives_with_the_last_path_that_it_needs():
+    idle = path(3, FIRST)
+    one = growth({JOINS: rose(15), FIRSTS: rose(25), SECONDS: FLAT, idle: FLAT}, {**NEEDS, idle: frozenset()})
+    assert one.paths_of(1) == [JOINS, FIRSTS]
+    assert one.paths_of(2) == [JOINS, SECONDS]
+    assert one.paths_of(3) == []
+    assert one.crossing(JOINS) == pytest.approx(15)
+    assert one.arrival(1) == pytest.approx(25)
+    assert one.arrival(2) == inf
+    assert math.isnan(one.arrival(3))
+    assert rise(one, 1) == pytest.approx((27.5 - 22.5) / 22.5)
+    assert math.isnan(rise(one, 2)) and math.isnan(rise(one, 3))
+    assert rise(growth({JOINS: FLAT, FIRSTS: rose(40, 20), SECONDS: FLAT}, {FIRSTS: frozenset({1})}), 1) == (
+        pytest.approx((40 - 35) / 35)  # 0.75 never comes: up to the end
+    )
+    assert reused(one, (1, 2)) == [0.5]
+    assert reused(one, (2, 3)) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("times", "order"),
+    [
+        ([1.0, 2.0, 3.0], 1.0),
+        ([1.0, 3.0, 2.0], 0.0),
+        ([1.0, 1.0, 2.0], 0.0),
+        ([1.0, 2.0, inf], 1.0),
+        ([1.0, inf, inf], 1.0),
+        ([inf, inf], 0.0),
+        ([inf, 1.0, 2.0], 0.0),
+        ([1.0, nan, 2.0], 1.0),
+        ([nan, nan, 2.0], nan),
+    ],
+)
+def test_chain_order(times, order):
+    found = float(in_order(torch.tensor([times]))[0])
+    assert found == order or (math.isnan(found) and math.isnan(order))
+
+
+def test_members_that_retrieve_two_symbols_have_an_order():
+    one, two = [1.0, inf, inf], [3.0, 2.0, inf]
+    assert retrieving_two(torch.tensor([one, two, [inf, inf, inf]])).tolist() == [two]
+
+
+def test_distances_and_the_last_gap():
+    rising = {JOINS: rose(15), FIRSTS: rose(25), SECONDS: FLAT}
+    assert distance(growth(rising, retrieved={1: 22.0, 2: inf}), 40.0) == pytest.approx(3)
+    assert distance(growth(rising, retrieved={1: 22.0, 2: 30.0}), 40.0) == 40  # x_2 fell, its path never emerged
+    assert math.isnan(distance(growth(rising), 40.0))
+    assert slower(torch.tensor([1.0, 2.0, 4.0])) == 1
+    assert slower(torch.tensor([1.0, 3.0, 4.0])) == 0
+    assert slower(torch.tensor([0.0, 5.0, 6.0, 8.0])) == 1
+    assert math.isnan(slower(torch.tensor([1.0, 2.0, inf])))
+    assert math.isnan(slower(torch.tensor([1.0, 2.0])))
+
+
+GOOD = growth({JOINS: rose(15), FIRSTS: rose(15), SECONDS: rose(35)}, retrieved={1: 16.0, 2: 36.0})
+LATE = growth({JOINS: rose(15), FIRSTS: rose(35), SECONDS: rose(25)}, retrieved={1: 34.0, 2: 26.0})
+HALF = growth({JOINS: rose(15), FIRSTS: rose(15), SECONDS: FLAT}, retrieved={1: 15.0, 2: inf})
+
+
+def test_models_that_retrieve_every_symbol_are_judged():
+    seen = Seen([GOOD, LATE, HALF], 40.0)
+    assert values_of(STUDY, seen) == {
+        "losses-in-chain-order": 0.5,  # LATE is out of order; HALF retrieves one alone
+        "heads-in-chain-order": 0.5,
+        "abrupt": pytest.approx((5 / 12.5 + 5 / 32.5) / 2),
+        "drives-loss": pytest.approx(1 / 40),
+        "reuse": pytest.approx(0.5),
+        "later-slower": None,  # two symbols have one gap
+    }
+    judged = STUDY.claims[4](seen)
+    assert (judged.spread, judged.detail) == (
+        "0.5 to 0.5 over 2 symbols of models",
+        "2 of 3 models retrieve every symbol",
+    )
+    nothing = Seen([HALF], 40.0)
+    assert set(verdicts_of(STUDY, nothing).values()) == {"not measured"}
+    assert STUDY.claims[1](nothing).detail == "0 of 1 models retrieve every symbol"
+
+
+def three(first, second, third, fell, needed):
+    """A model of three symbols, each with a path of its own that emerges at these steps within two."""
+    paths = [path(layer, rule) for layer, rule in enumerate((JOIN, FIRST, SECOND))]
+    steps = tuple(range(0, 41))
+    attention = {
+        one: ((torch.tensor(steps) - at) / 2 + 0.5).clamp(0, 1)
+        for one, at in zip(paths, (first, second, third), strict=True)
+    }
+    needs = {one: frozenset(symbols) for one, symbols in zip(paths, needed, strict=True)}
+    return Growth(Solution(0, 0, circuit(*paths)), steps, needs, attention, dict(enumerate(fell, 1)))
+
+
+def test_every_band_from_both_sides():
+    inside = Seen([three(10, 15, 30, (10, 16, 30), ((1, 2, 3), (2, 3), (3,)))], 40.0)
+    assert values_of(STUDY, inside) == {
+        "losses-in-chain-order": 1.0,
+        "heads-in-chain-order": 1.0,
+        "abrupt": pytest.approx(1 / 9.5),
+        "drives-loss": pytest.approx(1 / 40),
+        "reuse": 1.0,
+        "later-slower": 1.0,
+    }
+    assert set(verdicts_of(STUDY, inside).values()) == {"reproduced"}
+    outside = Seen([three(2, 30, 20, (5, 29, 20), ((1,), (2,), (3,)))], 40.0)
+    assert values_of(STUDY, outside) == {
+        "losses-in-chain-order": 0.0,
+        "heads-in-chain-order": 0.0,
+        "abrupt": pytest.approx(1 / 1.5),
+        "drives-loss": pytest.approx(3 / 40),
+        "reuse": 0.0,
+        "later-slower": 0.0,
+    }
+    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+
+
+def test_needs_are_rises_of_partial_losses():
+    """A path whose cut leaves the answers as they are is needed for nothing; the rise is that of each symbol alone."""
+    retrieval = task("retrieval/minimal", chains=2, steps=2)
+    ensemble = initialise(VectorSpec(layers=4, heads=1, width=8, feed_forward=False), retrieval.shape, [0])
+    weights = {name: torch.zeros_like(value) for name, value in ensemble.weights.items()}
+    batch = retrieval.sample("test", 400, seed=0)
+    measured = AttentionLosses(ensemble.with_weights(weights), retrieval, batch)
+    one = circuit(path(0, SECOND))
+    assert needs(one, measured) == {path(0, SECOND): frozenset()}  # all answers are 0 with the path and without it
+
+    class Reading(AttentionLosses):
+        """Answers x_2 as long as the path is there, and never x_1."""
+
+        def outputs(self, assignment, live=False):
+            answers = torch.zeros_like(batch.answers)
+            if assignment[0, 0].rules:
+                answers[..., retrieval.features :] = batch.answers[..., retrieval.features :]
+            return answers
+
+    assert needs(one, Reading(ensemble, retrieval, batch)) == {path(0, SECOND): frozenset({2})}
+
+
+def uniform_run(values, checkpoints):
+    """A run of two members without any weights, whose heads attend uniformly to what comes before."""
+    experiment = smoke(2)
+    ensemble = initialise(experiment.model, experiment.task.shape, [0, 1])
+    ensemble = ensemble.with_weights({name: torch.zeros_like(value) for name, value in ensemble.weights.items()})
+    return HandMadeRun(experiment, (0, 3, 6), values, dict.fromkeys(checkpoints, ensemble))
+
+
+def test_growths_are_read_member_by_member(monkeypatch):
+    """Four chains of two steps: queries at 16 to 19 attend uniformly to the 17 to 20 positions up to their own."""
+    never = [1.0, 1.0, 1.0]
+    values = {
+        ("test", "partial_1"): [never, [1.0, 0.0, 0.0]],
+        ("test", "partial_2"): [never, [1.0, 1.0, 0.25]],
+        ("train", "partial_1"): [[0.0] * 3, [0.0] * 3],
+        ("train", "partial_2"): [[0.0] * 3, [0.0] * 3],
+    }
+    found = [Solution(1, 1, circuit(FIRSTS, layers=2))]
+    monkeypatch.setattr(emergence_measures, "solutions", lambda run: found)
+    seen = see([uniform_run(values, (3, 6))])
+    (one,) = seen.models
+    assert (seen.end, seen.symbols, one.steps, one.solution) == (6.0, [1, 2], (3, 6), found[0])
+    assert one.retrieved == {1: pytest.approx(1.5), 2: pytest.approx(3 + 3 * 0.5 / 0.75)}
+    expected = (1 / 17 + 1 / 18 + 1 / 19 + 1 / 20) / 4
+    assert one.attention[FIRSTS].tolist() == pytest.approx([expected, expected])
+    assert one.needs == {FIRSTS: frozenset()}
+
+
+def test_figures_and_table(monkeypatch):
+    monkeypatch.setattr(emergence, "growths", lambda run: [GOOD, replace(HALF, solution=Solution(1, 5, circuit()))])
+    monkeypatch.setattr(emergence, "view_circuits", lambda run, models: len(models))
+    values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
+    found = analyse([HandMadeRun(smoke(2), (0, 3, 6), values, {0: None, 6: None})], smoke(2))
+    losses, _, attention, timeline = found.figures
+    assert [(one.label, one.mean) for one in losses.lines] == [("x_1", (1, 1, 0.1)), ("x_2", (1, 1, 0.2))]
+    assert attention.lines[2].label == f"layer 2: {SECOND} [x_2]"
+    assert attention.lines[2].mean == (0, 0, 0, 0, 1)
+    assert [(one.label, one.at) for one in timeline.events] == [
+        ("all paths that x_1 needs", (15, 15)),
+        ("x_1", (16, 15)),
+        ("all paths that x_2 needs", (35, None)),
+        ("x_2", (36, None)),
+    ]
+    assert found.tables[0].rows[2] == (0, 2, "query x0", "x2 of pair 2", "x_2", 35, 1)
+    assert (timeline.end, found.views) == (6, [2])
