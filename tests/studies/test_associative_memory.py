@@ -1,51 +1,126 @@
-"""The associative memory study's verdicts on hand-made losses."""
+"""What the smallest singular value stores, on losses made by hand."""
+
+from dataclasses import replace
+from math import e
 
 import pytest
 import torch
 
-from anchorlab.runs import Store
-from anchorlab.studies import run_study, study
-from anchorlab.studies.truncation.associative_memory import WIDTHS, judge
+from anchorlab.studies.claim import judge
+from anchorlab.studies.truncation.associative_memory import QUICK, STUDY, WIDTHS, analyse, experiments, see
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+EDITS = ("none", "rank 1", "rank 2", "rank 3", "rank 4")
 
 
-def made_up(second, third=0.031):
-    """Five runs of one width: the full matrix at 0.03, rank 3 at `third`, rank 2 at `second`."""
-    losses = {"none": torch.full((5,), 0.03), "rank 3": torch.full((5,), third), "rank 2": torch.tensor(second)}
+def made_up(second, third=0.031, full=0.03):
+    """Five runs of one width: the full matrix at `full`, rank 3 at `third`, rank 2 at `second`."""
+    losses = {"none": torch.full((5,), full), "rank 3": torch.full((5,), third), "rank 2": torch.tensor(second)}
     return {**losses, "rank 1": torch.ones(5), "rank 4": losses["none"]}
 
 
+WIDE, NARROW = [0.001, 0.002, 0.002, 0.002, 0.004], [0.0005, 0.001, 0.004, 0.016, 0.3]
+
+
+def results(wide, narrow):
+    seen = dict(zip(WIDTHS, (wide, narrow), strict=True))
+    return {one.name: judge(STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in STUDY.claims}
+
+
 def test_verdicts_by_hand():
-    wide = made_up([0.001, 0.002, 0.002, 0.002, 0.004])
-    narrow = made_up([0.0005, 0.001, 0.004, 0.016, 0.3])
-    found = {one.claim.id.rpartition("/")[2]: one for one in judge([wide, narrow], "quick")}
+    found = results(made_up(WIDE), made_up(NARROW))
     values = {name: one.value for name, one in found.items()}
-    assert values["full-loss"] == pytest.approx(0.03)
-    assert values["rank-two-12"] == pytest.approx(0.002 / 0.03)
-    assert values["rank-two-8"] == pytest.approx(0.004 / 0.03)
-    assert values["rank-two-likely"] == pytest.approx(0.9)
+    assert values == pytest.approx(
+        {
+            "full-loss": 0.03,
+            "rank-two-12": 0.002 / 0.03,
+            "rank-two-8": 0.004 / 0.03,
+            "rank-two-likely": 0.9,
+            "rank-three-full": 1 / 30,
+            "wider-steadier": 0.0,  # quartiles 0.002 and 0.002, 0.001 and 0.016
+        },
+        rel=1e-3,
+        abs=1e-6,
+    )
+    assert found["full-loss"].spread == "0.03 to 0.03 over 10 runs"
+    assert found["rank-two-12"].detail == "rank 2: 0.001 to 0.004 over 5 runs"
+    assert found["rank-two-8"].detail == "rank 2: 0.0005 to 0.3 over 5 runs"
     assert found["rank-two-likely"].detail == "9 of 10 runs"
-    assert values["rank-three-full"] == pytest.approx(1 / 30, rel=1e-3)
-    assert values["wider-steadier"] == pytest.approx(0.0, abs=1e-6)  # quartiles 0.002 and 0.002, 0.001 and 0.016
-    reproduced = {name for name, one in found.items() if one.verdict == "reproduced"}
-    assert reproduced == {"full-loss", "rank-two-12", "rank-two-likely", "rank-three-full", "wider-steadier"}
+    assert found["rank-three-full"].spread == "0.0333 to 0.0333 over 10 runs"
+    assert {name for name, one in found.items() if one.verdict != "reproduced"} == {"rank-two-8"}
+    assert found["rank-two-8"].verdict == "contradicted"
 
 
 def test_steadiness_is_the_ratio_of_logarithmic_quartiles():
     wide, narrow = made_up([0.001, 0.001, 0.002, 0.002, 0.002]), made_up([0.001, 0.001, 0.002, 0.008, 0.008])
-    assert judge([wide, narrow], "quick")[-1].value == pytest.approx(1 / 3, rel=1e-5)
-    same = judge([narrow, narrow], "quick")[-1]
+    assert results(wide, narrow)["wider-steadier"].value == pytest.approx(1 / 3, rel=1e-5)
+    same = results(narrow, narrow)["wider-steadier"]
     assert same.value == pytest.approx(1.0)
     assert "resamplings" in same.detail
 
 
-def test_a_short_run_is_analysed(tmp_path):
-    findings = run_study(study("truncation/associative-memory"), "smoke", Store(tmp_path), workers=1)
-    assert [figure.title.partition("d = ")[2].split()[0] for figure in findings.figures] == [
-        f"{width}" for width in WIDTHS
-    ]
-    for figure in findings.figures:
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("full-loss", made_up(NARROW, full=0.0252), made_up(NARROW, full=0.0248)),
+        ("full-loss", made_up(NARROW, full=0.0348), made_up(NARROW, full=0.0352)),
+        ("rank-two-12", made_up([0.1, 0.1, 0.0029, 0.001, 0.001]), made_up([0.1, 0.1, 0.0031, 0.001, 0.001])),
+        ("rank-two-8", made_up([0.1, 0.1, 0.0029, 0.001, 0.001]), made_up([0.1, 0.1, 0.0031, 0.001, 0.001])),
+        ("rank-two-likely", made_up([0.029, 0.02, 0.02, 0.02, 0.04]), made_up([0.02, 0.02, 0.02, 0.04, 0.04])),
+        ("rank-three-full", made_up(NARROW, third=0.0272), made_up(NARROW, third=0.0268)),
+        ("rank-three-full", made_up(NARROW, third=0.0328), made_up(NARROW, third=0.0332)),
+    ],
+)
+def test_bands(name, inside, outside):
+    assert results(inside, inside)[name].verdict == "reproduced"
+    assert results(outside, outside)[name].verdict == "contradicted"
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.79, "reproduced"), (0.81, "contradicted")])
+def test_the_band_of_steadiness(ratio, verdict):
+    """Quartiles of the logarithm lie 1 apart in the narrow width, and `ratio` in the wide one."""
+    wide, narrow = ([0.01 * e ** (power * far) for power in (-1, 0, 0.5, 1, 2)] for far in (ratio, 1.0))
+    found = results(made_up(wide), made_up(narrow))["wider-steadier"]
+    assert (found.value, found.verdict) == (pytest.approx(ratio, rel=1e-4), verdict)
+
+
+def runs():
+    """Two widths of three runs, whose losses differ by split, step, edit, width and run."""
+    made, steps = [], (1, 100, 300, 1000)
+    for width, experiment in zip((0.0, 0.5), experiments(replace(QUICK, runs=3)), strict=True):
+        values = {}
+        for at, edit in enumerate(EDITS):
+            lasts = [1 + at + width + run / 100 for run in range(3)]
+            values["clean", "loss", edit] = [[8.0, 100 * last, 100 / 9 * last, last] for last in lasts]
+            values["clean", "right", edit] = [[8.0] * 3 + [0.1 * at + run / 100] for run in range(3)]
+            values["clean", "noise", edit] = [[8.0] * 3 + [0.05 * at + run / 100] for run in range(3)]
+            values["train", "loss", edit] = [[7.0] * 4] * 3
+        made.append(HandMadeRun(experiment, steps, values))
+    return made
+
+
+def test_the_last_losses_of_both_widths_are_read():
+    found = see(runs())
+    for at, edit in enumerate(EDITS):
+        assert found[12][edit].tolist() == pytest.approx([1 + at, 1.01 + at, 1.02 + at])
+        assert found[8][edit].tolist() == pytest.approx([1.5 + at, 1.51 + at, 1.52 + at])
+    assert set(verdicts_of(STUDY, found)) == set(values_of(STUDY, found))
+
+
+def test_figures_and_tables():
+    analysis = analyse(runs(), QUICK)
+    assert [figure.title.partition("d = ")[2].split()[0] for figure in analysis.figures] == ["12", "8"]
+    for figure, width in zip(analysis.figures, (0.0, 0.5), strict=True):
         assert [line.label for line in figure.lines] == ["full matrix", "rank 1", "rank 2", "rank 3", "rank 4"]
-        for line in figure.lines:
-            assert all(low <= middle <= high for low, middle, high in zip(line.low, line.mean, line.high, strict=True))
-            assert line.x[-1] == pytest.approx(20.0 * 12)
-    assert all(one.value is not None for one in findings.claims)
+        for at, line in enumerate(figure.lines):
+            assert line.x == (20, 2000, 6000, 20_000)
+            ends = line.low[-1], line.mean[-1], line.high[-1]
+            assert ends == pytest.approx((1.005 + at + width, 1.01 + at + width, 1.015 + at + width))
+    ends, falls = analysis.tables
+    assert ends.rows[0][:2] == (12, "full")
+    assert ends.rows[7][:2] == (8, "rank 2")
+    assert ends.rows[7][2:] == pytest.approx((3.505, 3.51, 3.515, 0.21, 0.11))
+    assert [row[0] for row in falls.rows] == [12, 8]
+    for row in falls.rows:
+        assert row[1] == pytest.approx(-2)  # 100 times as much at step 100, the first of the last tenfold
+        assert row[4] == pytest.approx(-2 / 3)

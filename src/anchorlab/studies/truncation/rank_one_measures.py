@@ -2,26 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
 
 from anchorlab.studies.kit import along
 from anchorlab.theory import PowerLaw, fit_power_law, gradient_flow
-from anchorlab.theory.rank_one_flow import TIME_UNIT, Law
+from anchorlab.theory.rank_one_flow import TIME_UNIT, Law, Margins
 from anchorlab.training import TrainedRun
-
-Margins = Float[np.ndarray, "margin rate time"]
-"""a and b of every learning rate."""
 
 RATES = (2.0, 1.0, 0.5)
 """Learning rates of gradient descent, each half of the one before, so that all meet at the same times."""
 
 FLOW_TIMES: Float[np.ndarray, "time"] = np.append(np.outer(10.0 ** np.arange(-1, 6), [1, 1.5, 2, 3, 5, 7]), 1e6)
-"""Where the flow is looked at, in the paper's time."""
+"""When the flow is looked at, in the paper's time."""
+
+LATE: Float[np.ndarray, "2"] = np.array([1e4, 1e6])
+"""The ends of the window in which the flow is near its limit."""
 
 RANK_ONE = "rank 1"
-"""What the edit that keeps only the greatest singular value is called."""
+"""The name of the edit that keeps only the greatest singular value."""
 
 LAWS: Mapping[Law, str] = {"derived": "flow, derived", "printed": "equation (9) as printed"}
 """Both equations, as figures call them."""
@@ -29,7 +30,15 @@ LAWS: Mapping[Law, str] = {"derived": "flow, derived", "printed": "equation (9) 
 
 @dataclass(frozen=True)
 class Descent:
-    """What gradient descent has made, each `[rate time]` over its own `time`, `[rate time]` in the paper's unit."""
+    """Probabilities that gradient descent has made, at each learning rate.
+
+    Args
+        alpha: the noise
+        time: in the paper's unit
+        right: of the right output, full matrix
+        noise: of noise, full matrix
+        rank_one_noise: of noise, rank 1
+    """
 
     alpha: float
     time: Float[np.ndarray, "rate time"]
@@ -38,53 +47,55 @@ class Descent:
     rank_one_noise: Float[np.ndarray, "rate time"]
 
     @property
-    def margins(self) -> Margins:
+    def margins(self) -> Float[np.ndarray, "margin rate time"]:
         """a and b."""
-        margins: Margins = np.log(np.stack([1 - self.right - self.noise, self.noise]) / self.right)
-        return margins
+        wrong = 1 - self.right - self.noise
+        return np.log(np.stack([wrong, self.noise]) / self.right)  # type: ignore[no-any-return]
 
-    def error(self, law: Law) -> Margins:
-        """How far a and b lie above those of the flow at the same times."""
+    def error(self, law: Law) -> Float[np.ndarray, "margin rate time"]:
+        """Return how far a and b lie above those of the flow at the same times."""
         flows = [gradient_flow(self.alpha, times, law) for times in self.time]
-        above: Margins = self.margins - np.stack([[flow.a for flow in flows], [flow.b for flow in flows]])
-        return above
+        return self.margins - np.stack([[flow.a for flow in flows], [flow.b for flow in flows]])  # type: ignore[no-any-return]
 
 
 def read_descent(run: TrainedRun) -> Descent:
-    """A finished training at its evaluations."""
-    alpha = run.experiment.task.model_dump()["alpha"]
+    """Read a finished training at its evaluations."""
     steps, right = along(run, "clean", "right")
     noise, rank_one = (along(run, "clean", "noise", edit)[1] for edit in ("none", RANK_ONE))
-    time = np.outer(RATES, steps) / TIME_UNIT
+    alpha, time = run.experiment.task.model_dump()["alpha"], np.outer(RATES, steps) / TIME_UNIT
     return Descent(alpha, time, right.numpy(), noise.numpy(), rank_one.numpy())
 
 
-def off_full(one: Descent) -> float:
-    """How far the full matrix's probabilities are from those of the data, at the end of the largest learning rate."""
-    return max(abs(float(one.noise[0, -1]) - one.alpha), abs(float(one.right[0, -1]) - 1 + one.alpha))
+@lru_cache
+def late_flow(alpha: float, law: Law = "derived") -> Margins:
+    """Return the flow at both ends of the late window."""
+    return gradient_flow(alpha, LATE, law)
 
 
-def flow_slope(alpha: float) -> PowerLaw:
-    """The power of t by which the derived flow's rank-1 noise fades, over t from 1e4 to 1e6."""
-    late = FLOW_TIMES[FLOW_TIMES >= 1e4]
+@lru_cache
+def flow_power(alpha: float) -> PowerLaw:
+    """Return the power of t by which the derived flow's rank-1 noise fades in the late window."""
+    late = FLOW_TIMES[LATE[0] <= FLOW_TIMES]
     return fit_power_law(late, gradient_flow(alpha, late).rank_one_noise)
 
 
-def descent_slope(one: Descent) -> PowerLaw | None:
-    """The same of gradient descent at the largest learning rate, over the last factor 16 of time; None if shorter."""
+def descent_power(one: Descent) -> PowerLaw | None:
+    """Return the same of descent at the largest learning rate, over the last factor 16 of time; None if shorter."""
     if one.time.shape[1] < 5:
         return None
     return fit_power_law(one.time[0, -5:], one.rank_one_noise[0, -5:])
 
 
 def orders(one: Descent) -> list[float]:
-    """log2 of the largest error at each learning rate but the last, over that at the next, half as large."""
+    """Return log2 of the largest error at each learning rate but the last over that at the next, half as large."""
     largest = np.abs(one.error("derived")).max(axis=(0, 2))
-    found: list[float] = np.log2(largest[:-1] / largest[1:]).tolist()
-    return found
+    return np.log2(largest[:-1] / largest[1:]).tolist()  # type: ignore[no-any-return]
 
 
 def at_zero_step(one: Descent, law: Law) -> float:
-    """The largest error at step size zero, to which the two smallest learning rates point at the times they share."""
+    """Return the largest error at step size zero.
+
+    The two smallest learning rates point there, at the times they share.
+    """
     error = one.error(law)
     return float(np.abs(2 * error[:, -1, 1:] - error[:, -2, :-1]).max())

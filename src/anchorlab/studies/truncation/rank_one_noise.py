@@ -1,318 +1,324 @@
-"""Theorem 2: the full matrix keeps the noise, its rank-1 part forgets it as t^(-1/2); the flow beside its descent.
+"""Associative memory: rank one forgets the noise as t^(-1/2).
+
+Two inputs, three outputs of which one is noise, orthonormal embeddings, the matrix zero at the start: the gradient flow
+is an ordinary differential equation in two unknowns.
 
 Source: truncated weights, section 5, Theorem 2, appendix C and Lemma E.3.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
 
-from anchorlab.findings import Claim, ClaimResult, Findings, Line, LineFigure, Provenance, Reference, Table
+from anchorlab.findings import Line, LineFigure, Reference, Table, at_most, within
 from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.claim import Measurement, claim
+from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.truncation.rank_one_measures import (
     FLOW_TIMES,
+    LATE,
     LAWS,
     RANK_ONE,
     RATES,
     Descent,
     at_zero_step,
-    descent_slope,
-    flow_slope,
-    off_full,
+    descent_power,
+    flow_power,
+    late_flow,
     orders,
     read_descent,
 )
 from anchorlab.tasks import task
-from anchorlab.theory import (
-    PowerLaw,
-    a_offset,
-    b_limit,
-    gradient_flow,
-    lemma_a_offset,
-    rank_one_coefficient,
-)
-from anchorlab.theory.rank_one_flow import Law
+from anchorlab.theory import PowerLaw, a_offset, gradient_flow, lemma_a_offset, rank_one_coefficient
+from anchorlab.theory import b_limit as limit_of_b
+from anchorlab.theory.rank_one_flow import Curve, Law
 from anchorlab.training import SGD, Evaluation, Experiment, FixedSample, Members, Recipe, TrainedRun
-
-ALPHAS = (0.25, 0.3, 0.35)
-"""Inside the theorem's range, (0.2, 0.4)."""
 
 _SHOWN = 0.3  # the alpha of the figures
 
-CLAIMS = (
-    Claim(
-        "truncation/rank-one-noise/full-noise",
-        "The full model predicts noise with probability alpha and the right output with 1 - alpha",
-        "truncated weights, Theorem 2",
-        "exactly, as t grows",
-        "largest distance of either probability from it, over alphas, at the end of gradient descent",
-        (None, 0.01),
-    ),
-    Claim(
-        "truncation/rank-one-noise/rank-one-forgets",
-        "The rank-1 model eventually predicts correctly, without noise",
-        "truncated weights, Theorem 2",
-        "noise goes to 0",
-        "largest probability of noise at rank 1, over alphas, of the flow at t = 1e6",
-        (None, 0.01),
-    ),
-    Claim(
-        "truncation/rank-one-noise/flow-slope",
-        "The rank-1 model's probability of noise falls as t^(-1/2)",
-        "truncated weights, Theorem 2",
-        "-1/2",
-        "its slope against t on logarithmic axes, flow, t from 1e4 to 1e6; of the alphas, the one farthest from -1/2",
-        (-0.51, -0.49),
-    ),
-    Claim(
-        "truncation/rank-one-noise/descent-slope",
-        "So it does under gradient descent on the matrix",
-        "truncated weights, Theorem 2",
-        "-1/2",
-        "the same of the matrix trained and cut, over the last factor 16 of time, largest learning rate",
-        (-0.55, -0.45),
-    ),
-    Claim(
-        "truncation/rank-one-noise/b-limit",
-        "b goes to log alpha / (1 - alpha)",
-        "truncated weights, Lemma E.3",
-        "log alpha / (1 - alpha)",
-        "largest distance, over alphas, of the flow at t = 1e6",
-        (None, 0.001),
-    ),
-    Claim(
-        "truncation/rank-one-noise/a-falls",
-        "a falls as -log t",
-        "truncated weights, Lemma E.3",
-        "slope -1",
-        "change of a over that of log t, flow, t from 1e4 to 1e6; of the alphas, the one farthest from -1",
-        (-1.01, -0.99),
-    ),
-    Claim(
-        "truncation/rank-one-noise/a-constant",
-        "Under equation (9), a + log t goes to -log (1 - alpha)(4 - 2 alpha)",
-        "truncated weights, Lemma E.3",
-        "-log (1 - alpha)(4 - 2 alpha)",
-        "largest distance, over alphas, of equation (9) as printed at t = 1e6",
-        (None, 0.01),
-    ),
-    Claim(
-        "truncation/rank-one-noise/equation-nine",
-        "Gradient flow from zero follows equation (9)",
-        "truncated weights, equation (9)",
-        "equal at all times",
-        "largest distance in a or b, over times and alphas, between equation (9) as printed and gradient descent "
-        "carried to step size zero from its two smallest learning rates",
-        (None, 0.02),
-    ),
-    Claim(
-        "truncation/rank-one-noise/descent-follows",
-        "Gradient descent on the matrix follows the flow, up to an error in proportion to the step size",
-        "truncated weights, Theorem 2 (gradient flow, as derived here)",
-        "order 1",
-        "log2 of the largest distance in a or b from the derived flow at a learning rate of 1 over that at 0.5; of the "
-        "alphas, the one farthest from 1",
-        (0.9, 1.1),
-    ),
+
+@dataclass(frozen=True)
+class Setting:
+    """The alphas trained on, each for `2 ** doublings` steps."""
+
+    alphas: tuple[float, ...]
+    doublings: int
+
+
+QUICK = Setting((0.25, 0.3, 0.35), 11)  # inside the theorem's range, (0.2, 0.4)
+PAPER = Setting((0.03, 0.21, *QUICK.alphas), 14)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return a training for each alpha, measured at each doubling of the step; its members are the learning rates."""
+    moments = tuple(2**doubling for doubling in range(setting.doublings + 1))
+    recipe = Recipe(
+        data=FixedSample(size=2),
+        optimiser=SGD(learning_rate=RATES[0]),
+        batch=2,
+        duration=moments[-1],
+        precision="float64",
+        evaluation=Evaluation(
+            at=moments, size=2, splits=("clean",), edits={RANK_ONE: (Truncate(weight="memory.W_F", rank=1),)}
+        ),
+    )
+    zero = (0,) * len(RATES)
+    return [
+        Experiment(
+            task("associative/noisy", inputs=2, alpha=alpha),
+            AssociativeSpec(width=3, embeddings="orthonormal"),
+            recipe,
+            Members(seeds=zero, learning_rate=RATES, initialisation_scale=zero),
+            f"alpha = {alpha:g}",
+        )
+        for alpha in setting.alphas
+    ]
+
+
+Seen = Sequence[Descent]
+"""Gradient descent at each alpha; the flow follows from the alphas alone."""
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the descents."""
+    return [read_descent(run) for run in runs]
+
+
+@claim(
+    "The full model predicts noise with probability alpha and the right output with 1 - alpha",
+    at="Theorem 2",
+    paper="exactly, as t grows",
+    band=at_most(0.01),
 )
+def full_noise(seen: Seen) -> float:
+    """Largest distance of either probability from it, over alphas, at the end of gradient descent."""
+    return float(max(max(abs(one.noise[0, -1] - one.alpha), abs(one.right[0, -1] - 1 + one.alpha)) for one in seen))
 
 
-def _profile(note: str, *, alphas: Sequence[float], doublings: int) -> Profile:
-    moments = tuple(2**doubling for doubling in range(doublings + 1))
-
-    def experiments() -> list[Experiment]:
-        return [
-            Experiment(
-                task("associative/noisy", inputs=2, alpha=alpha),
-                AssociativeSpec(width=3, embeddings="orthonormal"),
-                Recipe(
-                    data=FixedSample(size=2),
-                    optimiser=SGD(learning_rate=RATES[0]),
-                    batch=2,
-                    duration=moments[-1],
-                    precision="float64",
-                    evaluation=Evaluation(
-                        at=moments,
-                        size=2,
-                        splits=("clean",),
-                        edits={RANK_ONE: (Truncate(weight="memory.W_F", rank=1),)},
-                    ),
-                ),
-                Members(seeds=(0,) * len(RATES), learning_rate=RATES, initialisation_scale=(0.0,) * len(RATES)),
-                label=f"alpha = {alpha:g}",
-            )
-            for alpha in alphas
-        ]
-
-    return Profile(experiments, note)
+@claim(
+    "The rank-1 model eventually predicts correctly, without noise",
+    at="Theorem 2",
+    paper="noise goes to 0",
+    band=at_most(0.01),
+    exact=True,
+)
+def rank_one_forgets(seen: Seen) -> float:
+    """Largest probability of noise at rank 1, over alphas, of the flow at t = 1e6."""
+    return max(float(late_flow(one.alpha).rank_one_noise[-1]) for one in seen)
 
 
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """The flow and its descent against their limits, and what the rank-1 matrix predicts."""
-    descents = [read_descent(run) for run in runs]
-    shown = next((one for one in descents if one.alpha == _SHOWN), descents[0])
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="Two inputs, three outputs of which one is noise, orthonormal embeddings, the matrix zero at the "
-        f"start: the gradient flow is an ordinary differential equation in two unknowns. {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=_judge(descents, provenance.profile),
-        figures=(_noise_figure(shown), *_margin_figures(shown), _error_figure(shown)),
-        tables=(_margin_table(descents), _noise_table(descents)),
+@claim(
+    "The rank-1 model's probability of noise falls as t^(-1/2)",
+    at="Theorem 2",
+    paper="-1/2",
+    band=within(-0.51, -0.49),
+    exact=True,
+)
+def flow_slope(seen: Seen) -> Measurement:
+    """Its slope against t on logarithmic axes, flow, t from 1e4 to 1e6; of the alphas, the one farthest from -1/2."""
+    return _farthest([flow_power(one.alpha) for one in seen])
+
+
+@claim("So it does under gradient descent on the matrix", at="Theorem 2", paper="-1/2", band=within(-0.55, -0.45))
+def descent_slope(seen: Seen) -> Measurement:
+    """The same of the matrix trained and cut, over the last factor 16 of time, largest learning rate."""
+    return _farthest([law for one in seen if (law := descent_power(one)) is not None])
+
+
+def _farthest(laws: Sequence[PowerLaw]) -> Measurement:
+    """Return the slope farthest from -1/2, with the confidence interval of its fit."""
+    if not laws:
+        return Measurement(None)
+    law = max(laws, key=lambda law: abs(law.slope + 0.5))
+    return Measurement(law.slope, detail=f"95 % interval {law.low:.4f} to {law.high:.4f}")
+
+
+@claim(
+    "b goes to log alpha / (1 - alpha)",
+    at="Lemma E.3",
+    paper="log alpha / (1 - alpha)",
+    band=at_most(0.001),
+    exact=True,
+)
+def b_limit(seen: Seen) -> float:
+    """Largest distance, over alphas, of the flow at t = 1e6."""
+    return max(abs(float(late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen)
+
+
+@claim("a falls as -log t", at="Lemma E.3", paper="slope -1", band=within(-1.01, -0.99), exact=True)
+def a_falls(seen: Seen) -> float:
+    """Change of a over that of log t, flow, t from 1e4 to 1e6; of the alphas, the one farthest from -1."""
+    slopes = [float(np.diff(late_flow(one.alpha).a)[0] / np.diff(np.log(LATE))[0]) for one in seen]
+    return max(slopes, key=lambda slope: abs(slope + 1))
+
+
+@claim(
+    "Under equation (9), a + log t goes to -log (1 - alpha)(4 - 2 alpha)",
+    at="Lemma E.3",
+    paper="-log (1 - alpha)(4 - 2 alpha)",
+    band=at_most(0.01),
+    exact=True,
+)
+def a_constant(seen: Seen) -> Measurement:
+    """Largest distance, over alphas, of equation (9) as printed at t = 1e6."""
+    far = {one.alpha: abs(_late_offset(one.alpha, "printed") - lemma_a_offset(one.alpha)) for one in seen}
+    return Measurement(
+        max(far.values()), detail=", ".join(f"{off:.3g} at alpha = {alpha:g}" for alpha, off in far.items())
     )
 
 
-def _judge(descents: Sequence[Descent], profile: str) -> tuple[ClaimResult, ...]:
-    def judged(claim: Claim) -> ClaimResult:
-        value, detail = measured[claim.id.rpartition("/")[2]]
-        return claim.judge(value, profile, detail=detail)
-
-    found = max(map(orders, descents), key=lambda each: abs(each[-1] - 1))
-    carried: dict[Law, float] = {law: max(at_zero_step(one, law) for one in descents) for law in LAWS}
-    measured: dict[str, tuple[float | None, str]] = {
-        "full-noise": (max(off_full(one) for one in descents), ""),
-        "descent-slope": _farthest([law for one in descents if (law := descent_slope(one)) is not None]),
-        "equation-nine": (carried["printed"], f"{carried['derived']:.2g} from the flow as derived here"),
-        "descent-follows": (found[-1], f"{found[0]:.3g} at twice these rates"),
-        **_measure_flow([one.alpha for one in descents]),
-    }
-    return tuple(map(judged, CLAIMS))
+@claim(
+    "Gradient flow from zero follows equation (9)",
+    at="equation (9)",
+    paper="equal at all times",
+    band=at_most(0.02),
+    exact=True,
+)
+def equation_nine(seen: Seen) -> Measurement:
+    """Largest distance in a or b, over times and alphas, between equation (9) as printed and gradient descent carried
+    to step size zero from its two smallest learning rates."""
+    printed, derived = (max(at_zero_step(one, law) for one in seen) for law in ("printed", "derived"))
+    return Measurement(printed, detail=f"{derived:.2g} from the flow as derived here")
 
 
-def _measure_flow(alphas: Sequence[float]) -> dict[str, tuple[float | None, str]]:
-    """What is claimed of the flow alone."""
-    ends = np.array([1e4, 1e6])
-    flows = {alpha: gradient_flow(alpha, ends) for alpha in alphas}
-    slopes = [float(np.diff(flow.a)[0] / np.diff(np.log(ends))[0]) for flow in flows.values()]
-    off = {
-        alpha: abs(float(gradient_flow(alpha, ends, "printed").a[-1]) + math.log(ends[-1]) - lemma_a_offset(alpha))
-        for alpha in alphas
-    }
-    return {
-        "rank-one-forgets": (max(float(flow.rank_one_noise[-1]) for flow in flows.values()), ""),
-        "flow-slope": _farthest([flow_slope(alpha) for alpha in alphas]),
-        "b-limit": (max(abs(float(flow.b[-1]) - b_limit(alpha)) for alpha, flow in flows.items()), ""),
-        "a-falls": (max(slopes, key=lambda slope: abs(slope + 1)), ""),
-        "a-constant": (max(off.values()), ", ".join(f"{far:.3g} at alpha = {alpha:g}" for alpha, far in off.items())),
-    }
+@claim(
+    "Gradient descent on the matrix follows the flow, up to an error in proportion to the step size",
+    at="Theorem 2 (gradient flow, as derived here)",
+    paper="order 1",
+    band=within(0.9, 1.1),
+)
+def descent_follows(seen: Seen) -> Measurement:
+    """log2 of the largest distance in a or b from the derived flow at a learning rate of 1 over that at 0.5; of the
+    alphas, the one farthest from 1."""
+    larger, smaller = max(map(orders, seen), key=lambda each: abs(each[-1] - 1))
+    return Measurement(smaller, detail=f"{larger:.3g} at twice these rates")
 
 
-def _farthest(laws: Sequence[PowerLaw]) -> tuple[float | None, str]:
-    """The slope farthest from -1/2, with the confidence interval of its fit."""
-    if not laws:
-        return None, ""
-    law = max(laws, key=lambda law: abs(law.slope + 0.5))
-    return law.slope, f"95 % interval {law.low:.4f} to {law.high:.4f}"
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the flow and its descent against their limits, and what the rank-1 matrix predicts."""
+    seen = see(runs)
+    shown = next((one for one in seen if one.alpha == _SHOWN), seen[0])
+    return Analysis(
+        seen,
+        figures=[_noise_figure(shown), *_margin_figures(shown), _error_figure(shown)],
+        tables=[_margin_table(seen), _noise_table(seen)],
+    )
+
+
+def _late_offset(alpha: float, law: Law) -> float:
+    """Return a + log t at the end of the late window."""
+    return float(late_flow(alpha, law).a[-1]) + math.log(LATE[-1])
+
+
+def _over_time(
+    title: str,
+    caption: str,
+    y_label: str,
+    curves: Mapping[str, tuple[Curve, Curve]],
+    references: Sequence[Reference] = (),
+    log_y: bool = False,
+) -> LineFigure:
+    """Return the figure of curves by label, each of times and values, over a logarithmic axis of time."""
+    return LineFigure(
+        title=title,
+        caption=caption,
+        x_label="t",
+        y_label=y_label,
+        lines=tuple(Line(label, as_numbers(times), as_numbers(values)) for label, (times, values) in curves.items()),
+        log_x=True,
+        log_y=log_y,
+        references=tuple(references),
+    )
 
 
 def _noise_figure(one: Descent) -> LineFigure:
-    flow = gradient_flow(one.alpha, FLOW_TIMES)
-    root = rank_one_coefficient(one.alpha) / np.sqrt(FLOW_TIMES)
-    late = FLOW_TIMES > 1
-    return LineFigure(
-        title=f"Probability of noise, full matrix and rank 1, α = {one.alpha:g}",
-        caption="The derived flow from zero, and gradient descent on the matrix at a learning rate of 2, cut to rank 1 "
-        "beside training. In the long run the rank-1 matrix has C / √t with C = (3 (1 - α))^(-1/2).",
-        x_label="t",
-        y_label="probability",
-        lines=(
-            _line("full matrix, flow", FLOW_TIMES, flow.noise),
-            _line("rank 1, flow", FLOW_TIMES, flow.rank_one_noise),
-            _line("full matrix, descent", one.time[0], one.noise[0]),
-            _line("rank 1, descent", one.time[0], one.rank_one_noise[0]),
-            _line("C / √t", FLOW_TIMES[late], root[late]),
-        ),
-        log_x=True,
+    flow, late = gradient_flow(one.alpha, FLOW_TIMES), FLOW_TIMES[FLOW_TIMES > 1]
+    return _over_time(
+        f"Probability of noise, full matrix and rank 1, α = {one.alpha:g}",
+        "The derived flow from zero, and gradient descent on the matrix at a learning rate of 2, cut to rank 1 beside "
+        "training. In the long run the rank-1 matrix has C / √t with C = (3 (1 - α))^(-1/2).",
+        "probability",
+        {
+            "full matrix, flow": (FLOW_TIMES, flow.noise),
+            "rank 1, flow": (FLOW_TIMES, flow.rank_one_noise),
+            "full matrix, descent": (one.time[0], one.noise[0]),
+            "rank 1, descent": (one.time[0], one.rank_one_noise[0]),
+            "C / √t": (late, rank_one_coefficient(one.alpha) / np.sqrt(late)),
+        },
+        [Reference("α", one.alpha)],
         log_y=True,
-        references=(Reference("α", one.alpha),),
     )
 
 
 def _margin_figures(one: Descent) -> tuple[LineFigure, LineFigure]:
     time, (a, b) = one.time[0], one.margins[:, 0]
     flows = {label: gradient_flow(one.alpha, FLOW_TIMES, law) for law, label in LAWS.items()}
-    first = LineFigure(
-        title=f"a + log t, α = {one.alpha:g}",
-        caption="a = log P(wrong) / P(right). Gradient descent at a learning rate of 2 follows the derived flow; "
-        "equation (9) as printed goes elsewhere, and the limit of Lemma E.3 is that of neither.",
-        x_label="t",
-        y_label="a + log t",
-        lines=(
-            *(_line(label, FLOW_TIMES, flow.a + np.log(FLOW_TIMES)) for label, flow in flows.items()),
-            _line("descent", time, a + np.log(time)),
-        ),
-        log_x=True,
-        references=(
+    first = _over_time(
+        f"a + log t, α = {one.alpha:g}",
+        "a = log P(wrong) / P(right). Gradient descent at a learning rate of 2 follows the derived flow; equation (9) "
+        "as printed goes elsewhere, and the limit of Lemma E.3 is that of neither.",
+        "a + log t",
+        {label: (FLOW_TIMES, flow.a + np.log(FLOW_TIMES)) for label, flow in flows.items()}
+        | {"descent": (time, a + np.log(time))},
+        [
             Reference("-log 3(1 - α)", a_offset(one.alpha)),
             Reference("-log 18/5 (1 - α)", a_offset(one.alpha, "printed")),
             Reference("Lemma E.3", lemma_a_offset(one.alpha)),
-        ),
+        ],
     )
-    second = LineFigure(
-        title=f"b, α = {one.alpha:g}",
-        caption="b = log P(noise) / P(right), of the same; its limit is the same under both equations.",
-        x_label="t",
-        y_label="b",
-        lines=(
-            *(_line(label, FLOW_TIMES, flow.b) for label, flow in flows.items()),
-            _line("descent", time, b),
-        ),
-        log_x=True,
-        references=(Reference("log α / (1 - α)", b_limit(one.alpha)),),
+    second = _over_time(
+        f"b, α = {one.alpha:g}",
+        "b = log P(noise) / P(right), of the same; its limit is the same under both equations.",
+        "b",
+        {label: (FLOW_TIMES, flow.b) for label, flow in flows.items()} | {"descent": (time, b)},
+        [Reference("log α / (1 - α)", limit_of_b(one.alpha))],
     )
     return first, second
 
 
 def _error_figure(one: Descent) -> LineFigure:
-    return LineFigure(
-        title=f"Distance of gradient descent from the flow, α = {one.alpha:g}",
-        caption="The greater of the distances in a and b at equal times. From the derived flow it halves with the "
-        "learning rate η; from equation (9) as printed it stays.",
-        x_label="t",
-        y_label="distance",
-        lines=tuple(
-            _line(f"{label}, η = {rate:g}", times, distances)
-            for law, label in LAWS.items()
-            for rate, times, distances in zip(RATES, one.time, np.abs(one.error(law)).max(axis=0), strict=True)
-        ),
-        log_x=True,
+    errors = {label: np.abs(one.error(law)).max(axis=0) for law, label in LAWS.items()}
+    return _over_time(
+        f"Distance of gradient descent from the flow, α = {one.alpha:g}",
+        "The greater of the distances in a and b at equal times. From the derived flow it halves with the learning "
+        "rate η; from equation (9) as printed it stays.",
+        "distance",
+        {
+            f"{label}, η = {rate:g}": (times, distances)
+            for label, error in errors.items()
+            for rate, times, distances in zip(RATES, one.time, error, strict=True)
+        },
         log_y=True,
     )
 
 
-def _line(label: str, x: Float[np.ndarray, "time"], y: Float[np.ndarray, "time"]) -> Line:
-    return Line(label, as_numbers(x), as_numbers(y))
-
-
-def _margin_table(descents: Sequence[Descent]) -> Table:
-    end = np.array([1e6])
-    rows = []
-    for one in descents:
-        b = one.margins[1, 0, -1]
-        offsets = [float(gradient_flow(one.alpha, end, law).a[0]) + math.log(end[0]) for law in LAWS]
-        limits = [a_offset(one.alpha, law) for law in LAWS]
-        rows.append((one.alpha, float(b), b_limit(one.alpha), offsets[0], limits[0], offsets[1], limits[1],
-                     lemma_a_offset(one.alpha)))  # fmt: skip
+def _margin_table(seen: Seen) -> Table:
     return Table(
         title="Margins and their limits",
         caption="b at the end of gradient descent; a + log t of both equations at t = 1e6, each beside the limit that "
         "follows from it, and the limit that Lemma E.3 prints.",
         columns=("α", "b", "its limit", "a + log t", "its limit, derived", "by (9)", "limit of (9)", "Lemma E.3"),
-        rows=tuple(rows),
+        rows=tuple(
+            (
+                one.alpha,
+                float(one.margins[1, 0, -1]),
+                limit_of_b(one.alpha),
+                *(value for law in LAWS for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))),
+                lemma_a_offset(one.alpha),
+            )
+            for one in seen
+        ),
     )
 
 
-def _noise_table(descents: Sequence[Descent]) -> Table:
+def _noise_table(seen: Seen) -> Table:
     rows: list[tuple[float | None, ...]] = []
-    for one in descents:
-        flow, descent = flow_slope(one.alpha), descent_slope(one)
+    for one in seen:
+        flow, descent = flow_power(one.alpha), descent_power(one)
         fitted = (None, None, None) if descent is None else (descent.slope, descent.low, descent.high)
         ends = float(one.noise[0, -1]), float(one.rank_one_noise[0, -1])
         rows.append((one.alpha, *ends, flow.slope, flow.low, flow.high, *fitted))
@@ -328,25 +334,34 @@ def _noise_table(descents: Sequence[Descent]) -> Table:
 
 STUDY = Study(
     name="truncation/rank-one-noise",
-    title="Associative memory: rank one forgets the noise as t^(-1/2)",
-    claims=CLAIMS,
+    doc=__doc__,
+    claims=(
+        full_noise,
+        rank_one_forgets,
+        flow_slope,
+        descent_slope,
+        b_limit,
+        a_falls,
+        a_constant,
+        equation_nine,
+        descent_follows,
+    ),
+    experiments=experiments,
+    analyse=analyse,
     profiles={
-        "quick": _profile(
+        "quick": Profile(
+            QUICK,
             "Quick profile, which is the theorem's own setting: n = 2, orthonormal embeddings, start from zero; three "
             "alphas of its range. The paper trains nothing here; gradient descent runs for 2048 steps at learning "
             "rates of 2, 1 and 0.5.",
-            alphas=ALPHAS,
-            doublings=11,
+            paper=True,
         ),
-        "paper": _profile(
+        "paper": Profile(
+            PAPER,
             "Paper profile: the theorem's setting as in the quick profile, with gradient descent for 16,384 steps and "
             "two alphas more, one of them below the theorem's range, where the paper remarks that it holds as well.",
-            alphas=(0.03, 0.21, *ALPHAS),
-            doublings=14,
-        ),
-        "smoke": _profile(
-            "Smoke profile: far too short to show anything; it only exercises the code.", alphas=(0.3,), doublings=3
+            paper=True,
         ),
     },
-    analyse=analyse,
+    smoke=replace(QUICK, alphas=(0.3,), doublings=3),
 )
