@@ -301,8 +301,9 @@ def main() -> None:
     setting = SETTINGS[chosen.size]
     print(f"{hardware()}, torch {torch.__version__}, {THREADS} threads; medians (range) of {rounds} rounds")
     print(
-        f"size {chosen.size}: width {setting.width}, hidden {setting.hidden}, T {setting.length}, "
-        f"batch {setting.batch}, scored {setting.scored}; evaluations of {setting.size} sequences of each split"
+        f"size {chosen.size}: width {setting.model.width}, hidden {setting.model.hidden}, T {setting.task.length}, "
+        f"batch {setting.recipe.batch}, scored {setting.task.scored}; "
+        f"evaluations of {setting.recipe.evaluation.size} sequences of each split"
     )
     print("sequences a second of one core, T = 256, and how many times as many anchorlab draws")
     for name, rate in rates.items():

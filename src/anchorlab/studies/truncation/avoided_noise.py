@@ -200,8 +200,7 @@ def _curves(trained: str, panel: str, time: str, run: TrainedRun, along: Sequenc
         run.checkpoints,
         {"[trigger] + y": right, "[trigger] + noise": noise, "elsewhere": 1 - right - noise},
         "Attention of the second layer from the last position, on noisy sequences that have both noise and the right "
-        "token after an earlier trigger; sums over positions, mean and range over seeds. The step axis starts at 1 for "
-        "the model before the first step.",
+        "token after an earlier trigger; sums over positions, mean and range over seeds.",
         x_label=f"step of {time} + 1",
         y_label="attention",
     )

@@ -195,8 +195,7 @@ def _panel(run: TrainedRun, choice: FeedForwards) -> LineFigure:
         f"{CHOICES[choice]}: the right token",
         steps,
         {_label(edit): along(run, "clean", "right", edit)[1] for edit in (FULL, *cuts)},
-        "Probability of the right token on clean sequences, along training with α = 0.5; mean and range over seeds. "
-        "The step axis starts at 1 for the model before the first step.",
+        "Probability of the right token on clean sequences, along training with α = 0.5; mean and range over seeds.",
         references=[Reference("full model, ideal", ideal_scores(run.experiment.task, "clean")["right"])],
     )
 

@@ -190,7 +190,7 @@ def _panel(run: TrainedRun, metric: str, title: str, *references: Reference) -> 
         steps,
         {_label(edit): along(run, "clean", metric, edit)[1] for edit in KEPT},
         "On sequences without noise (α = 0), along training with α = 0.5, for the full model and with ρ of the rank of "
-        "F₂'s input matrix kept. Mean and range over seeds. The step axis starts at 1 for the model as drawn.",
+        "F₂'s input matrix kept. Mean and range over seeds.",
         references=references,
     )
 

@@ -270,8 +270,7 @@ def _along(run: TrainedRun) -> tuple[LineFigure, TimelineFigure]:
         "When each memory forms",
         found.steps,
         found.values,
-        "One trigger; mean and range over seeds, at each checkpoint. The step axis starts at 1 for the model before "
-        "the first step.",
+        "One trigger; mean and range over seeds, at each checkpoint.",
         y_label="share",
     )
     learned = {

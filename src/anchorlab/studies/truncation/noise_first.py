@@ -162,7 +162,7 @@ def _panel(title: str, time: str, one: Predicted, run: TrainedRun) -> LineFigure
         {"noise": one.noise, "right token": one.right},
         "Probability of the noise token and of the sequence's own token, on noisy sequences (α = 0.5); where that "
         "token is the noise itself, it counts as both. Mean and range over seeds. Dashed: the ideal predictor, which "
-        "knows the law. The step axis starts at 1 for the model before the first step.",
+        "knows the law.",
         x_label=f"step of {time} + 1",
         references=[Reference("noise, ideal", ideal["noise"]), Reference("right token, ideal", ideal["right"])],
     )

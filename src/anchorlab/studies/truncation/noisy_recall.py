@@ -238,9 +238,9 @@ def by_step(
     y_label: str = "probability",
     references: Sequence[Reference] = (),
 ) -> LineFigure:
-    """Return the figure of curves from 0 to 1 along training, whose logarithmic axis starts at 1 for step 0.
+    """Return the figure of curves from 0 to 1 over a logarithmic axis of steps, 1 for the model before the first step.
 
-    Arguments as in `curves_against`.
+    The caption says so at its end. Arguments as in `curves_against`.
     """
     return curves_against(
         title,
@@ -248,7 +248,7 @@ def by_step(
         curves,
         x_label=x_label,
         y_label=y_label,
-        caption=caption,
+        caption=f"{caption} The step axis starts at 1 for the model before the first step.",
         log_x=True,
         y_range=(0.0, 1.0),
         references=references,
