@@ -91,6 +91,18 @@ def test_what_findings_took_and_what_of_it_was_there_before(tmp_path):
     assert run_study(TINY, "quick", Store(tmp_path / "other"), workers=1).provenance.reused == 0
 
 
+def test_a_study_that_trains_nothing_takes_as_long_as_its_analysis(tmp_path):
+    def computing(runs, setting) -> Analysis:
+        time.sleep(setting)
+        return Analysis([1.0], seeds="0")
+
+    drawn = Study("a/b", DOC, (loss,), computing, {"quick": Profile(0.3, "")})
+    first = run_study(drawn, "quick", Store(tmp_path)).provenance
+    assert first.seconds >= 0.3 and (first.seeds, first.reused) == ("0", 0)
+    again = replace(drawn, profiles={"quick": Profile(0.0, "")})
+    assert run_study(again, "quick", Store(tmp_path)).provenance.seconds < 0.3
+
+
 def test_an_unknown_profile_writes_nothing(tmp_path):
     with pytest.raises(SpecError, match=r"^profile: unknown profile 'quik'; did you mean 'quick'"):
         run_study(TINY, "quik", Store(tmp_path / "store"))

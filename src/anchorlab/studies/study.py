@@ -180,7 +180,7 @@ def run_study(
     experiments = list(study.experiments_of(profile))
     cells = {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = sum(cell in store for cell in cells.values())
-    trained_before = reused == len(cells)
+    trained_before = 0 < reused == len(cells)
     began = time.monotonic()
     runs = run(experiments, store, workers, device, report=report)
     if report is not None and not trained_before:

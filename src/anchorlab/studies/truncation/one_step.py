@@ -15,22 +15,13 @@ import numpy as np
 from anchorlab.findings import at_most, within
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.studies.truncation import margin_figures, margin_scans, printed_moments
-from anchorlab.studies.truncation.margin_scans import (
-    LOGITS,
-    Point,
-    Scan,
-    Scanned,
-    measure,
-    measure_scan,
-    samples_needed,
-)
-from anchorlab.studies.truncation.printed_moments import Drawn
-from anchorlab.theory import PowerLaw, fit_power_law
+from anchorlab.studies.truncation import one_step_figures as draw
+from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
+from anchorlab.theory.margin_scans import LOGITS, Point, Scan, Scanned, measure, measure_scan, samples_needed
 from anchorlab.theory.uniform_recall import UniformRecall
 from anchorlab.training import TrainedRun
 
-DELTA_LEMMAS, DELTA_THEOREM = printed_moments.DELTA, margin_scans.DELTA
+DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
 
 
 @dataclass(frozen=True)
@@ -111,7 +102,7 @@ SMOKE = Setting(
 class Seen:
     """Drawn gradients, scanned margins, and the samples needed: for each of `laws`, by the name of the logit."""
 
-    drawn: Drawn
+    drawn: table_2.Drawn
     scanned: Mapping[str, Scanned]
     laws: Sequence[UniformRecall]
     needed: Mapping[str, Sequence[float]]
@@ -131,7 +122,7 @@ def see(setting: Setting) -> Seen:
     """Draw everything that a setting asks for, from seed 0."""
     searched = [[measure(law, samples, setting.draws) for samples in setting.needed_samples] for law in setting.needed]
     return Seen(
-        drawn=printed_moments.draw_moments(setting.table, setting.batches, setting.batch),
+        drawn=table_2.draw_moments(setting.table, setting.batches, setting.batch),
         scanned={name: measure_scan(scan, setting.draws) for name, scan in setting.scans.items()},
         laws=setting.needed,
         needed={logit: [samples_needed(points, logit) for points in searched] for logit in LOGITS},
@@ -165,7 +156,7 @@ def variances(seen: Seen) -> float:
 )
 def printed_means(seen: Seen) -> float:
     """Share of the readable printed means that agree with the derivation for T ≫ N, leaving signs aside."""
-    return printed_moments.share_right(means=True)
+    return table_2.share_right(means=True)
 
 
 @claim(
@@ -177,7 +168,7 @@ def printed_means(seen: Seen) -> float:
 )
 def printed_variances(seen: Seen) -> float:
     """Share of the printed variances that agree with the derivation for T ≫ N."""
-    return printed_moments.share_right(means=False)
+    return table_2.share_right(means=False)
 
 
 @claim(
@@ -319,17 +310,17 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     return Analysis(
         seen,
         figures=[
-            printed_moments.figure(seen.drawn, means=True),
-            printed_moments.figure(seen.drawn, means=False),
-            margin_figures.margins(seen.scanned["samples"]),
-            *map(margin_figures.spreads, seen.scanned.values()),
-            margin_figures.needed(seen.laws, seen.needed),
+            draw.moments(seen.drawn, means=True),
+            draw.moments(seen.drawn, means=False),
+            draw.margins(seen.scanned["samples"]),
+            *map(draw.spreads, seen.scanned.values()),
+            draw.needed(seen.laws, seen.needed),
         ],
         tables=[
-            printed_moments.table(seen.drawn, means=True),
-            printed_moments.table(seen.drawn, means=False),
-            printed_moments.reach_table(seen.drawn),
-            margin_figures.powers(list(seen.scanned.values())),
+            draw.moments_table(seen.drawn, means=True),
+            draw.moments_table(seen.drawn, means=False),
+            draw.reach_table(seen.drawn),
+            draw.powers(list(seen.scanned.values())),
         ],
         seeds="0",
     )

@@ -7,6 +7,7 @@ from math import log
 from types import MappingProxyType
 
 import numpy as np
+from jaxtyping import Float
 
 from anchorlab.rng import generator
 from anchorlab.theory import PowerLaw, fit_power_law
@@ -23,7 +24,7 @@ from anchorlab.theory.one_step_margins import (
 from anchorlab.theory.uniform_recall import UniformRecall
 
 DELTA = 0.05
-"""The probability that Theorem 1 may fail, for the comparison with its bounds."""
+"""The probability with which Theorem 1 may fail, in the comparison with its bounds."""
 
 LOGITS: Mapping[str, str] = MappingProxyType(
     {
@@ -32,14 +33,14 @@ LOGITS: Mapping[str, str] = MappingProxyType(
         "repeated": "attention, one repeated token",
     }
 )
-"""Whose margins are measured, with their names for people."""
+"""The logits whose margins are measured, with their names for people."""
 
 _TYPICAL = 2  # test sequences drawn from the law, beside the repeated token
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Points along one of `samples` (m), `tokens` (N) and `length` (T), all else as in `law` and `samples`."""
+    """Points along `samples` (m), `tokens` (N) or `length` (T); all else is as in `law` and `samples`."""
 
     law: UniformRecall
     samples: int
@@ -47,7 +48,7 @@ class Scan:
     values: tuple[int, ...]
 
     def points(self) -> list[tuple[UniformRecall, int]]:
-        """The law and the number of samples at each point."""
+        """Return the law and the number of samples at each point."""
         places = [{"tokens": self.law.tokens, "length": self.law.length, "samples": self.samples} for _ in self.values]
         for place, value in zip(places, self.values, strict=True):
             place[self.along] = value
@@ -56,21 +57,24 @@ class Scan:
 
 @dataclass(frozen=True)
 class Margin:
-    """The margins of one logit over draws of the training sequences, in units of what Theorem 1 expects of it.
+    """The margins of one logit over draws of the training sequences, in units of Theorem 1's value.
 
-    `values` `[draw test]`; `deviation` is their standard deviation, `predicted` that of the noise logit, exactly, both
-    at learning rate 1 and as root mean squares over test sequences. `excess` is the distance from Theorem 1's value
-    that 1 - `DELTA` of the draws keep, over its bound without the constant.
+    Args
+        values: the margins
+        deviation: their standard deviation at learning rate 1, a root mean square over test sequences
+        predicted: the exact standard deviation of the noise logit, likewise
+        excess: the distance from Theorem 1's value within which 1 - `DELTA` of the draws are, over the theorem's bound
+            without its constant
     """
 
-    values: np.ndarray
+    values: Float[np.ndarray, "draw test"]
     deviation: float
     predicted: float
     excess: float
 
     @property
     def within_half(self) -> float:
-        """The share of draws whose margin is within half of what is expected."""
+        """The share of draws whose margin is within half of Theorem 1's value."""
         return float((np.abs(self.values - 1) <= 0.5).mean())
 
 
@@ -90,11 +94,11 @@ class Scanned:
     points: Sequence[Point]
 
     def power(self, logit: str) -> PowerLaw:
-        """The power with which the standard deviation of a margin goes along the scan."""
+        """Return the power law of a margin's standard deviation along the scan."""
         return self._power([point.margins[logit].deviation for point in self.points])
 
     def predicted_power(self, logit: str) -> float:
-        """That of the exact standard deviation of the noise logit."""
+        """Return the power of the exact standard deviation of the noise logit."""
         return self._power([point.margins[logit].predicted for point in self.points]).slope
 
     def _power(self, values: list[float]) -> PowerLaw:
@@ -102,7 +106,7 @@ class Scanned:
 
 
 def measure(law: UniformRecall, samples: int, draws: int) -> Point:
-    """Draws so many training sets of `samples` sequences, and takes one step on each."""
+    """Draw training sets of `samples` sequences, and take one gradient step on each."""
     random = partial(generator, 0, "one step")
     tests = law.draw(random("tests", law.tokens, law.length), _TYPICAL).tokens
     shares = np.concatenate([shares_of(tests, law.tokens + 1), repeated_token(law)])
@@ -130,14 +134,15 @@ def _margin(values: np.ndarray, expected: np.ndarray, exact: np.ndarray, bound: 
 
 
 def measure_scan(scan: Scan, draws: int) -> Scanned:
-    """The margins at each point of a scan."""
+    """Return the margins at each point of a scan."""
     return Scanned(scan, [measure(law, samples, draws) for law, samples in scan.points()])
 
 
 def samples_needed(points: Sequence[Point], logit: str, share: float = 0.95) -> float:
-    """The fewest samples at which so many draws have a margin within half of what is expected; NaN where none has.
+    """Return the fewest samples at which a share of the draws has a margin within half of Theorem 1's value.
 
-    Between two measurements by interpolation on a logarithmic axis; `points` in ascending order of samples.
+    Interpolates between two measurements on a logarithmic axis; `points` are in ascending order of samples. NaN if no
+    point reaches the share.
     """
     kept = [point.margins[logit].within_half for point in points]
     after = next((index for index, value in enumerate(kept) if value >= share), None)
