@@ -151,6 +151,11 @@ def test_every_band_from_both_sides():
     assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
 
 
+def test_losses_and_heads_have_orders_of_their_own():
+    mixed = values_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1,), (2,), (3,)))], 40.0))
+    assert (mixed["losses-in-chain-order"], mixed["heads-in-chain-order"]) == (1.0, 0.0)
+
+
 def test_needs_are_rises_of_partial_losses():
     """A path whose cut leaves the answers as they are is needed for nothing; the rise is that of each symbol alone."""
     retrieval = task("retrieval/minimal", chains=2, steps=2)
@@ -174,10 +179,12 @@ def test_needs_are_rises_of_partial_losses():
 
 
 def uniform_run(values, checkpoints):
-    """A run of two members without any weights, whose heads attend uniformly to what comes before."""
+    """A run whose second member has no weights, so that its heads attend uniformly to what comes before."""
     experiment = smoke(2)
     ensemble = initialise(experiment.model, experiment.task.shape, [0, 1])
-    ensemble = ensemble.with_weights({name: torch.zeros_like(value) for name, value in ensemble.weights.items()})
+    scale = torch.tensor([50.0, 0.0])
+    weights = {name: torch.einsum("m,m...->m...", scale, value) for name, value in ensemble.weights.items()}
+    ensemble = ensemble.with_weights(weights)
     return HandMadeRun(experiment, (0, 3, 6), values, dict.fromkeys(checkpoints, ensemble))
 
 

@@ -1,134 +1,135 @@
-"""How many layers the retrieval problem needs, by exact simulation of who can know what.
+"""Retrieval: the layers that information needs to flow along a chain.
+
+A position may attend to another only if the two share a piece of information, and then gets all that is there. After
+how many layers can the query know the end of a chain of D steps?
 
 Source: stacked attention heads, section 5 and appendix B.
 """
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 
 import numpy as np
 from jaxtyping import Int
 
-from anchorlab.findings import Claim, Findings, Line, LineFigure, Provenance, Table, numbers
-from anchorlab.studies.study import Profile, Study
+from anchorlab.findings import Line, LineFigure, Table, at_least, numbers, within
+from anchorlab.studies.claim import Measurement, claim
+from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory.information_flow import Flow, depth_by_runs, least_depth, lower_bound
 from anchorlab.training import TrainedRun
 
-_STUDY = "retrieval/information-flow"
-MOST_STEPS = {"quick": 2000, "paper": 10_000, "smoke": 30}
-"""The longest chain of each profile; every shorter one is simulated too."""
-
 FLOWS = {
-    "no mask": Flow(),
-    "no mask, one head": Flow(heads=1),
-    "causal mask": Flow(causal=True),
-    "causal mask, one head": Flow(causal=True, heads=1),
+    "no mask": (Flow(), "log₃(4D + 1)"),
+    "no mask, one head": (Flow(heads=1), "log₂(2D + 1)"),
+    "causal mask": (Flow(causal=True), "log₂(2D + 1)"),
+    "causal mask, one head": (Flow(causal=True, heads=1), "log₂(2D + 2)"),
 }
-_FORMULAS = {
-    "no mask": "log₃(4D + 1)",
-    "no mask, one head": "log₂(2D + 1)",
-    "causal mask": "log₂(2D + 1)",
-    "causal mask, one head": "log₂(2D + 2)",
-}
+"""What attention may do, and the closed form of the layers that it needs, before rounding up."""
 
-CLAIMS = (
-    Claim(
-        f"{_STUDY}/bound",
-        "x_D cannot be retrieved with fewer than log_3(2D) layers",
-        "stacked attention heads, Theorem 1",
-        "t < log_3(2D) is not enough",
-        "least number of layers minus log_3(2D), the smallest over all D",
-        (0.0, None),
-    ),
-    Claim(
-        f"{_STUDY}/factor-three",
-        "What is known grows by a factor of 3 in each layer, at most",
-        "stacked attention heads, section 5",
-        "a factor of 3",
-        "share of D for which chains of 3D steps need exactly one layer more",
-        (1.0, 1.0),
-    ),
-    Claim(
-        f"{_STUDY}/mask",
-        "Behind a causal mask it takes more layers",
-        "stacked attention heads, section 5",
-        "even higher",
-        "layers at the largest D with a mask, minus those without",
-        (1.0, None),
-    ),
-    Claim(
-        f"{_STUDY}/three-for-three",
-        "For D = 3 three heads are enough in a model with a mask and one head in each layer",
-        "stacked attention heads, section 8.2",
-        "possible to use only 3",
-        "least number of layers with one head and a mask at D = 3",
-        (3.0, 3.0),
-    ),
-)
+
+@dataclass(frozen=True)
+class Setting:
+    """The length of the longest chain; every shorter one is simulated too."""
+
+    most_steps: int
 
 
 @dataclass(frozen=True)
 class Depths:
-    """The least number of layers for every D from 1 on, simulated and by the closed form, `[step]`."""
+    """The least number of layers for every D from 1 on.
 
-    simulated: Int[np.ndarray, "step"]
-    formula: Int[np.ndarray, "step"]
+    Shapes
+        bound: by Theorem 1 `[step]`
+        simulated: by exact simulation, for each of `FLOWS` `[step]`
+        formula: by the closed form, likewise `[step]`
+    """
+
+    bound: Int[np.ndarray, "step"]
+    simulated: Mapping[str, Int[np.ndarray, "step"]]
+    formula: Mapping[str, Int[np.ndarray, "step"]]
+
+    @property
+    def most(self) -> int:
+        """The largest D."""
+        return len(self.bound)
+
+    def over(self, value: float) -> Measurement:
+        """Return a measurement over all D."""
+        return Measurement(float(value), f"all D to {self.most}")
 
 
-def measure(most: int) -> dict[str, Depths]:
-    """Simulates every chain of up to `most` steps under every flow."""
-    steps = range(1, most + 1)
-    return {
-        name: Depths(
-            np.array([depth_by_runs(one, flow) for one in steps]), np.array([least_depth(one, flow) for one in steps])
-        )
-        for name, flow in FLOWS.items()
-    }
-
-
-def analyse(runs: Sequence[TrainedRun], provenance: Provenance, note: str) -> Findings:
-    """Simulates everything; there are no runs to read."""
-    began, most = time.monotonic(), MOST_STEPS[provenance.profile]
-    found = measure(most)
-    steps = np.arange(1, most + 1)
-    bound = np.array([lower_bound(one) for one in range(1, most + 1)])
-    least = found["no mask"].simulated
-    thirds = np.arange(1, most // 3 + 1)
-    values = {
-        "bound": (least - np.log(2 * steps) / log(3)).min(),
-        "factor-three": (least[3 * thirds - 1] == least[thirds - 1] + 1).mean(),
-        "mask": found["causal mask"].simulated[-1] - least[-1],
-        "three-for-three": found["causal mask, one head"].simulated[2],
-    }
-    provenance = replace(provenance, seeds="none", seconds=round(time.monotonic() - began, 1))
-    return Findings(
-        study=STUDY.name,
-        title=STUDY.title,
-        summary="A position may attend to another only if the two share a piece of information, and then gets all that "
-        f"is there. After how many layers can the query know the end of a chain of D steps? {note}",
-        profile=provenance.profile,
-        provenance=provenance,
-        claims=tuple(
-            claim.judge(values[claim.id.rpartition("/")[2]], provenance.profile, f"all D to {most}") for claim in CLAIMS
-        ),
-        figures=(_figure(found, bound, most),),
-        tables=(_table(found, bound, most),),
+def simulate(setting: Setting) -> Depths:
+    """Simulate every chain under every flow."""
+    steps = range(1, setting.most_steps + 1)
+    return Depths(
+        np.array([lower_bound(one) for one in steps]),
+        {name: np.array([depth_by_runs(one, flow) for one in steps]) for name, (flow, _) in FLOWS.items()},
+        {name: np.array([least_depth(one, flow) for one in steps]) for name, (flow, _) in FLOWS.items()},
     )
 
 
-def _figure(found: dict[str, Depths], bound: Int[np.ndarray, "step"], most: int) -> LineFigure:
-    """Every D at which a depth changes, and the last before it, so that steps stay steps."""
+@claim(
+    "x_D cannot be retrieved with fewer than log_3(2D) layers",
+    at="Theorem 1",
+    paper="t < log_3(2D) is not enough",
+    band=at_least(0.0),
+    exact=True,
+)
+def bound(seen: Depths) -> Measurement:
+    """Least number of layers minus log_3(2D), the smallest over all D."""
+    steps = np.arange(1, seen.most + 1)
+    return seen.over((seen.simulated["no mask"] - np.log(2 * steps) / log(3)).min())
+
+
+@claim(
+    "What is known grows by a factor of 3 in each layer, at most",
+    at="section 5",
+    paper="a factor of 3",
+    band=within(1.0, 1.0),
+    exact=True,
+)
+def factor_three(seen: Depths) -> Measurement:
+    """Share of D for which chains of 3D steps need exactly one layer more."""
+    least, steps = seen.simulated["no mask"], np.arange(1, seen.most // 3 + 1)
+    return seen.over((least[3 * steps - 1] == least[steps - 1] + 1).mean())
+
+
+@claim("Behind a causal mask it takes more layers", at="section 5", paper="even higher", band=at_least(1.0), exact=True)
+def mask(seen: Depths) -> Measurement:
+    """Layers at the largest D with a mask, minus those without."""
+    return seen.over(seen.simulated["causal mask"][-1] - seen.simulated["no mask"][-1])
+
+
+@claim(
+    "For D = 3 three heads are enough in a model with a mask and one head in each layer",
+    at="section 8.2",
+    paper="possible to use only 3",
+    band=within(3.0, 3.0),
+    exact=True,
+)
+def three_for_three(seen: Depths) -> Measurement:
+    """Least number of layers with one head and a mask at D = 3."""
+    return seen.over(seen.simulated["causal mask, one head"][2])
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the layers against D, and compare simulation, closed forms and the bound."""
+    seen = simulate(setting)
+    return Analysis(seen, [_figure(seen)], [_table(seen)], seeds="none")
+
+
+def _figure(seen: Depths) -> LineFigure:
+    """Draw every D at which a depth changes and the last before it, so that steps are drawn as steps."""
     lines = []
-    for name, depths in {"Theorem 1": bound, **{name: one.simulated for name, one in found.items()}}.items():
+    for name, depths in {"Theorem 1": seen.bound, **seen.simulated}.items():
         jumps = np.flatnonzero(np.diff(depths)) + 1
-        at = np.unique(np.concatenate([[1, most], jumps, jumps + 1]))
+        at = np.unique(np.concatenate([[1, seen.most], jumps, jumps + 1]))
         lines.append(Line(name, numbers(at), numbers(depths[at - 1])))
     return LineFigure(
         title="Layers that a chain of D steps needs",
-        caption=f"Exact simulation for every D up to {most}. With one head a position fetches one other in each layer, "
-        "without that limit all with which it shares something; two heads are as good as any number.",
+        caption=f"Exact simulation for every D up to {seen.most}. With one head a position fetches one other in each "
+        "layer, without that limit all with which it shares something; two heads are as good as any number.",
         x_label="D, steps of the chain",
         y_label="layers",
         lines=tuple(lines),
@@ -136,32 +137,36 @@ def _figure(found: dict[str, Depths], bound: Int[np.ndarray, "step"], most: int)
     )
 
 
-def _table(found: dict[str, Depths], bound: Int[np.ndarray, "step"], most: int) -> Table:
-    shown = [one for one in (1, 2, 3, 4, 5, 10, 100, 1000, 10_000) if one <= most]
-    rows: list[tuple[str | int | float, ...]] = [
-        ("Theorem 1", "log₃(2D)", 1.0, 1.0, *(int(bound[one - 1]) for one in shown))
-    ]
-    for name, depths in found.items():
-        agreement = float((depths.simulated == depths.formula).mean())
-        attained = float((depths.simulated == bound).mean())
-        rows.append((name, _FORMULAS[name], agreement, attained, *(int(depths.simulated[one - 1]) for one in shown)))
+def _table(seen: Depths) -> Table:
+    shown = [one for one in (1, 2, 3, 4, 5, 10, 100, 1000, 10_000) if one <= seen.most]
+    formulas = {"Theorem 1": "log₃(2D)", **{name: formula for name, (_, formula) in FLOWS.items()}}
+    simulated, formula = {"Theorem 1": seen.bound, **seen.simulated}, {"Theorem 1": seen.bound, **seen.formula}
     return Table(
         title="The least number of layers",
-        caption=f"The formula, rounded up; for what share of all D up to {most} the simulation gives the same, and for "
-        "what share it gives the bound of Theorem 1; and the simulated number for some D.",
+        caption=f"The formula, rounded up; for what share of all D up to {seen.most} the simulation gives the same, "
+        "and for what share it gives the bound of Theorem 1; and the simulated number for some D.",
         columns=("attention", "formula", "agreement", "at the bound", *(f"D = {one}" for one in shown)),
-        rows=tuple(rows),
+        rows=tuple(
+            (
+                name,
+                formulas[name],
+                float((depths == formula[name]).mean()),
+                float((depths == seen.bound).mean()),
+                *(int(depths[one - 1]) for one in shown),
+            )
+            for name, depths in simulated.items()
+        ),
     )
 
 
 STUDY = Study(
-    name=_STUDY,
-    title="Retrieval: the layers that information needs to flow along a chain",
-    claims=CLAIMS,
-    profiles={
-        "quick": Profile(tuple, f"Quick profile: every D up to {MOST_STEPS['quick']}."),
-        "paper": Profile(tuple, f"Paper profile: the theorem is for every D; simulated up to {MOST_STEPS['paper']}."),
-        "smoke": Profile(tuple, f"Smoke profile: every D up to {MOST_STEPS['smoke']}, to exercise the code."),
-    },
+    name="retrieval/information-flow",
+    doc=__doc__,
+    claims=(bound, factor_three, mask, three_for_three),
     analyse=analyse,
+    profiles={
+        "quick": Profile(Setting(2000), "Quick profile: every D up to 2000."),
+        "paper": Profile(Setting(10_000), "Paper profile: the theorem is for every D; simulated up to 10000."),
+    },
+    smoke=Setting(30),
 )
