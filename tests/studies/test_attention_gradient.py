@@ -36,7 +36,7 @@ def test_claims_fail_where_attention_seeks_the_noise():
         "noise-leading": "not at this scale",
         "others-attended": "not at this scale",
         "others-order": "not measured",
-        "uniform": "not at this scale",
+        "uniform": "contradicted",
         "three-speeds": "not measured",
     }
 

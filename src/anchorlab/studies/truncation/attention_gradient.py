@@ -162,6 +162,7 @@ def others_order(seen: Seen) -> PowerLaw | None:
     at="appendix A.2",
     paper="uniformly",
     band=within(0.5, 2.0),
+    exact=True,  # the derivation gives the trigger another order
 )
 def uniform(seen: Seen) -> float:
     """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens, at the largest N."""

@@ -16,7 +16,7 @@ from anchorlab.findings import Line, LineFigure, Reference, Table, at_most, with
 from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
-from anchorlab.studies.claim import Measurement, claim
+from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.truncation.rank_one_measures import (
     FLOW_TIMES,
@@ -335,17 +335,7 @@ def _noise_table(seen: Seen) -> Table:
 STUDY = Study(
     name="truncation/rank-one-noise",
     doc=__doc__,
-    claims=(
-        full_noise,
-        rank_one_forgets,
-        flow_slope,
-        descent_slope,
-        b_limit,
-        a_falls,
-        a_constant,
-        equation_nine,
-        descent_follows,
-    ),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={
@@ -354,7 +344,6 @@ STUDY = Study(
             "Quick profile, which is the theorem's own setting: n = 2, orthonormal embeddings, start from zero; three "
             "alphas of its range. The paper trains nothing here; gradient descent runs for 2048 steps at learning "
             "rates of 2, 1 and 0.5.",
-            paper=True,
         ),
         "paper": Profile(
             PAPER,
