@@ -1,30 +1,90 @@
-"""The statistical study's numbers on hand-made scores."""
+"""The statistical study's numbers, on scores and models made by hand."""
+
+from dataclasses import replace
 
 import pytest
 import torch
+from torch import tensor
 
-from anchorlab.studies.anchor.statistical import CONTENT, KINDS, measure
+from anchorlab.studies.anchor.statistical import CONTENT, KINDS, QUICK, STUDY, Scores, experiments, see
+from tests.studies.hand_made_outputs import hand_made_ensemble
+from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 
-def made_up(answer: float, right: list[float]) -> dict[str, torch.Tensor]:
-    """Two members and five sequences, of which the last bears x + 1."""
-    return {
-        "label accuracy": torch.tensor([right, right]),
-        "probability of answer": torch.full((2, 5), answer),
-        "probability of changed": torch.full((2, 5), 1 - answer),
-        "total variation": torch.full((2, 5), abs(answer - 0.8)),
-        "changed": torch.tensor([[False] * 4 + [True]] * 2),
+def scored(right=0.8, unchanged=1.0, changed=0.0, x=0.8, successor=0.2, distance=0.0):
+    """Two members that differ by 0.02 in everything."""
+    numbers = right, unchanged, changed, x, successor, distance
+    return Scores(*(tensor([number - 0.01, number + 0.01]) for number in numbers))
+
+
+GOOD = {(kind, content): scored() for kind in KINDS for content in CONTENT}
+
+
+def test_values_inside_the_bands():
+    seen = {
+        **GOOD,
+        ("first", "unseen"): scored(x=0.84, successor=0.16, distance=0.04, right=0.84, unchanged=0.96, changed=0.04),
+        ("second", "unseen"): scored(x=0.76, successor=0.5, distance=0.1),
+        ("second", "seen"): scored(x=0.78, successor=0.9, distance=0.9),
     }
+    assert values_of(STUDY, seen) == {
+        "all-labels": pytest.approx(0.81),
+        "unchanged": pytest.approx(0.99),
+        "changed": pytest.approx(0.01),
+        "probability-of-x": pytest.approx(0.82),
+        "probability-of-x-plus-1": pytest.approx(0.18),
+        "second-kind": pytest.approx(0.77),
+        "distance": pytest.approx(0.07),
+    }
+    assert set(verdicts_of(STUDY, seen).values()) == {"reproduced"}
+    assert [one(seen).spread.partition(" over ")[2] for one in STUDY.claims] == [
+        *["8 measurements (kinds, contents and seeds)"] * 3,
+        *["4 measurements (contents and seeds)"] * 3,
+        "4 runs of both kinds",
+    ]
 
 
-def test_measures_by_hand() -> None:
-    scores = {(kind, content): made_up(0.8, [1.0, 1.0, 1.0, 1.0, 0.0]) for kind in KINDS for content in CONTENT}
-    scores["second", "unseen"] = made_up(0.6, [1.0, 0.0, 1.0, 1.0, 1.0])
-    found = {name: value for name, value in measure(scores).items() if value is not None}
-    assert found["all-labels"].tolist() == pytest.approx([0.8] * 8)
-    assert found["unchanged"].tolist() == pytest.approx([1.0] * 6 + [0.75] * 2)
-    assert found["changed"].tolist() == pytest.approx([0.0] * 6 + [1.0] * 2)
-    assert found["probability-of-x"].tolist() == pytest.approx([0.8] * 4)
-    assert found["probability-of-x-plus-1"].tolist() == pytest.approx([0.2] * 4)
-    assert found["second-kind"].tolist() == pytest.approx([0.8, 0.8, 0.6, 0.6])
-    assert found["distance"].tolist() == pytest.approx([0.0, 0.0, 0.2, 0.2], abs=1e-6)
+def test_values_outside_the_bands():
+    poor = scored(right=0.6, unchanged=0.9, changed=0.2, x=0.6, successor=0.4, distance=0.3)
+    seen = {**GOOD, ("first", "unseen"): poor, ("second", "seen"): poor, ("second", "unseen"): poor}
+    assert values_of(STUDY, seen) == {
+        "all-labels": pytest.approx(0.65),
+        "unchanged": pytest.approx(0.925),
+        "changed": pytest.approx(0.15),
+        "probability-of-x": pytest.approx(0.7),
+        "probability-of-x-plus-1": pytest.approx(0.3),
+        "second-kind": pytest.approx(0.6),
+        "distance": pytest.approx(0.3),
+    }
+    assert set(verdicts_of(STUDY, seen).values()) == {"not at this scale"}
+
+
+def test_scores_of_models_made_by_hand():
+    """Member 0 puts out x + 1 on training placements and x in test, member 1 the other way round."""
+    runs = []
+    for experiment in experiments(replace(QUICK, seeds=2)):
+        chosen = experiment.task
+
+        def outputs(inputs, successor_in, chosen=chosen):
+            answers = chosen.oracle(inputs).answers[:, 0] + (chosen.split_of(inputs) == successor_in)
+            return answers[:, None].expand(-1, inputs.shape[1])
+
+        members = [lambda inputs, of=of, put=outputs: put(inputs, of) for of in (0, 1)]
+        ensemble = hand_made_ensemble(members, size=chosen.shape.output_size)
+        runs.append(HandMadeRun(experiment, (0,), {}, {0: ensemble}))
+    seen = see(runs)
+    e = torch.e / (torch.e + 200)  # the softmax of one 1 among 201 tokens
+    low = 1 / (torch.e + 200)
+    distance_of_x = ((0.8 - e) + (0.2 - low) + 199 * low) / 2
+    distance_of_successor = ((0.8 - low) + (0.2 - e) + 199 * low) / 2
+    assert list(seen) == [("first", "seen"), ("first", "unseen"), ("second", "seen"), ("second", "unseen")]
+    for (kind, content), found in seen.items():
+        order = [0, 1] if content == "seen" else [1, 0]  # first the member that puts out x + 1
+        torch.testing.assert_close(found.unchanged[order], tensor([0.0, 1.0]))
+        torch.testing.assert_close(found.changed[order], tensor([1.0, 0.0]))
+        share = 0.2 if kind == "first" else float(found.right[order[0]])
+        assert share == pytest.approx(0.2, abs=0.03)  # of 2000 labels drawn one by one: three deviations
+        torch.testing.assert_close(found.right[order], tensor([share, 1 - share]))
+        torch.testing.assert_close(found.x[order], tensor([low, e]))
+        torch.testing.assert_close(found.successor[order], tensor([e, low]))
+        torch.testing.assert_close(found.distance[order], tensor([distance_of_successor, distance_of_x]))
