@@ -17,7 +17,7 @@ from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
 from anchorlab.lens import Circuit, Explanation
 from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
-from anchorlab.studies.claim import Measurement, claim, spread
+from anchorlab.studies.claim import Measurement, claim, measures_in, spread
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.retrieval.one_head import (
     QUICK,
@@ -255,17 +255,7 @@ def _paths(seen: Found) -> Table:
 STUDY = Study(
     name="retrieval/circuits",
     doc=__doc__,
-    claims=(
-        solved,
-        suffices,
-        needed,
-        needed_as_printed,
-        first_is_indirect,
-        first_joins_pair,
-        few_heads,
-        more_than_least,
-        differ,
-    ),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.studies.claim import Measurement, claim, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, column_table
 from anchorlab.studies.retrieval.chain_order import (
     GUESSING_LINE,
@@ -197,7 +197,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 STUDY = Study(
     name="retrieval/depth",
     doc=__doc__,
-    claims=(no_curriculum_fails, depth_helps, chain_order, later_is_harder, second_step_retrieved),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anchorlab.findings import CircuitFigure, LineFigure, Table, TimelineFigure, at_most, event, within
 from anchorlab.models import VectorSpec
-from anchorlab.studies.claim import Measurement, claim, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import column_table, curves_against
 from anchorlab.studies.retrieval.chain_order import in_order, loss_curves, partials_along, retrieving_two
 from anchorlab.studies.retrieval.emergence_measures import (
@@ -236,7 +236,7 @@ def _table(seen: Seen) -> Table:
 STUDY = Study(
     name="retrieval/emergence",
     doc=__doc__,
-    claims=(losses_in_chain_order, heads_in_chain_order, abrupt, drives_loss, reuse, later_slower),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least, at_most
-from anchorlab.studies.claim import Measurement, claim, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.retrieval.chain_order import (
     GUESSING_LINE,
@@ -217,7 +217,7 @@ def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
 STUDY = Study(
     name="retrieval/plateau",
     doc=__doc__,
-    claims=(curriculum_learns, without_it_fails),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={

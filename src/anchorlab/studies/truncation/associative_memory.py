@@ -20,7 +20,7 @@ from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.rng import torch_generator
-from anchorlab.studies.claim import Measurement, claim, over, spread
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
 from anchorlab.studies.kit import along, at_end
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
@@ -250,7 +250,7 @@ _SHARED = (
 STUDY = Study(
     name="truncation/associative-memory",
     doc=__doc__,
-    claims=(full_loss, rank_two_12, rank_two_8, rank_two_likely, rank_three_full, wider_steadier),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={

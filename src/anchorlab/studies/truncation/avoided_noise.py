@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, at_least, at_most, grid, within
 from anchorlab.lens import look
-from anchorlab.studies.claim import claim
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import mean_table
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import SMOKE, Setting, by_step, noisy_and_tuned, profiles
@@ -233,7 +233,7 @@ def _maps(runs: Sequence[TrainedRun], found: Followers) -> MapFigure:
 STUDY = Study(
     name="truncation/avoided-noise",
     doc=__doc__,
-    claims=(noisy_attends, noisy_avoids, clean_attends, clean_attends_to_both, tuned_attends, tuned_avoids),
+    claims=measures_in(__name__),
     experiments=noisy_and_tuned,
     analyse=analyse,
     profiles=profiles(tuned=True),

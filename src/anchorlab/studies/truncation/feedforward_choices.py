@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
-from anchorlab.studies.claim import claim
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, curves_against
 from anchorlab.studies.study import Analysis, Study
@@ -237,18 +237,7 @@ def _table(seen: Seen) -> Table:
 STUDY = Study(
     name="truncation/feedforward-choices",
     doc=__doc__,
-    claims=(
-        mlp_mlp_without_f2,
-        mlp_mlp_without_f1,
-        mlp_linear_without_f2,
-        mlp_linear_without_f1,
-        mlp_linear_f1_is_better,
-        linear_mlp_without_f2,
-        linear_mlp_without_f1,
-        none_best,
-        none_less,
-        none_destroyed,
-    ),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles=profiles(),

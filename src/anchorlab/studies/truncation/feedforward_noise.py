@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
-from anchorlab.studies.claim import claim
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against, mean_table
 from anchorlab.studies.study import Analysis, Study
@@ -198,7 +198,7 @@ def _panel(run: TrainedRun, metric: str, title: str, *references: Reference) -> 
 STUDY = Study(
     name="truncation/feedforward-noise",
     doc=__doc__,
-    claims=(full_noise, dropped_right, dropped_noise, clean_loss_falls, loss_order, noise_first, recall_later),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles=profiles(),

@@ -18,7 +18,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
 from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.studies.claim import claim
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import along, mean_table
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, SMOKE, WITHOUT_F2, Setting, by_step, profiles
@@ -325,15 +325,7 @@ def _shown(text: str) -> str:
 STUDY = Study(
     name="truncation/memories",
     doc=__doc__,
-    claims=(
-        previous_token,
-        noise_from_trigger,
-        noise_from_all,
-        signal_diagonal,
-        signal_but_noise,
-        match_one,
-        match_five,
-    ),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles=profiles(),

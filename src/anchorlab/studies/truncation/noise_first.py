@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, within
-from anchorlab.studies.claim import claim
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, mean_table
 from anchorlab.studies.study import Analysis, Study
@@ -171,7 +171,7 @@ def _panel(title: str, time: str, one: Predicted, run: TrainedRun) -> LineFigure
 STUDY = Study(
     name="truncation/noise-first",
     doc=__doc__,
-    claims=(pretraining_peak, pretraining_settles, pretraining_recall_later, tuning_peak, tuning_settles, tuning_knew),
+    claims=measures_in(__name__),
     experiments=noisy_and_tuned,
     analyse=analyse,
     profiles=profiles(tuned=True),
