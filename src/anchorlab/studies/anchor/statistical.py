@@ -17,7 +17,7 @@ from anchorlab.findings import LineFigure, Reference, Table, at_most, within
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, curves_against
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
@@ -225,7 +225,7 @@ def _table(seen: Seen) -> Table:
 STUDY = Study(
     name="anchor/statistical",
     doc=__doc__,
-    claims=(all_labels, unchanged, changed, probability_of_x, probability_of_x_plus_1, second_kind, distance),
+    claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
     profiles={

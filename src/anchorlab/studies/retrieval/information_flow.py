@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from anchorlab.findings import Line, LineFigure, Table, at_least, numbers, within
-from anchorlab.studies.claim import Measurement, claim
+from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory.information_flow import Flow, depth_by_runs, least_depth, lower_bound
 from anchorlab.training import TrainedRun
@@ -162,7 +162,7 @@ def _table(seen: Depths) -> Table:
 STUDY = Study(
     name="retrieval/information-flow",
     doc=__doc__,
-    claims=(bound, factor_three, mask, three_for_three),
+    claims=measures_in(__name__),
     analyse=analyse,
     profiles={
         "quick": Profile(Setting(2000), "Quick profile: every D up to 2000."),
