@@ -292,7 +292,13 @@ BANDS = {
 }
 """The lowest and the highest value that accept each claim; None where a side is open."""
 
-EXACT = {"anchor/multi-anchor/rare-answers"}
+EXACT = {
+    "anchor/multi-anchor/rare-answers",
+    "retrieval/information-flow/bound",
+    "retrieval/information-flow/factor-three",
+    "retrieval/information-flow/mask",
+    "retrieval/information-flow/three-for-three",
+}
 """The claims that derivation, enumeration or exact computation decides."""
 
 

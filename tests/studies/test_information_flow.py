@@ -7,15 +7,15 @@ from anchorlab.studies import study
 from anchorlab.studies.retrieval.information_flow import FLOWS, STUDY, Depths, Setting, analyse
 from tests.studies.hand_made_runs import values_of, verdicts_of
 
-# up to D = 9: 4D + 1 passes 9 at D = 3 and 27 at D = 7, 2D passes 3 at 2 and 9 at 5
-FREE, BOUND = [2] * 2 + [3] * 4 + [4] * 3, [1] + [2] * 3 + [3] * 5
+# up to D = 9: 4D + 1 passes 9 at D = 3 and 27 at D = 7
+FREE = [2] * 2 + [3] * 4 + [4] * 3
 
 
 def depths(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6):
     simulated = {name: np.array([9] * 9) for name in FLOWS}  # what must not be read
     simulated |= {"no mask": np.array(free), "causal mask": np.array(causal)}
     simulated["causal mask, one head"] = np.array(one_head)
-    return Depths(np.array(BOUND), simulated, simulated)
+    return Depths(9, simulated, simulated)
 
 
 def test_values_inside_the_bands():

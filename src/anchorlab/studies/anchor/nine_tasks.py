@@ -88,17 +88,11 @@ def experiments(setting: Sequence[Experiment]) -> Sequence[Experiment]:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Accuracies at the end of training, by task.
-
-    Shapes
-        train: on training sequences `[member]`
-        held_out: where keys stand at places that training never shows `[member]`
-        unseen_pairs: on pairs of anchors that training never shows, for tasks that have them `[member]`
-    """
+    """Accuracies at the end of training, by task."""
 
     train: Mapping[str, Float[Tensor, "member"]]
-    held_out: Mapping[str, Float[Tensor, "member"]]
-    unseen_pairs: Mapping[str, Float[Tensor, "member"]]
+    held_out: Mapping[str, Float[Tensor, "member"]]  # where keys stand at places that training never shows
+    unseen_pairs: Mapping[str, Float[Tensor, "member"]]  # on pairs of anchors that training never shows
 
 
 def held_out(name: str) -> str:

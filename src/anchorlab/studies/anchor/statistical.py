@@ -39,23 +39,14 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Scores:
-    """What final models score on newly drawn sequences of one kind and content; means over sequences.
+    """What final models score on newly drawn sequences of one kind and content; means over sequences."""
 
-    Shapes
-        right: share of sequences whose most probable token is the label `[member]`
-        unchanged: the same over sequences labelled x `[member]`
-        changed: the same over sequences labelled x + 1 `[member]`
-        x: probability of x `[member]`
-        successor: probability of x + 1 `[member]`
-        distance: total variation distance to the distribution of labels `[member]`
-    """
-
-    right: Float[Tensor, "member"]
-    unchanged: Float[Tensor, "member"]
-    changed: Float[Tensor, "member"]
-    x: Float[Tensor, "member"]
-    successor: Float[Tensor, "member"]
-    distance: Float[Tensor, "member"]
+    right: Float[Tensor, "member"]  # share of sequences whose most probable token is the label
+    unchanged: Float[Tensor, "member"]  # the same over sequences labelled x
+    changed: Float[Tensor, "member"]  # the same over sequences labelled x + 1
+    x: Float[Tensor, "member"]  # probability of x
+    successor: Float[Tensor, "member"]  # probability of x + 1
+    distance: Float[Tensor, "member"]  # total variation distance to the distribution of labels
 
 
 Seen = Mapping[tuple[str, str], Scores]

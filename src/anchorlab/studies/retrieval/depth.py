@@ -60,22 +60,13 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Losses:
-    """What models reach at the end of training, the shallowest first.
+    """What models reach at the end of training, the shallowest first."""
 
-    `end` is the one symbol that is asked for without the curriculum, counted from 1.
-
-    Shapes
-        loss: final loss with the curriculum `[depth member]`
-        loss_without: final loss without it `[depth member]`
-        partial: final partial losses with the curriculum `[depth member symbol]`
-        retrieved: step at which each symbol is retrieved with the curriculum, infinite where never, likewise
-    """
-
-    end: int
-    loss: Float[Tensor, "depth member"]
-    loss_without: Float[Tensor, "depth other_member"]
-    partial: Float[Tensor, "depth member symbol"]
-    retrieved: Float[Tensor, "depth member symbol"]
+    end: int  # the one symbol that is asked for without the curriculum, counted from 1
+    loss: Float[Tensor, "depth member"]  # final loss with the curriculum
+    loss_without: Float[Tensor, "depth other_member"]  # final loss without it
+    partial: Float[Tensor, "depth member symbol"]  # final partial losses with the curriculum
+    retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite where never
 
 
 def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:

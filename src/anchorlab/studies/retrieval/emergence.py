@@ -30,7 +30,7 @@ from anchorlab.studies.retrieval.emergence_measures import (
     rise,
     slower,
 )
-from anchorlab.studies.retrieval.one_head import QUICK, SMOKE, path_columns, view_circuits
+from anchorlab.studies.retrieval.one_head import QUICK, SMOKE, experiments, path_columns, view_circuits
 from anchorlab.studies.retrieval.settings import paper, paper_recipe
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
@@ -42,11 +42,6 @@ PAPER = paper(
     seeds=5,
     label="twenty-four layers",
 )
-
-
-def experiments(setting: Experiment) -> list[Experiment]:
-    """Return the one experiment, which is the setting."""
-    return [setting]
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,25 @@ from jaxtyping import Int
 
 from anchorlab.findings import Line, LineFigure, Table, at_least, numbers, within
 from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.kit import column_table
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory.information_flow import Flow, depth_by_runs, least_depth, lower_bound
 from anchorlab.training import TrainedRun
 
 FLOWS = {
-    "no mask": (Flow(), "log₃(4D + 1)"),
-    "no mask, one head": (Flow(heads=1), "log₂(2D + 1)"),
-    "causal mask": (Flow(causal=True), "log₂(2D + 1)"),
-    "causal mask, one head": (Flow(causal=True, heads=1), "log₂(2D + 2)"),
+    "no mask": Flow(),
+    "no mask, one head": Flow(heads=1),
+    "causal mask": Flow(causal=True),
+    "causal mask, one head": Flow(causal=True, heads=1),
 }
-"""What attention may do, and the closed form of the layers that it needs, before rounding up."""
+FORMULAS = {
+    "Theorem 1": "log₃(2D)",
+    "no mask": "log₃(4D + 1)",
+    "no mask, one head": "log₂(2D + 1)",
+    "causal mask": "log₂(2D + 1)",
+    "causal mask, one head": "log₂(2D + 2)",
+}
+"""The closed forms before rounding up."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +45,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Depths:
-    """The least number of layers for every D from 1 on.
+    """The least number of layers for every D from 1 to `most`, for Theorem 1 and each of `FLOWS`."""
 
-    Shapes
-        bound: by Theorem 1 `[step]`
-        simulated: by exact simulation, for each of `FLOWS` `[step]`
-        formula: by the closed form, likewise `[step]`
-    """
-
-    bound: Int[np.ndarray, "step"]
-    simulated: Mapping[str, Int[np.ndarray, "step"]]
-    formula: Mapping[str, Int[np.ndarray, "step"]]
-
-    @property
-    def most(self) -> int:
-        """The largest D."""
-        return len(self.bound)
+    most: int
+    simulated: Mapping[str, Int[np.ndarray, "step"]]  # by exact simulation; the bound itself for Theorem 1
+    formula: Mapping[str, Int[np.ndarray, "step"]]  # by the closed form
 
     def over(self, value: float) -> Measurement:
         """Return a measurement over all D."""
@@ -62,11 +59,10 @@ class Depths:
 def simulate(setting: Setting) -> Depths:
     """Simulate every chain under every flow."""
     steps = range(1, setting.most_steps + 1)
-    return Depths(
-        np.array([lower_bound(one) for one in steps]),
-        {name: np.array([depth_by_runs(one, flow) for one in steps]) for name, (flow, _) in FLOWS.items()},
-        {name: np.array([least_depth(one, flow) for one in steps]) for name, (flow, _) in FLOWS.items()},
-    )
+    bound = {"Theorem 1": np.array([lower_bound(one) for one in steps])}
+    simulated = {name: np.array([depth_by_runs(one, flow) for one in steps]) for name, flow in FLOWS.items()}
+    formula = {name: np.array([least_depth(one, flow) for one in steps]) for name, flow in FLOWS.items()}
+    return Depths(setting.most_steps, bound | simulated, bound | formula)
 
 
 @claim(
@@ -122,7 +118,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 def _figure(seen: Depths) -> LineFigure:
     """Draw every D at which a depth changes and the last before it, so that steps are drawn as steps."""
     lines = []
-    for name, depths in {"Theorem 1": seen.bound, **seen.simulated}.items():
+    for name, depths in seen.simulated.items():
         jumps = np.flatnonzero(np.diff(depths)) + 1
         at = np.unique(np.concatenate([[1, seen.most], jumps, jumps + 1]))
         lines.append(Line(name, numbers(at), numbers(depths[at - 1])))
@@ -139,23 +135,18 @@ def _figure(seen: Depths) -> LineFigure:
 
 def _table(seen: Depths) -> Table:
     shown = [one for one in (1, 2, 3, 4, 5, 10, 100, 1000, 10_000) if one <= seen.most]
-    formulas = {"Theorem 1": "log₃(2D)", **{name: formula for name, (_, formula) in FLOWS.items()}}
-    simulated, formula = {"Theorem 1": seen.bound, **seen.simulated}, {"Theorem 1": seen.bound, **seen.formula}
-    return Table(
-        title="The least number of layers",
-        caption=f"The formula, rounded up; for what share of all D up to {seen.most} the simulation gives the same, "
-        "and for what share it gives the bound of Theorem 1; and the simulated number for some D.",
-        columns=("attention", "formula", "agreement", "at the bound", *(f"D = {one}" for one in shown)),
-        rows=tuple(
-            (
-                name,
-                formulas[name],
-                float((depths == formula[name]).mean()),
-                float((depths == seen.bound).mean()),
-                *(int(depths[one - 1]) for one in shown),
-            )
-            for name, depths in simulated.items()
-        ),
+    depths = seen.simulated
+    return column_table(
+        "The least number of layers",
+        f"The formula, rounded up; for what share of all D up to {seen.most} the simulation gives the same, and for "
+        "what share it gives the bound of Theorem 1; and the simulated number for some D.",
+        {
+            "attention": list(depths),
+            "formula": [FORMULAS[name] for name in depths],
+            "agreement": [float((depths[name] == seen.formula[name]).mean()) for name in depths],
+            "at the bound": [float((one == depths["Theorem 1"]).mean()) for one in depths.values()],
+            **{f"D = {step}": [int(one[step - 1]) for one in depths.values()] for step in shown},
+        },
     )
 
 

@@ -9,7 +9,7 @@ from anchorlab.findings.circuit_panel import circuit_panel
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.retrieval.settings import quick, retrieval_of, smoke
-from anchorlab.training import TrainedRun
+from anchorlab.training import Experiment, TrainedRun
 from anchorlab.viewer.make import view_run
 from anchorlab.viewer.view import AttentionView
 
@@ -20,6 +20,11 @@ QUICK = quick(3, 6, 1400, seeds=8, checkpoints=20, label="six layers")
 """One setting for both studies, so that its models are trained once."""
 
 SMOKE = smoke(2, label="two layers")
+
+
+def experiments(setting: Experiment) -> list[Experiment]:
+    """Return the one experiment, which is the setting."""
+    return [setting]
 
 
 @dataclass(frozen=True)

@@ -124,15 +124,10 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Losses:
-    """Final losses of models of two steps and of three, nothing changed.
+    """Final losses of models of two steps and of three, nothing changed."""
 
-    Shapes
-        having: with the curriculum `[length member]`
-        lacking: without it `[length member]`
-    """
-
-    having: Float[Tensor, "length member"]
-    lacking: Float[Tensor, "length member"]
+    having: Float[Tensor, "length member"]  # with the curriculum
+    lacking: Float[Tensor, "length member"]  # without it
 
 
 def see(runs: Sequence[TrainedRun]) -> Losses:
