@@ -61,6 +61,7 @@ def check_kills(directory, kills, longest, chance, arguments, expected):
     return with_state
 
 
+@pytest.mark.killed
 @pytest.mark.parametrize("data", RECIPES)
 @pytest.mark.parametrize("execution", ["member", "mapped"])
 def test_killed_at_any_moment_in_this_process(tmp_path, execution, data):
@@ -70,7 +71,7 @@ def test_killed_at_any_moment_in_this_process(tmp_path, execution, data):
     assert check_kills(tmp_path, 8, 0.7 * duration, chance, arguments, expected) >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.killed
 def test_killed_at_any_moment_in_two_processes(tmp_path):
     arguments = (LONGER, "auto", 2)
     expected, duration = trained(tmp_path / "whole", *arguments)
@@ -133,6 +134,7 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
     assert results(again.root) == results(whole.root)
 
 
+@pytest.mark.killed
 def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monkeypatch):
     """Three members in two processes are two chunks, also when one process goes on alone."""
     work, divided = sys.modules["anchorlab.engine.run"]._Queue, []
@@ -200,6 +202,7 @@ def train_at_once(root, outcome):
         outcome.put("finished")
 
 
+@pytest.mark.killed
 def test_two_processes_that_train_the_same(tmp_path):
     expected, _ = trained(tmp_path / "alone", RECIPES["sample"], "auto", 1)
     outcome = processes.Queue()
@@ -214,7 +217,7 @@ def test_two_processes_that_train_the_same(tmp_path):
     assert results(tmp_path / "both") == expected
 
 
-@pytest.mark.slow
+@pytest.mark.killed
 @pytest.mark.parametrize("how", ["killed", "interrupted", "a worker killed"])
 def test_workers_end_with_the_run(tmp_path, how):
     progress = processes.Queue()
@@ -239,6 +242,7 @@ def test_workers_end_with_the_run(tmp_path, how):
         assert not directory.finished
 
 
+@pytest.mark.killed
 def test_a_dead_worker_is_an_error_of_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("anchorlab.engine.processes._work", _die)
     with pytest.raises(AnchorlabError, match="a training process died") as caught:
@@ -263,6 +267,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.killed
 def test_two_processes_compute_the_same_bytes(tmp_path):
     """Products, sums and exponentials give the same last bits in any process, wherever its memory lies."""
     here = Path(__file__).parent

@@ -16,9 +16,11 @@ from anchorlab.runs import Cell, Store
 from anchorlab.runs.lock import Lock
 from tests.runs.tiny_trainer import contents, train
 
+pytestmark = pytest.mark.killed
+
 # Children of a server that has imported torch once start in milliseconds; polars, once used, must not be forked.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["torch", "tiny_trainer"])
+processes.set_forkserver_preload(["torch", "tests.runs.tiny_trainer"])
 
 
 @contextlib.contextmanager
