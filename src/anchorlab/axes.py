@@ -9,7 +9,7 @@ AXES = MappingProxyType(
         "member": "one trained copy of an architecture in an ensemble",
         "candidate": "one variant of an intervention, recorded together with the others",
         "batch": "one sequence",
-        "position": "one place in a sequence, from 0",
+        "position": "one token or vector of a sequence, from 0",
         "query": "the position that attends",
         "key": "the position that is attended to",
         "scored": "one of the positions at which predictions are scored",
@@ -28,7 +28,7 @@ InputKind = Literal["tokens", "vectors"]
 
 @dataclass(frozen=True)
 class TaskShape:
-    """The inputs and outputs that a model needs to learn a task.
+    """The shape of a task's inputs and outputs, for which a model is built.
 
     Fields
         inputs: whether a position holds a token id below `input_size`, or a vector of `input_size` features

@@ -11,7 +11,7 @@ class SpecError(AnchorlabError, ValueError):
     Fields
         field: the path of the field, such as `recipe.learning_rate`
         problem: what is wrong with it
-        remedy: what to do instead
+        remedy: what to do instead; empty if there is nothing to add
     """
 
     def __init__(self, field: str, problem: str, remedy: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Child seeds: a random stream is named by a path below a member's seed; seeds are never added."""
+"""Child seeds: every random stream gets its own seed, hashed from a member's seed and the stream's name."""
 
 import hashlib
 from typing import TYPE_CHECKING
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 def child_seed(seed: int, *path: str | int) -> int:
     """Return the seed of the stream named `path` below `seed`, an integer in [0, 2^63).
 
-    Different paths give independent streams; the same path gives the same stream on any machine.
+    `path` is the stream's name in parts, such as `"eval", "test"`. Different paths give independent streams; the same
+    path gives the same stream on any machine. Seeds are hashed, never added: `seed + 1` may be another member's seed.
 
     >>> child_seed(0, "data") == child_seed(0, "data")
     True
@@ -22,12 +23,13 @@ def child_seed(seed: int, *path: str | int) -> int:
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
-    """Return a numpy generator seeded by `child_seed(seed, *path)`, for data; SFC64 is numpy's fastest."""
+    """Return a numpy generator seeded by `child_seed(seed, *path)`, for drawing data."""
+    # SFC64 is numpy's fastest bit generator
     return np.random.Generator(np.random.SFC64(child_seed(seed, *path)))
 
 
 def torch_generator(seed: int, *path: str | int) -> "torch.Generator":
-    """Return a torch generator on the CPU seeded by `child_seed(seed, *path)`, for initial weights."""
+    """Return a torch generator on the CPU seeded by `child_seed(seed, *path)`, for drawing initial weights."""
     import torch
 
     return torch.Generator().manual_seed(child_seed(seed, *path))

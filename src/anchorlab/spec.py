@@ -48,7 +48,7 @@ class Spec(BaseModel):
 
 
 def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (), data: Any = None) -> SpecError:
-    """Convert the first entry of a pydantic error to a one-line `SpecError`.
+    """Return the first entry of a pydantic error as a one-line `SpecError`.
 
     Args:
         error: the pydantic error
@@ -68,7 +68,7 @@ def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (),
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag_field = f"{field}.{context['discriminator'].strip(chr(39))}"
         if "tag" not in context:
-            return SpecError(tag_field, "is missing", "say which it is")
+            return SpecError(tag_field, "is missing", "name the kind")
         return unknown_name(tag_field, context["tag"], re.findall("'([^']*)'", context["expected_tags"]), "kind")
     shown = repr(first.get("input"))
     given = "" if len(shown) > 60 or kind == "missing" else f", got {shown}"
@@ -77,7 +77,7 @@ def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (),
 
 
 def _written(location: Sequence[int | str], data: Any, missing: bool) -> list[str]:
-    """Return the path of an error without pydantic's own steps: the branch of a union, a key, a validator."""
+    """Return the path of an error as the user wrote it, without the unions and validators that pydantic adds."""
     parts = []
     for index, part in enumerate(location):
         if str(part).startswith("function-") or part == "[key]":
@@ -96,7 +96,10 @@ def _written(location: Sequence[int | str], data: Any, missing: bool) -> list[st
 
 
 def unknown_name(field: str, name: str, known: Iterable[str] | Mapping[str, Any], what: str) -> SpecError:
-    """Return the error for an unknown name, which suggests the nearest known one or lists all."""
+    """Return the error for a name that is not in `known`; it suggests the nearest known name, or lists them all.
+
+    `field` is the path of the field, and `what` the kind of name, such as `task`.
+    """
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     remedy = f"did you mean {near[0]!r}?" if near else (f"known: {', '.join(names)}" if names else "remove it")

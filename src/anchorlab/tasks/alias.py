@@ -16,8 +16,8 @@ class AliasTable:
     probability is exact to the rounding of float64.
 
     Shapes
-        threshold: `[state * column]`
-        alias: `[state * column]`, the outcome at or above the threshold
+        threshold: `[cell]`, the columns of the first state, then those of the next, and so on
+        alias: `[cell]`, the outcome of random bits at or above the threshold
     """
 
     threshold: UInt64[np.ndarray, "cell"]
@@ -27,7 +27,10 @@ class AliasTable:
 
     @classmethod
     def build(cls, weights: Float[np.ndarray, "state outcome"]) -> "AliasTable":
-        """Build the table of distributions in proportion to the rows of `weights` (none negative, no row all zero)."""
+        """Return the table whose distributions are proportional to the rows of `weights`.
+
+        No weight may be negative, and no row all zero.
+        """
         states, outcomes = weights.shape
         bits = max(1, (outcomes - 1).bit_length())
         columns = 1 << bits
@@ -44,7 +47,7 @@ class AliasTable:
         return cls(threshold.astype(np.uint64).ravel(), alias.astype(np.int64).ravel(), bits, outcomes)
 
     def draw(self, generator: Generator, states: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
-        """Draw one outcome for each state."""
+        """Return one outcome for each entry of `states`, drawn independently from that state's distribution."""
         words = generator.integers(0, 2**64, size=states.shape[0], dtype=np.uint64)
         outcome: np.ndarray = np.right_shift(words, np.uint64(64 - self.column_bits)).view(np.int64)
         cell = np.left_shift(states, self.column_bits)

@@ -18,7 +18,7 @@ class Batch:
         answers: the right answers, in the shape of the targets; they differ from the targets where labels are noisy
         positions: the scored positions, `[scored]` if shared by all sequences, else `[batch scored]`
         weights: `[batch scored]`, 1 where a score counts and 0 where it pads a row; None: all count
-        group: `[batch]`, index into `groups`
+        group: `[batch]`, index into `groups`; None if there is only one group
         latents: what the sampler drew, by name, each `[batch ...]`; no oracle reads them
         rivals: the answers of other rules, by name, each `[batch scored]`, -1 where a rule gives none
     """

@@ -1,4 +1,4 @@
-"""Tasks from a name and arguments, or from a TOML file."""
+"""Build tasks from a name and arguments, or from a TOML file."""
 
 import tomllib
 from pathlib import Path
@@ -33,7 +33,7 @@ def task(name: str, **arguments: Any) -> Task:
 
 
 def load_task(path: str | Path) -> Task:
-    """Load a task from a TOML file, an anchor function unless the file names another `family`.
+    """Load a task from a TOML file; it is an anchor function unless the file names another `family`.
 
     Its name is the file's `name` field, or else the file's stem.
 

@@ -14,7 +14,7 @@ def loss_per_position(
 ) -> Float[Tensor, "batch scored"]:
     """Return the loss at each scored position.
 
-    `cross_entropy` takes ids `[batch scored]` or distributions `[batch scored output]` as targets;
+    `cross_entropy`, in nats, takes ids `[batch scored]` or distributions `[batch scored output]` as targets;
     `mean_squared_error` takes vectors `[batch scored output]` and averages over their coordinates.
     """
     if kind == "mean_squared_error":

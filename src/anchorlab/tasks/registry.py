@@ -54,6 +54,7 @@ def register_task(name: str) -> Callable[[Factory], Factory]:
 
 
 def _arguments_model(name: str, factory: Callable[..., Task]) -> type[Spec]:
+    """Return a specification with a field for each argument, which converts and checks what users give."""
     if isinstance(factory, type) and issubclass(factory, Task):
         own = {key: info for key, info in factory.model_fields.items() if key not in ("family", "name")}
         definitions: dict[str, Any] = {key: (info.rebuild_annotation(), info) for key, info in own.items()}

@@ -17,7 +17,7 @@ from anchorlab.tasks.batch import Answer, Batch, Example, Token
 from anchorlab.tasks.metrics import LossKind
 
 SAMPLES = 1_000_000
-"""How many sequences of each split a proof by samples draws."""
+"""The number of sequences of each split that `prove_by_samples` draws by default."""
 
 _ROWS_AT_ONCE = 100_000
 
@@ -46,7 +46,7 @@ class Task(Spec):
     family: str
     name: str = ""
 
-    separated: ClassVar[bool] = True  # no sequence can be drawn in two splits
+    separated: ClassVar[bool] = True  # whether no sequence can occur in two splits
     loss: ClassVar[LossKind] = "cross_entropy"
 
     def __eq__(self, other: object) -> bool:
@@ -84,7 +84,7 @@ class Task(Spec):
 
     @abstractmethod
     def oracle(self, inputs: Tensor) -> Answer:
-        """Answer inputs `[batch position ...]` from the inputs alone, with a trace."""
+        """Return the right answers to inputs `[batch position ...]`, found from the inputs alone, with a trace."""
 
     def check_draw(self, split: str, n: int) -> None:
         """Raise `SpecError` for an unknown split or a negative number of sequences."""
@@ -94,10 +94,12 @@ class Task(Spec):
             raise SpecError("n", f"cannot draw {n} sequences", "ask for 0 or more")
 
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
-        """Return the positions of each role in each sequence: `asked`, and every step of the oracle's trace.
+        """Return the positions of each role in each sequence.
 
-        -1 marks an absent instance; every batch has the same role names. Instances with the same number belong
-        together, such as a query and the key that answers it; a role with one instance belongs to all.
+        The roles are `asked`, the scored positions, and every step of the oracle's trace.
+
+        -1 marks an absent instance; every batch has the same role names. Instances with the same index belong
+        together, such as a query and the key that answers it; the instance of a role with only one belongs to all.
         Circuits (`anchorlab.lens.find_circuit`) are described by these names.
         """
         asked = batch.positions.expand(len(batch), -1)
@@ -106,18 +108,18 @@ class Task(Spec):
 
     @abstractmethod
     def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:
-        """Return the split of each sequence as an index into `splits`, -1 for a sequence of no split."""
+        """Return the split of each sequence as an index into `splits`, -1 if it belongs to none."""
 
     def ideal(self, inputs: Tensor) -> Float[Tensor, "batch scored output"]:
-        """Return the exact probabilities at the scored positions, given the inputs up to each and the training law.
+        """Return the exact probabilities at each scored position, given the inputs up to it.
 
-        They are the ceiling of every learning curve.
+        They follow from the distribution that training sequences are drawn from; no model can predict better.
         Errors: `SpecError` for a family that does not compute them.
         """
         raise SpecError("task", f"the {self.family!r} family has no ideal predictor", "use its oracle")
 
     def proof(self) -> Proof:
-        """Show that the splits are separate; by default on samples."""
+        """Return a proof that the splits are separate; by default `prove_by_samples`."""
         return prove_by_samples(self)
 
     @abstractmethod
@@ -139,7 +141,7 @@ class Task(Spec):
 
 
 def prove_by_samples(task: Task, samples: int | None = None) -> Proof:
-    """Draw `samples` sequences of every split (a million by default) and check that `split_of` agrees."""
+    """Return a proof by drawing: `split_of` must agree on `samples` sequences of every split (`SAMPLES` by default)."""
     samples = SAMPLES if samples is None else samples
     crossed = crossings(task, samples)
     total = sum(crossed.values())

@@ -236,7 +236,7 @@ def test_partial_losses_are_per_step():
     ("fields", "message"),
     [
         ({"roots": 2}, "roots: a chain begins with one symbol"),
-        ({"parents": ((0,), (1,))}, "parents: are those of 2 steps; give them for 3"),
+        ({"parents": ((0,), (1,))}, "parents: are given for 2 steps; give them for 3"),
         ({"steps": 2, "parents": ((0,), (2,))}, r"parents.1: \[2\] are not some of the values 0 to 1"),
         ({"steps": 2, "parents": "0;0,0"}, r"parents.1"),
         ({"steps": 1, "parents": ((),)}, r"parents.0"),

@@ -124,7 +124,7 @@ def test_letters() -> None:
         ({"asked_steps": (1, 4)}, r"asked_steps: \[1, 4\] are not some of the steps 1 to 3, in order"),
         ({"asked_steps": (2, 1)}, "asked_steps"),
         ({"asked_steps": (1, 1)}, "asked_steps"),
-        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: name a curriculum"),
+        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: restrict a curriculum"),
     ],
 )
 def test_impossible_specs(fields: dict[str, object], message: str) -> None:

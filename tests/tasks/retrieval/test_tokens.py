@@ -125,10 +125,10 @@ def test_one_step_is_induction():
     [
         ({"symbols": 15}, "symbols: 15 are fewer than the 16 of a sequence"),
         ({"asked_steps": (4,)}, "asked_steps"),
-        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: name a curriculum"),
+        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: restrict a curriculum"),
         ({"steps": 0}, "steps"),
         ({"roots": 2}, "roots: a chain begins with one symbol"),
-        ({"parents": ((0,), (1,))}, "parents: are those of 2 steps"),
+        ({"parents": ((0,), (1,))}, "parents: are given for 2 steps"),
         ({"steps": 2, "parents": ((0,), (2,))}, r"parents.1: \[2\] are not some of the values 0 to 1"),
         ({"steps": 2, "parents": "0;0,0"}, r"parents.1"),
         ({"chains": 64, "steps": 1, "parents": ((0, 1, 2),), "roots": 3, "symbols": 32000}, "chains: 64 make"),

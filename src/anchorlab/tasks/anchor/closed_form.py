@@ -80,7 +80,7 @@ def recitation(x: Vectors, anchor: Vector, epsilon: float = 0.0) -> Result:
 def reading_comprehension(x: Vectors, epsilon: float = 0.0) -> Result:
     """Equation (3) with the last token as anchor: sum_j x_{j+1} / ||x_j - x_n|| over sum_j 1 / ||x_j - x_n||.
 
-    The sums run over the anchors before the question, j = 1, 3, ..; an item is never the question.
+    The question is the last token. The sums run over the anchors before it, j = 1, 3, .., and skip the items.
     """
     return _ratio(x[:, 1:-1:2], _distances(x[:, :-1:2], x[:, -1:]), epsilon)
 

@@ -1,4 +1,4 @@
-"""How the sequences of one split are drawn: a frame, then every key among those that the separation allows there."""
+"""Draw the sequences of a split: first a frame, then each key among those that the separation allows there."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ class Drawing:
 
     Shapes
         frames: rows of `Layout.frames`, `[choice]`
-        group, weights: the group of each and its share of the draws, `[choice]`
+        group, weights: the group of each frame, and its probability up to a common factor, `[choice]`
         kind: which list of allowed keys a slot has, `[choice slot]`
         start, count: where that list is in `allowed`, `[kind]`
         allowed: the lists of allowed keys, one after the other
@@ -77,10 +77,10 @@ class Drawing:
 
 
 def drawings(layout: Layout, separation: Separation, group: Int[np.ndarray, "frame"]) -> dict[str, Drawing]:
-    """Return what each split draws from.
+    """Return, by split, the frames and keys that it draws from; `group` is the group of each frame of the layout.
 
-    Rules are uniform, then the anchors of a rule, then the positions among those where the split has keys.
-    Errors: `SpecError` for a split that has nothing to draw.
+    The rule is uniform, then the anchors of the rule, then their positions, among those where the split has keys.
+    Errors: `SpecError` for a split without any.
     """
     frames, items = layout.frames, np.arange(layout.vocabulary.items[0], layout.vocabulary.items[1] + 1)
     exists = frames.key_positions >= 0
@@ -111,7 +111,7 @@ def _drawing(
     group: Int[np.ndarray, "frame"],
     items: Int[np.ndarray, "item"],
 ) -> Drawing | None:
-    """Return the drawing of the frames in `mine` that have a key for every slot, None if there are none."""
+    """Return the drawing of those frames in `mine` that have an allowed key for every slot; None if there are none."""
     frames, exists = layout.frames, layout.frames.key_positions >= 0
     chosen = np.flatnonzero(mine & (allowed.any(axis=2) | ~exists).all(axis=1) & exists.any(axis=1))
     if not len(chosen):
@@ -134,13 +134,13 @@ def _drawing(
 
 
 def _same(frames: Latent) -> Int[np.ndarray, "frame"]:
-    """Number the choices of rule and anchors."""
+    """Return a number for each frame, the same for frames with the same rule and anchors."""
     _, same = np.unique(np.column_stack([frames.rule, frames.anchors]), axis=0, return_inverse=True)
     return same.reshape(-1)
 
 
 def _shares(rule: Int[np.ndarray, "frame"], anchors: Int[np.ndarray, "frame"]) -> Float[np.ndarray, "frame"]:
-    """Weigh frames so that rules are uniform, then anchors within a rule, then positions within those."""
+    """Return weights that make rules equally likely, then the anchors of a rule, then the positions of those."""
     _, first, frames_in = np.unique(anchors, return_index=True, return_counts=True)
     anchors_in = np.bincount(rule[first], minlength=int(rule.max()) + 1)
     weights: np.ndarray = 1.0 / (anchors_in[rule] * frames_in[anchors])
@@ -154,15 +154,14 @@ def draw_sequences(
     random: Generator,
     into: Int[np.ndarray, "row position"],
 ) -> Found:
-    """Write sequences of the chosen frames into `into`; draw those that have no single answer again.
+    """Write a sequence of each chosen frame into `into`, drawing again until each has exactly one answer.
 
-    Args
+    Args:
         choice: for each row an index into `drawing.frames`
         random: draws keys and noise
         into: overwritten in place
 
-    Returns
-        The latents drawn, with their answers and those of the rivals.
+    Returns: the latents drawn, with their answers and those of the rivals.
 
     Errors: `SpecError` if some rows still have no answer after a thousand draws.
     """
@@ -191,4 +190,4 @@ def draw_sequences(
         found.latent.keys[again], found.answer[again] = new.latent.keys, new.answer
         for name, other in found.rivals.items():
             other[again] = new.rivals[name]
-    raise SpecError("rules", "hardly ever have an answer", "see that ties and clashes of rules are rare")
+    raise SpecError("rules", "hardly ever have an answer", "choose rules that seldom tie or fit the same sequence")

@@ -1,4 +1,4 @@
-"""Answers: small expressions over the slots of a pattern, parsed and never run as code."""
+"""Answers: small expressions over the slots of a pattern, parsed and evaluated here, never run as Python code."""
 
 import ast
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an expression may look at: sequences, the tokens and positions of their slots, and tables of operations.
+    """What an expression is evaluated on: sequences, the tokens and positions of their slots, and operations as tables.
 
     Shapes
         sequences: `[row position]`; None if only slots are known
@@ -43,7 +43,7 @@ class Reading:
         anchor_index: the row of each anchor in `results`, by its token, `[token]`
         results: the result of each anchor's operation on each token, `[anchor token]`, -1 outside its domain
         is_item: whether each token is an item, `[token]`
-        exceptions: the results of certain pairs of anchors instead, `[token]` each
+        exceptions: the results of pairs of anchors that have an operation of their own, `[token]` each
         trained: the pairs of anchors in the training data
     """
 
@@ -59,7 +59,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Expression:
-    """An answer over the slots of a pattern; a capital slot is also the operation of its anchor.
+    """An answer over a pattern's slots: `x` is the key in slot x, `A(..)` the operation of the anchor in slot A.
 
         x + y            sums, differences, products, // and % of keys, numbers and anchor ids
         B(A(x))          the operation of anchor A, then of anchor B
@@ -70,7 +70,7 @@ class Expression:
         first_after(A)   the first item after the anchor
         min(x, y), max(x, y)
 
-    Source: anchor function paper, equation (7): any function of the sequence and of the anchors in it.
+    Source: anchor functions, equation (7): any function of the sequence and of the anchors in it.
     """
 
     text: str
@@ -145,13 +145,14 @@ class Expression:
         return name[:1].isupper() and len(arguments) == 1
 
     def evaluate(self, reading: Reading) -> tuple[Value, Bool[np.ndarray, "row"], list[Step]]:
-        """Return the answers, which rows have one, and the operations applied."""
+        """Return the answers, whether each row has one (else its answer is meaningless), and the operations applied."""
         steps: list[Step] = []
         value, found = self._value(self._tree, reading, steps)
         rows = len(next(iter(reading.tokens.values())))
         return np.broadcast_to(value, (rows,)), np.broadcast_to(found, (rows,)), steps
 
     def _value(self, node: ast.AST, reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values of a part and whether each row has one: `[row]`, or scalars if the same for all rows."""
         match node:
             case ast.Constant(value=number):
                 return np.array(number), np.array(True)
@@ -190,6 +191,7 @@ class Expression:
         return _apply(reading, name, values[0][0], found, steps, f"{name}({ast.unparse(arguments[0])})")
 
     def _nearest(self, arguments: list[ast.expr], reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest candidate, or its partner if a table is given, and whether each row has no tie."""
         table = arguments[1]
         near = list(table.keys) if isinstance(table, ast.Dict) else arguments[1:]
         given = list(table.values) if isinstance(table, ast.Dict) else near
@@ -207,6 +209,7 @@ class Expression:
 def _apply(
     reading: Reading, slot: str, value: np.ndarray, found: np.ndarray, steps: list[Step], text: str
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Apply the operation of the slot's anchor to the rows found; return the results and which rows have one."""
     size = reading.results.shape[1]
     inside = found & (value >= 0) & (value < size)
     result = reading.results[reading.anchor_index[reading.tokens[slot]], np.where(inside, value, 0)]
@@ -219,6 +222,7 @@ def _apply(
 def _pair(
     reading: Reading, first: str, second: str, value: np.ndarray, found: np.ndarray, steps: list[Step], inner: str
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Apply both anchors' operations in turn, or the pair's exception; return the results and which rows have one."""
     middle, between = _apply(reading, first, value, found, steps, f"{first}({inner})")
     result, inside = _apply(reading, second, middle, between, steps, f"{second}({first}({inner}))")
     for (one, other), results in reading.exceptions.items():
@@ -232,6 +236,7 @@ def _pair(
 
 
 def _is_trained(reading: Reading, first: str, second: str) -> np.ndarray:
+    """Return whether each row's pair of anchors is in the training data."""
     pairs = np.array(sorted(reading.trained), dtype=np.int64).reshape(-1, 2)
     size = len(reading.is_item)
     shown: np.ndarray = np.isin(reading.tokens[first] * size + reading.tokens[second], pairs[:, 0] * size + pairs[:, 1])
@@ -239,6 +244,7 @@ def _is_trained(reading: Reading, first: str, second: str) -> np.ndarray:
 
 
 def _first_after(reading: Reading, slot: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first item after the slot's anchor, and whether each row has one."""
     assert reading.sequences is not None
     sequences = reading.sequences
     later = np.arange(sequences.shape[1]) > reading.positions[slot][:, None]

@@ -49,18 +49,18 @@ class AnchorFunction(Task):
     torch.Size([2, 9])
     >>> mean = AnchorFunction(rules={"mean": "3 x y -> (x + y) // 2"}, operations={3: "x"})
 
-    exceptions: operations of certain pairs of anchors, which `pair(A, B, x)` looks up
+    exceptions: pairs of anchors with an operation of their own, which `pair(A, B, x)` looks up
     rivals: other rules that might explain a model's answers, over the same patterns; agreement with each is measured
-    shares: how much of the training data each group gets, exact in every sample
-    labels: makes labels statistical
+    shares: the share of each group in the training data, exact in every sample; empty: as drawn
+    labels: statistical labels; None: the label is the answer
     group_by: what evaluation is grouped by: combinations of anchors, rules, changed labels, or nothing
 
-    Draws are uniform in turn: the rule, its anchors, their positions among those where the split has keys, the keys
-    among those that the separation allows there, and the noise among the items. Each sequence is read back; one that
-    fits several rules or has no answer is drawn again.
+    A sequence is drawn in five uniform draws: the rule; its anchors; their positions, among those where the split has
+    keys; the keys, among those that the separation allows there; and the noise, among the items. A sequence that fits
+    several rules or has no answer is drawn again.
     Errors: `SpecError` if the parts do not fit: a split without keys, a key or answer in test that training never
     shows, an operation that leaves the vocabulary.
-    Source: anchor function paper, section 3.1, equation (7).
+    Source: anchor functions, section 3.1, equation (7).
     """
 
     family: Literal["anchor"] = "anchor"
@@ -87,7 +87,7 @@ class AnchorFunction(Task):
             rival = _within(f"rivals.{name}", partial(Expression, text))
             for rule in self.rules.values():
                 check_names(rival, rule.pattern, f"rivals.{name}")
-        self.pairs  # noqa: B018  refuses exceptions that cannot be read
+        self.pairs  # noqa: B018  raises for exceptions that cannot be read
         patterns = {name: rule.pattern for name, rule in self.rules.items()}
         _within("placement", lambda: self.placement.check(patterns, self.vocabulary))
         layout = _within("placement", lambda: self.layout)
@@ -106,7 +106,8 @@ class AnchorFunction(Task):
         for name, share in self.shares.items():
             if name not in self.groups or self.groups.index(name) not in drawn:
                 known = [self.groups[group] for group in sorted(drawn)]
-                raise SpecError(f"shares.{name}", "is no group of the training data", f"use {', '.join(known)}"[:200])
+                remedy = f"use {', '.join(known)}"[:200]
+                raise SpecError(f"shares.{name}", "is not a group of the training data", remedy)
             if not share > 0:
                 raise SpecError(f"shares.{name}", f"{share:g} is not above 0", "leave the group out of separation.seen")
         if self.shares and len(self.shares) < len(drawn):
@@ -129,12 +130,12 @@ class AnchorFunction(Task):
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], Operation]:
-        """The exceptions, by their pair of anchors."""
+        """The operations of `exceptions`, by pair of anchors."""
         found = {}
         for text, operation in self.exceptions.items():
             parts = [part.strip() for part in text.split(",")]
             if len(parts) != 2 or not all(p.isdigit() and int(p) in self.vocabulary.anchors for p in parts):
-                raise SpecError(f"exceptions.{text}", "is no pair of anchors", 'write two of them, such as "4,3"')
+                raise SpecError(f"exceptions.{text}", "is not a pair of anchors", 'write two of them, such as "4,3"')
             found[int(parts[0]), int(parts[1])] = operation
         return found
 
@@ -154,12 +155,12 @@ class AnchorFunction(Task):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups, which share out the training data and separate the results of evaluation."""
+        """The names of the groups, to which `shares` and the results of evaluation refer."""
         return ("unchanged", "changed") if self.group_by == "label" else self._frame_groups[1]
 
     @cached_property
     def drawings(self) -> dict[str, Drawing]:
-        """What each split draws from. Errors: `SpecError` for a split that has nothing to draw."""
+        """The frames and keys that each split draws from. Errors: `SpecError` for a split without any."""
         return drawings(self.layout, self.separation, self._frame_groups[0])
 
     @cached_property
@@ -182,8 +183,10 @@ class AnchorFunction(Task):
         return TaskShape("tokens", self.placement.length, self.vocabulary.size, self.vocabulary.size)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences of a split; latents `rule`, `anchors`, `anchor_positions`, `keys`, `key_positions`.
+        """Draw `n` sequences of a split.
 
+        Latents: the fields of `Latent`, which are `rule` `[batch]`, `anchors` and `anchor_positions` `[batch anchor]`,
+        `keys` and `key_positions` `[batch slot]`.
         Errors: `SpecError` for an unknown split, or one whose sequences hardly ever have an answer.
         """
         self.check_draw(split, n)
@@ -208,7 +211,7 @@ class AnchorFunction(Task):
         return batch if self.labels is None else self.labels.applied(batch, n, random, self.vocabulary.size, by_label)
 
     def _shared_out(self, n: int, random: Generator) -> Int[np.ndarray, "row"]:
-        """Return the groups of `n` rows in the proportions of `shares`, rounded to whole rows, in random order."""
+        """Return a group for each of `n` rows, in random order; `shares` gives their proportions, up to whole rows."""
         share = np.array(list(self.shares.values())) / sum(self.shares.values()) * n
         count = np.floor(share).astype(np.int64)
         count[np.argsort(count - share, kind="stable")[: n - count.sum()]] += 1
@@ -244,10 +247,11 @@ class AnchorFunction(Task):
         return torch.tensor(self.scoring.within(self.placement.length), dtype=torch.int64)
 
     def _spread(self, answer: Int[Tensor, "batch"]) -> Int[Tensor, "batch scored"]:
+        """Repeat each sequence's answer at every scored position."""
         return answer.unsqueeze(-1).repeat(1, len(self.scoring.positions))
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Answer the inputs; the trace holds the anchors found, the keys read and the value after each operation."""
+        """Return the answers, with a trace of the anchors found, the keys read and the value after each operation."""
         found = self.reader.read(inputs.cpu().numpy())
         latent = found.latent
         steps = [
@@ -291,7 +295,7 @@ class AnchorFunction(Task):
         }
 
     def proof(self) -> Proof:
-        """List every latent if they are few, else draw a million sequences per split; report what each split covers."""
+        """Return a proof by listing every latent if they are few, else by samples."""
         return prove(self, self.reader, self.drawings)
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:

@@ -1,4 +1,4 @@
-"""Statistical labels: the answer, or now and then another token, in exact copies or at random."""
+"""Statistical labels: mostly the answer, sometimes another token, in exact proportions or at random."""
 
 from dataclasses import replace
 from typing import Literal
@@ -21,14 +21,14 @@ CHANGED = "changed"
 
 
 class Labels(Spec):
-    """Replace a share of the labels by another token: `change` of the answer.
+    """Replace a share of the labels by another token, the result of `change` on the answer.
 
     copies: every sequence is repeated this many times in a row, and the last `changed` copies get the changed label
         (the paper's first kind); None: each label is changed with probability `probability` (its second kind)
     targets: `label` trains on one token; `distribution` trains on both with their probabilities
 
     An answer whose change would leave the vocabulary keeps its label.
-    Source: anchor function paper, section 4.8.
+    Source: anchor functions, section 4.8.
     """
 
     change: Operation = Operation((("+", 1),))
@@ -40,7 +40,7 @@ class Labels(Spec):
     @model_validator(mode="after")
     def _some_stay(self) -> "Labels":
         if self.copies is not None and self.changed >= self.copies:
-            raise SpecError("changed", f"{self.changed} of {self.copies} copies leaves none as it is", "change fewer")
+            raise SpecError("changed", f"{self.changed} of {self.copies} copies leaves none unchanged", "change fewer")
         return self
 
     @property
@@ -49,7 +49,7 @@ class Labels(Spec):
         return self.probability if self.copies is None else self.changed / self.copies
 
     def changed_rows(self, rows: int, random: Generator) -> Bool[np.ndarray, "row"]:
-        """Return which rows get the changed label."""
+        """Return, for each of `rows` rows, whether it gets the changed label."""
         if self.copies is None:
             return random.random(rows) < self.probability
         return np.arange(rows) % self.copies >= self.copies - self.changed
@@ -61,6 +61,7 @@ class Labels(Spec):
         return (1 - self.share) * kept + self.share * other
 
     def _other(self, answers: Int[Tensor, "batch scored"], size: int) -> Int[Tensor, "batch scored"]:
+        """Return the changed label of each answer; the answer itself where `change` leaves the vocabulary."""
         other = torch.from_numpy(self.change.results(size))[answers]
         return other.where(other >= 0, answers)
 
@@ -69,7 +70,7 @@ class Labels(Spec):
 
         The rivals gain the changed label of every row; with `by_label` the groups are `unchanged` and `changed`.
 
-        Args
+        Args:
             n: rows to return, at most `copies` per sequence of the batch
             random: draws which labels change
             size: the number of tokens

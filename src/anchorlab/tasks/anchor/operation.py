@@ -23,7 +23,7 @@ class Operation:
     """A pure, vectorised function g of a key: steps of adding, subtracting or multiplying, in order, or a table.
 
     `Operation()` is the identity, written `x`. A `table` lists pairs (token, result) and is undefined elsewhere.
-    Source: anchor function paper, equation (2).
+    Source: anchor functions, equation (2).
 
     >>> int(Operation.parse("+5 then -2")(np.array(40)))
     43
@@ -73,7 +73,7 @@ class Operation:
         return self.text
 
     def __call__(self, keys: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        """Return the result for each key; only meaningful where `defined`."""
+        """Return the result for each key; meaningless where `defined` is false."""
         if self.table:
             listed, results = np.array(self.table, dtype=np.int64).T
             found: np.ndarray = results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)]
@@ -83,7 +83,10 @@ class Operation:
         return keys
 
     def defined(self, keys: Int[np.ndarray, "*shape"], size: int) -> Bool[np.ndarray, "*shape"]:
-        """Return whether each key is in the domain: each step is within `0 .. size-1`, or the table lists the key."""
+        """Return whether each key is in the domain.
+
+        That is, whether every step stays within `0 .. size-1`, or the table lists the key with such a result.
+        """
         inside = (keys >= 0) & (keys < size)
         if self.table:
             return inside & np.isin(keys, [token for token, result in self.table if result < size])

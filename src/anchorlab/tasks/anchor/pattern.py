@@ -1,4 +1,4 @@
-"""Patterns: the anchors and keys of a sequence, and the gaps between them."""
+"""Patterns: the order of the anchors and keys of a sequence, and the gaps between them."""
 
 import re
 from dataclasses import dataclass
@@ -24,11 +24,13 @@ class Gap:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The written tokens of a sequence, left to right; they may begin anywhere unless pinned to an end.
+    """The tokens of a sequence that are written (anchors and keys, not noise), left to right.
 
-        A, B, ...    an anchor, drawn from the vocabulary's         x, y, m, ...   a key, drawn from the items
-        3            this very anchor                               a name again   the same token again
-        .            one token of noise                             ...            any number of them, or none
+    They may begin anywhere in the sequence, unless the pattern is pinned to an end.
+
+        A, B, ...    an anchor of the vocabulary                    x, y, m, ...   a key, drawn from the items
+        3            the anchor 3 itself                            a name again   the same token again
+        .            one token of noise                             ...            any number of noise tokens, or none
         ^            first in the pattern: the sequence's start     $              last: the sequence's end
 
     `slots` are the names, anchors before keys. `places` holds the slot of each written token in order, `gaps` the gap
@@ -46,7 +48,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> "Pattern":
-        """Parse a pattern. Errors: `SpecError` for text that is not one."""
+        """Return the pattern that `text` describes. Errors: `SpecError` for text that is not a pattern."""
         words = text.split()
         pinned_start, pinned_end = words[:1] == ["^"], words[-1:] == ["$"]
         names: list[str] = []
@@ -78,7 +80,7 @@ class Pattern:
 
     @cached_property
     def first(self) -> tuple[int, ...]:
-        """For each slot the first written token that shows it, as an index into `places`."""
+        """For each slot, the index into `places` of its first written token."""
         return tuple(self.places.index(slot) for slot in range(len(self.slots)))
 
     @property

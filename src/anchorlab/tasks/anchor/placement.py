@@ -1,4 +1,4 @@
-"""Placement: every way that patterns fit into a sequence, to write anchors and keys and to find them again."""
+"""Placement: every way to fit patterns into a sequence, for writing anchors and keys and for finding them again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Placement(Spec):
     def _not_empty(cls, choices: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         for slot, anchors in choices.items():
             if not anchors or len(set(anchors)) < len(anchors):
-                raise SpecError(slot, f"{list(anchors)} is no choice of anchors", "name each of them once")
+                raise SpecError(slot, f"{list(anchors)} is not a choice of anchors", "name each of them once")
         return choices
 
     def check(self, patterns: Mapping[str, Pattern], vocabulary: Vocabulary) -> None:
@@ -42,7 +42,7 @@ class Placement(Spec):
         slots = {slot for pattern in patterns.values() for slot in pattern.anchors}
         for slot, anchors in self.choices.items():
             if slot not in slots:
-                raise SpecError(f"choices.{slot}", "is a slot of no pattern", f"use {', '.join(sorted(slots))}")
+                raise SpecError(f"choices.{slot}", "is not a slot of any pattern", f"use {', '.join(sorted(slots))}")
             for anchor in anchors:
                 if anchor not in vocabulary.anchors:
                     raise SpecError(
@@ -62,7 +62,7 @@ class Placement(Spec):
     def combinations(self, pattern: Pattern, vocabulary: Vocabulary) -> Int[np.ndarray, "combination anchor"]:
         """Return every choice of anchors for a pattern's slots.
 
-        Errors: `SpecError` for no choice at all, or more than `MOST_FRAMES`.
+        Errors: `SpecError` if there is none, or more than `MOST_FRAMES`.
         """
         choices = [
             (int(slot),) if slot.isdigit() else self.choices.get(slot, vocabulary.anchors) for slot in pattern.anchors
@@ -96,7 +96,7 @@ class Layout:
     def build(cls, patterns: Sequence[Pattern], placement: Placement, vocabulary: Vocabulary) -> "Layout":
         """List the assignments and combinations of the patterns.
 
-        Errors: `SpecError` if there are too many, or if sequences would not determine them.
+        Errors: `SpecError` if there are too many, or if a sequence would not determine where its keys are.
         """
         assignments = tuple(pattern.positions(placement.length) for pattern in patterns)
         combinations = tuple(placement.combinations(pattern, vocabulary) for pattern in patterns)
@@ -104,7 +104,7 @@ class Layout:
         if frames > MOST_FRAMES:
             raise SpecError("choices", f"make {frames} frames, more than {MOST_FRAMES}", "use fewer anchors or gaps")
         layout = cls(tuple(patterns), placement, vocabulary, assignments, combinations)
-        layout._candidates  # noqa: B018  refuses patterns that leave the place of a key open
+        layout._candidates  # noqa: B018  raises for patterns that leave the position of a key open
         return layout
 
     @property
@@ -140,7 +140,7 @@ class Layout:
 
     @cached_property
     def _code(self) -> np.ndarray:
-        # A set of positions is identified by the sum of their random words.
+        # One random word per position: the sum over a set of positions identifies the set, and is fast to look up.
         return np.random.Generator(np.random.SFC64(0)).integers(-(2**62), 2**62, size=self.placement.length)
 
     @cached_property
@@ -172,7 +172,7 @@ class Layout:
 
     @cached_property
     def _written(self) -> tuple[Int[np.ndarray, "frame place"], Int[np.ndarray, "rule place"]]:
-        """For writing: the positions of each frame's tokens, and the slot of each written token of each rule."""
+        """The positions of each frame's written tokens, and the slot (anchors first) of each rule's; -1 pads both."""
         places = max(ways.shape[1] for ways in self.assignments)
         shown = np.full((len(self.patterns), places), -1)
         for rule, pattern in enumerate(self.patterns):
@@ -208,7 +208,7 @@ class Layout:
                 flat[first[rows] + position[rows]] = values[rows, slot[rows]]
 
     def find(self, sequences: Int[np.ndarray, "row position"]) -> Latent:
-        """Read the latents from any sequences; -1 in every field of a row that fits no rule, or several."""
+        """Return the latents of any sequences; -1 in every field of a row that fits no rule, or several."""
         rows, vocabulary = len(sequences), self.vocabulary
         nothing = Latent(
             np.full(rows, -1), *(np.full((rows, w), -1) for w in (self.anchors, self.anchors, self.slots, self.slots))

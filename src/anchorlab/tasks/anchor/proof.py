@@ -1,4 +1,4 @@
-"""The proof of an anchor function's separation: disjoint splits, and a test that asks for nothing unseen."""
+"""The proof of an anchor function's separation: disjoint splits, and a test without unseen keys or answers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ from anchorlab.tasks.anchor.reader import Reader
 from anchorlab.tasks.task import SAMPLES, Proof, Task, crossings
 
 MOST_LATENTS = 2**20
-"""How many latents a proof lists; beyond that it draws samples."""
+"""The largest number of latents that a proof lists; if there are more, it draws samples."""
 
 _ROWS_AT_ONCE = 2**16
 
@@ -21,9 +21,9 @@ Drawings = Mapping[str, Drawing]
 
 
 def every_latent(reader: Reader) -> tuple[Latent, Int[np.ndarray, "row"]] | None:
-    """List every frame with every item in each of its slots.
+    """Return every frame with every item in each of its slots.
 
-    Returns the latents and the frame of each, or None if there are more than `MOST_LATENTS` or an answer reads noise.
+    Returns: the latents and the frame of each, or None if there are more than `MOST_LATENTS` or an answer reads noise.
     """
     frames, (first, last) = reader.layout.frames, reader.layout.vocabulary.items
     items = np.arange(first, last + 1)
@@ -45,7 +45,7 @@ def every_latent(reader: Reader) -> tuple[Latent, Int[np.ndarray, "row"]] | None
 
 
 def prove_coverage(reader: Reader, drawings: Drawings) -> None:
-    """Raise `SpecError` if an operation leaves the vocabulary, or test asks for what training never shows.
+    """Raise `SpecError` if an operation leaves the vocabulary, or test has keys or answers that training never shows.
 
     If there are too many latents to list, only keys are compared, exactly; `prove` compares answers.
     """
@@ -105,7 +105,7 @@ def _check_answers(reader: Reader, latents: Latent, answer: Int[np.ndarray, "row
 def _read_back(
     reader: Reader, latents: Latent, frame: Int[np.ndarray, "row"]
 ) -> Iterator[tuple[Int[np.ndarray, "part"], Latent]]:
-    """Write the latents into sequences and read them back, some rows at a time."""
+    """Write the latents into sequences and read them back; yield some rows at a time, with the latents read."""
     layout = reader.layout
     for start in range(0, len(latents), _ROWS_AT_ONCE):
         rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(latents)))
@@ -116,9 +116,9 @@ def _read_back(
 
 def _uncovered(what: str, token: int) -> SpecError:
     problem = (
-        f"asks in test for token {token}, which is never a key in training"
+        f"has token {token} as a key in test, but never in training"
         if what == "key"
-        else f"asks in test for the answer {token}, which training never shows"
+        else f"has the answer {token} in test, but never in training"
     )
     return SpecError("separation", problem, "hold out fewer keys, or allow it with covering = false")
 
@@ -133,7 +133,7 @@ def _unseen_keys(drawings: Drawings) -> list[int]:
 
 
 def prove(task: Task, reader: Reader, drawings: Drawings) -> Proof:
-    """Prove a task's separation by listing every latent if they are few, else on a million sequences of each split."""
+    """Return the proof of a task's separation: by listing every latent if they are few, else on `SAMPLES` sequences."""
     listed = every_latent(reader)
     return _by_samples(task, reader, drawings) if listed is None else _by_enumeration(reader, *listed)
 
@@ -223,8 +223,8 @@ def _coverage_words(counts: dict[str, dict[str, int]], unseen: dict[str, list[in
     for what, tokens in unseen.items():
         listed = ", ".join(map(str, tokens[:5])) + (", ..." if len(tokens) > 5 else "")
         words.append(
-            f"Test asks for {len(tokens)} {what} that training never shows: {listed}."
+            f"Test contains {len(tokens)} {what} that training never shows: {listed}."
             if tokens
-            else f"Training shows all of the {what} that test asks for."
+            else f"Training shows all of the {what} that test contains."
         )
     return words

@@ -1,4 +1,4 @@
-"""Reading sequences of an anchor function: which rule fits, which anchors and keys it finds, and its answer."""
+"""Read sequences of an anchor function: which rule fits, which anchors and keys it finds, and its answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Reader:
     """The rules of an anchor function, ready to read latents and answers from sequences.
 
     operations: by anchor
-    exceptions: operations of certain pairs of anchors, which `pair(A, B, x)` looks up
+    exceptions: operations of pairs of anchors that have their own, which `pair(A, B, x)` looks up
     rivals: other answers over the same patterns, by name
     trained: the pairs of anchors in the training data, which `trained(A, B, x)` looks up
     """
@@ -55,7 +55,7 @@ class Reader:
         return self.layout.vocabulary.size
 
     def read(self, sequences: Int[np.ndarray, "row position"]) -> Found:
-        """Read latents and answers from tokens alone; -1 where no rule fits, or several."""
+        """Return the latents and answers, read from the tokens alone; -1 where no rule fits, or several."""
         return self.answer(self.layout.find(sequences), sequences, rivals=True)
 
     def side(self, sequences: Int[np.ndarray, "row position"]) -> Int[np.ndarray, "row"]:
@@ -69,7 +69,7 @@ class Reader:
         return np.where(ordinary.all(axis=1), side, -1)
 
     def answer(self, latent: Latent, sequences: Int[np.ndarray, "row position"] | None, rivals: bool = False) -> Found:
-        """Answer latents by their rules, -1 where a rule has no answer; also by the rivals if `rivals`.
+        """Return the answers to latents by their rules, -1 where there is none; with `rivals` also those of the rivals.
 
         `sequences` may be None if no answer reads noise.
         """
@@ -91,7 +91,7 @@ class Reader:
         return Found(latent, answer, tuple(steps), others)
 
     def _reading(self, latent: Latent, rule: Rule, sequences: np.ndarray | None) -> Reading:
-        """Return what the expressions of a rule may look at, for latents of this rule."""
+        """Return what the expressions of a rule are evaluated on, for latents of this rule."""
         anchors, keys = rule.pattern.anchors, rule.pattern.keys
         index, results, is_item = self._tables
         return Reading(
@@ -122,5 +122,6 @@ class Reader:
         return {pair: operation.results(self.size) for pair, operation in self.exceptions.items()}
 
     def _evaluate(self, expression: Expression, reading: Reading) -> tuple[np.ndarray, list[Step]]:
+        """Return the answers, -1 where there is none or it is not a token, and the operations applied."""
         value, found, steps = expression.evaluate(reading)
         return np.where(found & (value >= 0) & (value < self.size), value, -1), steps

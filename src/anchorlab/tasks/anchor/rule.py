@@ -15,11 +15,11 @@ _REMEDY = "write `pattern -> answer`, such as `A x -> A(x)`"
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern in a sequence, and the answer to it.
+    """A pattern, and the answer to the sequences that contain it.
 
     A x -> A(x)              one anchor, its operation on the key right after it: equations (1)-(4)
     x A B -> B(A(x))         two anchors applied in turn: equation (5)
-    m A n ... m $ -> n       the token after the anchor; the last token repeats the one before it: equation (6)
+    m A n ... m $ -> n       the token after the anchor, if the last token repeats the one before it: equation (6)
     """
 
     pattern: Pattern

@@ -9,7 +9,7 @@ from anchorlab.spec import Spec
 class Scoring(Spec):
     """The scored positions; negative ones count from the end.
 
-    The default is the last position alone. Source: anchor function paper, section 3.4.
+    The default is the last position alone. Source: anchor functions, section 3.4.
     """
 
     positions: tuple[int, ...] = Field((-1,), min_length=1, max_length=4096)

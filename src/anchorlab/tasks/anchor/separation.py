@@ -23,8 +23,8 @@ class Separation(Spec):
     out, to test if all its keys are held out, and to test on task if its combination of anchors is held out, with any
     keys. A sequence with only some of its keys held out belongs to no split.
 
-    covering: refuse a task whose test has keys or answers that training never shows. The paper's own multi-anchor task
-        is one: its test asks for 21 = 20 + 1, which no other anchor and key make.
+    covering: whether to refuse a task whose test has keys or answers that training never shows. The paper's own
+        multi-anchor task needs False: the answer 21 = 20 + 1 occurs in its test only.
     """
 
     rule: str
@@ -45,7 +45,7 @@ class Separation(Spec):
         return False
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Return which keys are held out, each independently of the others; slots without a key get either value."""
+        """Return whether each key is held out, regardless of the others; slots without a key may get either value."""
         return np.zeros(latent.keys.shape, dtype=bool)
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
@@ -60,7 +60,7 @@ class Separation(Spec):
         return ("train", "test")
 
     def side(self, latent: Latent, length: int) -> Int[np.ndarray, "row"]:
-        """Return an index into `splits` for each latent in sequences of this `length`, -1 for one of no split."""
+        """Return an index into `splits` for each latent in sequences of this `length`, -1 if it belongs to none."""
         exists, held_out = latent.key_positions >= 0, self.keys_held_out(latent, length)
         data = np.where((held_out & exists).any(axis=1), np.where((held_out | ~exists).all(axis=1), 1, -1), 0)
         anchors = self.anchors_side(latent)
@@ -69,16 +69,17 @@ class Separation(Spec):
 
 
 class ModularResidue(Separation):
-    """Hold out a key x if the residue of x - p is held out.
+    """Hold out a key x if (x - p) mod `modulus` is one of `residues`.
 
     modulus: n - 1 by default
     position: p is the 0-based position of the first `anchor`, or of the `key` itself
     residues: {0} by default. With an anchor at p right before the key this is the paper's example set for the key's
         1-based position i: mod(x, n-1) in {i - 2}
-    by_position: the paper's sets Γ instead, as position -> residues of x held out there; other positions hold out none
+    by_position: the paper's sets Γ, given in place of residues: position p -> the residues of x (not x - p) held out
+        there; other positions hold out none
 
     With several keys, test has all of them held out and training none.
-    Source: anchor function paper, section 3.2.1.
+    Source: anchor functions, section 3.2.1.
     """
 
     rule: Literal["modular_residue"] = "modular_residue"
@@ -90,7 +91,7 @@ class ModularResidue(Separation):
     @model_validator(mode="after")
     def _one_way(self) -> "ModularResidue":
         if self.by_position and self.residues != (0,):
-            raise SpecError("by_position", "is given beside residues", "give one of them")
+            raise SpecError("by_position", "is given together with residues", "give only one of them")
         return self
 
     @property
@@ -106,7 +107,7 @@ class ModularResidue(Separation):
                 raise SpecError("by_position", f"{place} is outside the {length} positions", "count them from 0")
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Return where the residue is held out."""
+        """Return whether each key has a held-out residue."""
         modulus = self.modulus or max(length - 1, 2)
         position = latent.anchor_positions[:, :1] if self.position == "anchor" else latent.key_positions
         if not self.by_position:
@@ -122,9 +123,11 @@ class ModularResidue(Separation):
 
 
 class AnchorBased(Separation):
-    """Hold out keys by (first) anchor, as inclusive ranges.
+    """Hold out ranges of keys for each anchor; the first anchor of a sequence decides.
 
-    Source: anchor function paper, section 3.2.2.
+    held_out: for each anchor, inclusive ranges of keys
+
+    Source: anchor functions, section 3.2.2.
     """
 
     rule: Literal["anchor_based"] = "anchor_based"
@@ -149,7 +152,7 @@ class AnchorBased(Separation):
                     )
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Return where the anchor's key is held out."""
+        """Return whether each key is held out for the first anchor of its row."""
         held_out = np.zeros(latent.keys.shape, dtype=bool)
         for anchor, ranges in self.held_out.items():
             for first, last in ranges:
@@ -163,7 +166,7 @@ class CompositeAnchor(Separation):
     unseen: the combinations held out, in the order of the pattern's slots, as in `((3, 4),)`
     seen: the combinations in training; None: all others. A combination in neither list belongs to no split.
 
-    Source: anchor function paper, section 3.2.3.
+    Source: anchor functions, section 3.2.3.
     """
 
     rule: Literal["composite_anchor"] = "composite_anchor"
@@ -188,10 +191,10 @@ class CompositeAnchor(Separation):
         for field, listed in (("unseen", self.unseen), ("seen", self.seen or ())):
             for one in listed:
                 if one not in known:
-                    raise SpecError(field, f"{list(one)} is no combination of anchors", "name one per anchor slot")
+                    raise SpecError(field, f"{list(one)} is not a combination of anchors", "name one per anchor slot")
         for one in self.seen or ():
             if one in self.unseen:
-                raise SpecError("seen", f"{list(one)} is also unseen", "leave it in one of them")
+                raise SpecError("seen", f"{list(one)} is also unseen", "remove it from one of them")
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
         """Return the side of each combination according to the lists."""
@@ -207,7 +210,7 @@ class CompositeAnchor(Separation):
 class Combined(Separation):
     """Combine rules: hold out what any of them holds out.
 
-    Source: anchor function paper, section 4.4 (modular residue with composite-anchor).
+    Source: anchor functions, section 4.4 (modular residue with composite-anchor).
     """
 
     rule: Literal["combined"] = "combined"
@@ -215,12 +218,12 @@ class Combined(Separation):
 
     @property
     def of_keys(self) -> bool:
-        """Whether any part does."""
+        """Whether any part holds out keys."""
         return any(part.of_keys for part in self.parts)
 
     @property
     def of_anchors(self) -> bool:
-        """Whether any part does."""
+        """Whether any part holds out combinations of anchors."""
         return any(part.of_anchors for part in self.parts)
 
     def check(self, layout: Layout) -> None:
@@ -232,12 +235,12 @@ class Combined(Separation):
                 raise SpecError(f"parts.{index}.{error.field}", error.problem, error.remedy) from None
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Return where any part holds a key out."""
+        """Return whether any part holds out each key."""
         held_out: np.ndarray = np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts])
         return held_out
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
-        """Return `NOWHERE` if any part does, else `UNSEEN` if any part does."""
+        """Return `NOWHERE` where any part returns it, else `UNSEEN` where any part does, else `SEEN`."""
         sides = np.stack([part.anchors_side(latent) for part in self.parts])
         return np.where((sides == NOWHERE).any(axis=0), NOWHERE, sides.max(axis=0))
 

@@ -37,7 +37,7 @@ _MEANINGS = {
 class Part:
     """One split as written.
 
-    split, file_name: its name in the task, and with characters that file names may have
+    split, file_name: its name in the task, and that name with only characters that file names may have
     place: its file, relative to the folder
     rows, distinct: the numbers of rows and of distinct sequences
     groups: the number of rows of each group
@@ -60,7 +60,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a data card; `every` is whether all splits of the task were written."""
+    """The content of a data card: the task, the arguments of `export`, and what was written.
+
+    specification: the task as TOML
+    format, n, seed, text: as for `export`
+    every: whether all splits of the task were written
+    """
 
     task: Task
     specification: str

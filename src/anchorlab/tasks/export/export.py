@@ -26,8 +26,8 @@ _PLACES = {"parquet": "{}.parquet", "jsonl": "{}.jsonl", "hf": "data/{}-00000-of
 FORMATS = tuple(_PLACES)
 """`parquet` and `jsonl` write one file per split; `hf` writes a folder that `datasets.load_dataset` reads."""
 
-_MOST = 10_000_000
-_EXAMPLES = 2
+_MOST = 10_000_000  # rows per split
+_EXAMPLES = 2  # per split, on the data card
 
 
 def export(
@@ -44,15 +44,16 @@ def export(
     The rows of a split are those of `task.sample(split, n, seed)`, in order. The folder appears complete or not at all;
     an earlier export with the same arguments is written again.
 
-    Args
+    Args:
+        task: draws the sequences
+        folder: where to write; created if it does not exist
         format: one of `FORMATS`
         n: rows per split
-        splits: the splits to write, all by default; in file names, characters other than letters, digits and `_`
+        splits: the splits to write; all when None; in file names, characters other than letters, digits and `_`
             become `_`
         text: whether to add each sequence, the oracle's trace and the answer in words, which takes much longer
 
-    Returns
-        The absolute path of the folder.
+    Returns: the absolute path of the folder.
 
     >>> export(task("anchor/identity"), "identity", "hf", n=100)  # doctest: +SKIP
 

@@ -13,12 +13,12 @@ from anchorlab.tasks.task import Task
 def toml_text(task: Task) -> str:
     """Return a task's full specification as TOML, without fields that are None; `load_task` builds an equal task.
 
-    Errors: `SpecError` for an unregistered family, or a task that would not read back equal.
+    Errors: `SpecError` for an unregistered family, or a task that would change when read back.
     """
     text = "\n".join(_table(task.model_dump(mode="json"), ())) + "\n"
     if parse_task(tomllib.loads(text)) != task:
         raise SpecError(
-            "task", "would not read back from TOML equal", "make None the default of every field that may be None"
+            "task", "would change when read back from TOML", "make None the default of every field that may be None"
         )
     return text
 

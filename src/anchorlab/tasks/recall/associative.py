@@ -32,9 +32,9 @@ class NoisyAssociative(Task):
     inputs: n
     alpha: the noise in training; the split `clean` has alpha = 0, and its loss is the pure-label loss
 
-    The targets are the distributions, not draws from them. Each n consecutive sequences from the first on hold every
-    input once, in an order of their own. A batch of n is thus the whole population with its exact loss, and a fixed
-    sample of n in batches of n is gradient descent on the exact loss.
+    The targets are the distributions, not draws from them. Sequences come in runs of n that
+    contain every input once, in random order. A batch of n is thus the whole population with its exact loss, and a
+    fixed sample of n in batches of n is gradient descent on the exact loss.
     The right answer for x is output x under any alpha; below alpha = 0.5 it is also the most probable one.
     Both splits have the same inputs, so `separated` is false.
     Source: truncated weights, section 5, equation (4).
@@ -62,7 +62,7 @@ class NoisyAssociative(Task):
         return self.inputs
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` inputs; targets are their distributions `[batch 1 output]`, answers put all mass on output x.
+        """Draw `n` inputs x; targets are the p(y | x) `[batch 1 output]`, and answers are certain of output x.
 
         Errors: `SpecError` for an unknown split.
         """
@@ -85,7 +85,7 @@ class NoisyAssociative(Task):
         return law
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Answer each input x with output x; every answer is known.
+        """Return output x as the answer to each input x; every answer is known.
 
         Errors: `SpecError` for tokens that are not inputs.
         """
@@ -102,6 +102,7 @@ class NoisyAssociative(Task):
         return self._law(self._checked(inputs), self.alpha)
 
     def _checked(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
+        """Return the inputs on the CPU. Errors: `SpecError` for tokens that are not inputs."""
         if (self.split_of(inputs) < 0).any():
             raise SpecError("inputs", "are not single tokens below n", f"give [batch 1], from 0 to {self.inputs - 1}")
         return inputs.cpu()

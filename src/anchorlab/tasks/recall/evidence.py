@@ -15,7 +15,7 @@ class Evidence:
             -1 for none, or for several different ones
         noises: `[row position]`, how often noise followed it before
         repeated: `[row position]`, whether it occurred before
-        follower: `[row token]`, over the whole sequence: the first token other than noise after each token; -1 for none
+        follower: `[row token]`, the first token other than noise that follows each token; -1 for none
         source: `[row token]`, the position of that follower; -1 for none
     """
 
@@ -27,7 +27,7 @@ class Evidence:
 
 
 def read_evidence(tokens: Int[np.ndarray, "row position"], states: int, noise: int) -> Evidence:
-    """Read the evidence of sequences whose tokens are below `states` and whose noise token is `noise`.
+    """Return the evidence of sequences whose tokens are below `states` and whose noise token is `noise`.
 
     The last token follows nothing: it is set to a trigger, not drawn from the chain.
     """

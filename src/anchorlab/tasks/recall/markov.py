@@ -1,4 +1,4 @@
-"""Markov chains over tokens, sampled in bulk, from the packaged bigram tables or uniform."""
+"""Markov chains over tokens, uniform or from tables of bigram counts, sampled in bulk."""
 
 import json
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _ROWS_AT_ONCE = 8192
 
 @dataclass(frozen=True, eq=False)
 class MarkovChain:
-    """A chain z_1 ~ `initial`, z_{t+1} ~ `transition[z_t]`.
+    """A chain z_1 ~ `initial`, z_{t+1} ~ `transition[z_t]`; `initial` and every row of `transition` sum to 1.
 
-    Source: truncation paper, section 4 (pi_u and pi_b).
+    Source: truncated weights, section 4 (pi_u and pi_b).
     """
 
     initial: Float[np.ndarray, "state"]
@@ -34,9 +34,9 @@ class MarkovChain:
 
     @classmethod
     def from_counts(cls, counts: Int[np.ndarray, "state state"]) -> "MarkovChain":
-        """Build the chain of bigram counts (row: first token), which starts from the unigrams, the row sums.
+        """Return the chain of bigram counts (row: first token); it starts from the unigram frequencies, the row sums.
 
-        A token that never precedes another is followed by the unigrams too.
+        A token that never precedes another is followed by a draw from them too.
         """
         first = counts.sum(axis=1)
         unigrams = first / first.sum()
@@ -54,7 +54,7 @@ class MarkovChain:
         return int(self.initial.shape[0])
 
     def with_state(self) -> "MarkovChain":
-        """Add a token that is never drawn and is followed by the unigrams."""
+        """Return the chain with one more token, which is never drawn and is followed by a draw from `initial`."""
         widened = np.pad(self.transition, ((0, 1), (0, 1)))
         widened[-1, :-1] = self.initial
         return MarkovChain(np.pad(self.initial, (0, 1)), widened)
@@ -104,7 +104,7 @@ def table_digest(source: str) -> str:
 def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"]:
     """Return the bigram counts of a packaged table or a file (row: first character).
 
-    `digest` is part of the cache's key, so that a file's versions are kept apart.
+    `digest` is not read: it only keeps different versions of a file apart in the cache.
     Errors: `SpecError` for an unknown table, a missing file, or one without a square table of counts.
     """
     text = _texts(source)[0]

@@ -51,18 +51,18 @@ class NoisyRecall(Task):
     alpha: the probability of noise after a trigger
     source: a packaged table of character bigrams, the file of a table from `anchorlab table`, or `uniform` tokens
     tokens: the number of uniform tokens; a table has its own
-    digest: of a table's file, filled in when the task is built; a file that has changed since is refused
+    digest: the digest of a table's file, filled in when the task is built; a file that has changed since is refused
     noise: the noise token is one more token N (`appended`, the paper's text) or token 2, '!' (`existing`, its code).
         The paper does not give pi_b after an appended noise token; here it is pi_u.
     triggers: the fixed triggers; 1 is the space, the most frequent character
-    drawn: if not 0, the number of triggers that each sequence draws from pi_u without repetition instead
-    scored: `last` scores z_{T+1}; `after_trigger` scores what follows every second and later occurrence of a trigger
-    max_scored: the number of scored positions under `after_trigger`, the same for all batches; 0 derives it (`width`).
-        The last column is position T, weighted 0 if its trigger is new. A sequence with more drops its earliest.
+    drawn: if not 0, each sequence draws this many triggers from pi_u without repetition, in place of the fixed ones
+    scored: `last` scores z_{T+1}; `after_trigger` scores what follows the second and later occurrences of a trigger
+    max_scored: the number of scored positions under `after_trigger`, the same for all batches; 0: see `width`.
+        The last column is position T, weighted 0 if its trigger is new. A sequence with more loses its earliest.
 
     With several triggers z_T is one of them, drawn uniformly. A trigger at T-1 is not scored, because z_T is set, not
-    drawn. The splits share one law at two noise levels and may draw the same sequence: `separated` is false.
-    Source: truncation paper, section 4 and A.3.
+    drawn. The splits differ only in their noise and may draw the same sequence: `separated` is false.
+    Source: truncated weights, section 4 and A.3.
     """
 
     family: Literal["recall"] = "recall"
@@ -122,7 +122,7 @@ class NoisyRecall(Task):
 
     @cached_property
     def chain(self) -> MarkovChain:
-        """pi_u and pi_b over the whole vocabulary."""
+        """The chain of pi_u and pi_b over all tokens, including an appended noise token."""
         return self._plain_chain.with_state() if self.noise == "appended" else self._plain_chain
 
     @property
@@ -132,6 +132,7 @@ class NoisyRecall(Task):
 
     @cached_property
     def _trigger_weights(self) -> Float[np.ndarray, "token"]:
+        """The weight of each token when triggers are drawn: pi_u, without an existing noise token."""
         weights = self._plain_chain.initial.copy()
         if self.noise == "existing":
             weights[self.noise_token] = 0.0
@@ -155,7 +156,7 @@ class NoisyRecall(Task):
         return self.max_scored or scored_width(self.length, self._trigger_share())
 
     def _trigger_share(self) -> float:
-        """Return the long-run share of triggers, averaged over y; if triggers are drawn, of the most frequent ones."""
+        """Return the long-run share of triggers, averaged over y; of the most frequent ones if they are drawn."""
         often = np.argsort(-self._trigger_weights, kind="stable")[: self.drawn]
         triggers = often.tolist() if self.drawn else list(self.triggers)
         transition = self.chain.transition.copy()
@@ -205,6 +206,7 @@ class NoisyRecall(Task):
         )
 
     def _draw(self, random: Generator, rows: int, alpha: float) -> _Drawn:
+        """Draw `rows` sequences z_1 .. z_{T+1} from left to right."""
         triggers = self._draw_triggers(random, rows)
         every = np.arange(rows)
         outputs = np.full((rows, self.chain.states), -1, dtype=np.int16)
@@ -233,7 +235,7 @@ class NoisyRecall(Task):
     def _draw_triggers(self, random: Generator, rows: int) -> Int[np.ndarray, "row trigger"]:
         if not self.drawn:
             return np.tile(np.array(self.triggers, dtype=np.int64), (rows, 1))
-        # The largest of log-weights plus independent Gumbel variables are a draw without repetition.
+        # Taking the largest of log-weights plus independent Gumbel variables is a weighted draw without repetition.
         with np.errstate(divide="ignore"):
             keys = np.log(self._trigger_weights) + random.gumbel(size=(rows, len(self._trigger_weights)))
         return np.argsort(-keys, axis=1)[:, : self.drawn]
@@ -248,7 +250,7 @@ class NoisyRecall(Task):
         return np.full((rows, 1), length - 1, dtype=np.int64), np.ones((rows, 1), dtype=np.float32)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Answer each scored trigger with the token other than noise that followed it before; known where there is one.
+        """Return the token other than noise that followed each scored trigger before; known where there is one.
 
         A position sees only the tokens up to it. If triggers are drawn, the inputs reveal only z_T, so only the last
         column is known. The trace is that of position T.
@@ -271,7 +273,11 @@ class NoisyRecall(Task):
         return Answer(torch.from_numpy(answers), torch.from_numpy(known), trace)
 
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch scored"]]:
-        """Return the positions of `asked` (scored triggers), `output` (the first after each) and `earlier trigger`."""
+        """Return the positions of `asked`, `output` and `earlier trigger`; -1 for none.
+
+        `asked` are the scored triggers, `output` the first token other than noise after an earlier occurrence of each,
+        and `earlier trigger` that occurrence.
+        """
         tokens = batch.inputs.cpu().numpy()
         asked = batch.positions.expand(len(batch), -1)
         if batch.weights is not None:
@@ -282,9 +288,9 @@ class NoisyRecall(Task):
         return {"earlier trigger": torch.where(output >= 0, output - 1, -1), "output": output, "asked": asked}
 
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
-        """Return the exact law of what follows each scored trigger, given what followed it before: Bayes' rule on y.
+        """Return the exact distribution of the token after each scored trigger, given what followed it before.
 
-        A token other than noise reveals y. Before that every y is equally likely, except that with
+        By Bayes' rule, a token other than noise reveals y. Before that every y is equally likely, except that with
         `noise = "existing"` each noise after the trigger is evidence that y is the noise token itself.
         """
         tokens = inputs.cpu().numpy()

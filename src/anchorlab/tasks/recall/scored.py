@@ -1,4 +1,4 @@
-"""The scored positions of a noisy-recall sequence: as many for every sequence, so that all batches have one shape."""
+"""The scored positions of noisy recall: the same number in every sequence, so that all batches have one shape."""
 
 import math
 
@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 def trigger_share(
     initial: Float[np.ndarray, "state"], following: Float[np.ndarray, "state state"], triggers: list[int]
 ) -> float:
-    """Return the long-run share of triggers in a chain that starts from `initial` and goes on by `following`."""
-    # The lazy chain has the same stationary law and converges even if the chain is periodic.
+    """Return the long-run share of triggers in a chain that starts from `initial` and continues by `following`."""
+    # The lazy chain has the same stationary law and converges to it even if the chain is periodic.
     stationary = initial @ np.linalg.matrix_power((following + np.eye(len(following))) / 2, 4096)
     return float(min(max(stationary[triggers].sum() / stationary.sum(), 0.0), 1.0))
 
@@ -27,9 +27,9 @@ def scored_width(length: int, share: float) -> int:
 def scored_positions(
     repeated: Bool[np.ndarray, "row position"], width: int
 ) -> tuple[Int[np.ndarray, "row scored"], Float[np.ndarray, "row scored"]]:
-    """Return the positions of repeated triggers in ascending order, the last position in the last column; and weights.
+    """Return the positions of repeated triggers, ascending, the last position in the last column; and their weights.
 
-    A row with fewer is padded with the last position at weight 0; one with more drops its earliest.
+    A row with fewer is padded on the left with the last position at weight 0; one with more loses its earliest.
     """
     rows, length = repeated.shape
     positions = np.full((rows, width), length - 1, dtype=np.int64)

@@ -4,15 +4,16 @@ from anchorlab.errors import SpecError
 
 
 def check_asked_steps(asked: tuple[int, ...], steps: int, curriculum: bool) -> None:
-    """Raise `SpecError` for steps that are not some of 1 .. D in order, or that are named without a curriculum."""
+    """Raise `SpecError` for steps that are not in 1 .. D and ascending, or that are given without a curriculum."""
     if list(asked) != sorted({*asked} & {*range(1, steps + 1)}):
         problem = f"{list(asked)} are not some of the steps 1 to {steps}, in order"
         raise SpecError("asked_steps", problem, "give each once, such as 1,3, or none for all")
     if asked and not curriculum:
-        raise SpecError("asked_steps", "name a curriculum, and implicit_curriculum is off", "leave one of the two out")
+        problem = "restrict a curriculum, but implicit_curriculum is off"
+        raise SpecError("asked_steps", problem, "turn it on, or leave them out")
 
 
 def asked_steps(asked: tuple[int, ...], steps: int, curriculum: bool) -> tuple[int, ...]:
-    """Return the steps asked for: those named, else all of them under a curriculum, else the last."""
+    """Return the steps that queries ask for: `asked` if given, else all steps under a curriculum, else the last."""
     every = tuple(range(1, steps + 1))
     return asked or (every if curriculum else every[-1:])

@@ -58,7 +58,7 @@ class StepGraph:
         if self.roots > 1 and not self.parents:
             raise SpecError("roots", "a chain begins with one symbol", "give parents, or leave roots 1")
         if self.parents and len(self.parents) != self.steps:
-            raise SpecError("parents", f"are those of {len(self.parents)} steps", f"give them for {self.steps}")
+            raise SpecError("parents", f"are given for {len(self.parents)} steps", f"give them for {self.steps}")
         for step, parents in enumerate(self.parents):
             if not parents or list(parents) != sorted({*parents} & {*range(self.roots + step)}):
                 problem = f"{list(parents)} are not some of the values 0 to {self.roots + step - 1}, in order"
@@ -69,7 +69,7 @@ class StepGraph:
 
     @property
     def step_parents(self) -> tuple[tuple[int, ...], ...]:
-        """The parents of each step, also for a chain."""
+        """The parents of each step; in a chain, the value of the step before."""
         return self.parents or tuple((step,) for step in range(self.steps))
 
     @property
@@ -79,18 +79,18 @@ class StepGraph:
 
     @property
     def symbols(self) -> int:
-        """The number of different symbols of a sequence."""
+        """The number of distinct symbols in a sequence."""
         mixed = sum(int(self.chains ** len(parents)) - self.chains for parents in self.step_parents)
         return self.chains * self.values + mixed
 
     @property
     def length(self) -> int:
-        """The number of positions of all records."""
+        """The number of positions that the records of all steps take."""
         return sum(int(self.chains ** len(parents)) * (len(parents) + 1) for parents in self.step_parents)
 
     @property
     def asking(self) -> int:
-        """The number of positions of all queries, the last of a sequence."""
+        """The number of positions that the queries take, which end a sequence."""
         return self.chains * self.roots
 
     @cached_property
@@ -116,7 +116,7 @@ class StepGraph:
     def lay_out(
         self, orders: Sequence[Int[np.ndarray, "batch _"]], queries: Int[np.ndarray, "batch query"]
     ) -> Int[np.ndarray, "batch position"]:
-        """Return the number of the symbol at each position of the records, then of the queries.
+        """Return the number of the symbol at each position: first the records, then the queries.
 
         `orders` holds, for each step, which of its records is at each place; `queries` the chain of each query.
         """
@@ -128,14 +128,15 @@ class StepGraph:
         return placed
 
     def _read(self, table: StepTable, symbols: Int[Tensor, "batch position"]) -> Int[Tensor, "batch record column"]:
+        """Return the symbols of one step's records."""
         return symbols[:, table.start : table.stop].reshape(len(symbols), *table.ids.shape)
 
     def follow(
         self, symbols: Int[Tensor, "batch position"]
     ) -> tuple[Int[Tensor, "value batch query"], Int[Tensor, "step batch query"], Bool[Tensor, "batch query"]]:
-        """Follow each query.
+        """Follow each query from step to step.
 
-        Returns its values, the position where each step's value was read, and whether exactly one record matched at
+        Returns: its values, the position where each step's value was read, and whether exactly one record matched at
         every step.
         """
         values = list(symbols[:, self.query_places(symbols.shape[1])].unbind(dim=2))
@@ -151,7 +152,8 @@ class StepGraph:
 
     def well_formed(self, symbols: Int[Tensor, "batch position"]) -> Bool[Tensor, "batch"]:
         """Return whether records and queries are those of N chains: every record once, all symbols different."""
-        # If all parents are values of the queries' chains, there are exactly as many symbols as must differ.
+        # The loop checks that all parents are values of the queries' chains. Then at most `self.symbols` symbols can
+        # differ, so this count of distinct ones means that they all do.
         values, _, known = self.follow(symbols)
         body = torch.cat([symbols[:, : self.length], symbols[:, -self.asking :]], dim=1)
         legal = known.all(dim=1) & (_distinct(body) == self.symbols)
@@ -188,9 +190,9 @@ class StepGraph:
     def path_text(self, names: Sequence[str], query: int, path: Sequence[int], known: bool) -> str:
         """Return a query's path in words, such as `query A -> B at 7 -> C at 1`.
 
-        Args
+        Args:
             names: the name of the symbol at each position
-            query: the query's place
+            query: the index of the query in its sequence
             path: the position where each step's value was read
             known: whether every step had exactly one match
         """
@@ -208,5 +210,5 @@ class StepGraph:
 
 
 def _distinct(numbers: Int[Tensor, "batch column"]) -> Int[Tensor, "batch"]:
-    """Count the different numbers of each row."""
+    """Return how many distinct numbers each row has."""
     return numbers.sort(dim=1).values.diff(dim=1).ne(0).sum(dim=1) + 1

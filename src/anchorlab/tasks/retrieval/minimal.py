@@ -40,8 +40,8 @@ class MinimalRetrieval(Task):
     chains, steps, features: N, D and K
     implicit_curriculum: each query asks for all of x_1 .. x_D (D K numbers), or for x_D alone (K numbers)
     asked_steps: restricts the curriculum to these steps: (1, 3) asks for x_1 and x_3
-    positions: what the K-dimensional position vector appended to each symbol counts: each `token`, or each `pair`. The
-        symbols of a pair, of a larger record and of a query then share one position, as in the paper's theory.
+    positions: whether the position vectors (K numbers, appended to each symbol) count every `token` or every `pair`.
+        With `pair`, all symbols of a pair, a larger record or a query share one position, as in the paper's theory.
     frequencies: w of the position vector [cos(p w_1) .. cos(p w_{K/2}), sin(p w_1) ..]; by default the rotary
         embedding's 10000^(-2i/K), since the paper does not give its own
     parents: the values that each step depends on, in place of the chain 0; 1; 2; ... Values are numbered, the query's
@@ -51,9 +51,9 @@ class MinimalRetrieval(Task):
         alone determines it. Records of later steps contain only the values of unmixed combinations.
     roots: the number of symbols of a query, which is scored at its last
 
-    The splits share one law and differ only in their random streams. A sequence recurs with probability zero, but none
-    of its properties determines its split: `separated` is false.
-    Source: stacked attention heads paper, sections 3.1 and 6.
+    The splits have the same distribution and differ only in their random streams. A sequence recurs with probability
+    zero, but nothing in it determines its split: `separated` is false.
+    Source: stacked attention heads, sections 3.1 and 6.
     """
 
     family: Literal["retrieval"] = "retrieval"
@@ -79,12 +79,12 @@ class MinimalRetrieval(Task):
             raise SpecError("frequencies", f"there are {len(self.frequencies)}", f"give {self.features // 2}, or none")
         if not all(math.isfinite(frequency) for frequency in self.frequencies):
             raise SpecError("frequencies", f"{list(self.frequencies)} are not all finite", "give finite numbers")
-        _ = self._graph  # refuses impossible graphs
+        _ = self._graph  # raises for impossible graphs
         return self
 
     @model_serializer(mode="wrap")
     def _written(self, write: Callable[["MinimalRetrieval"], dict[str, Any]]) -> dict[str, Any]:
-        # The specification of a chain omits its graph: runs are addressed by it, and chains are older than graphs.
+        # A chain omits `parents` and `roots`, so that its runs keep the addresses from before these fields existed.
         written = write(self)
         return written if self.parents else {key: written[key] for key in written if key not in ("parents", "roots")}
 
@@ -105,7 +105,7 @@ class MinimalRetrieval(Task):
 
     @cached_property
     def position_vectors(self) -> Float[np.ndarray, "position feature"]:
-        """The position vectors, which are appended to the symbols."""
+        """The vector that is appended to the symbol at each position."""
         index = np.arange(self.shape.length)
         if self.positions == "pair":
             sizes = [np.full(len(table.ids), table.ids.shape[1]) for table in reversed(self._graph.tables)]
@@ -118,8 +118,8 @@ class MinimalRetrieval(Task):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences.
 
-        Latents: `symbols` `[batch chain value feature]`, numbered as in `parents`; `order` `[batch step record]`, which
-        chain (step 0: the queries) or record (steps 1 .. D) is at each place, -1 after the last.
+        Latents: `symbols` `[batch chain value feature]`, numbered as in `parents`; `order` `[batch step record]`, the
+        chain of each query (step 0) and the number of the record at each place (steps 1 .. D); -1 pads.
         Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n)
@@ -172,7 +172,7 @@ class MinimalRetrieval(Task):
         targets[:] = flat[last_root[:, :, None] + np.array(self.asked)].reshape(targets.shape)
 
     def oracle(self, inputs: Float[Tensor, "batch position both"]) -> Answer:
-        """Follow each query by exact equality of symbols; known if every step has exactly one match.
+        """Return the answers by following each query to equal symbols; known if every step has exactly one match.
 
         The trace has an entry for each query and step: the position and value of the symbol retrieved.
         Errors: `SpecError` for sequences of another length.
@@ -255,7 +255,7 @@ def conditional_retrieval(
     positions: Literal["token", "pair"] = "token",
     frequencies: Reals = (),
 ) -> MinimalRetrieval:
-    """The vectors that depend on several retrieved earlier: `xyz .. ay .. ax .. a`, or any such graph.
+    """The vectors that depend on several vectors retrieved earlier: `xyz .. ay .. ax .. a`, or any such graph.
 
     The arguments are those of `retrieval/minimal`. `--roots 2 --parents '0;1;2,3'` gives queries of two symbols, one
     step from each, and a table of both, as in the functions formulation of section 4.

@@ -39,8 +39,8 @@ class TokenRetrieval(Task):
 
     chains, steps: N and D
     symbols: the number of symbols, which are the tokens 0 .. symbols - 1
-    implicit_curriculum: each sequence draws the step s that it asks for, and the marker #s (token symbols + s - 1)
-        before the queries names it; else every sequence asks for step D, without a marker
+    implicit_curriculum: if true, each sequence draws the step s that it asks for and names it by the marker #s (token
+        symbols + s - 1) before the queries; else every sequence asks for step D, without a marker
     asked_steps: restricts the curriculum to these steps; (3,) asks for x_3 and needs no marker
     parents: the values that each step depends on, in place of the chain 0; 1; 2; ... Values are numbered, the query's
         symbols first (0 .. roots - 1), then one per step. 0; 0; 1,2 is the conditional retrieval of section 3.1,
@@ -49,8 +49,8 @@ class TokenRetrieval(Task):
         alone determines it. Records of later steps contain only the values of unmixed combinations.
     roots: the number of symbols of a query, which is scored at its last
 
-    Groups are the steps asked for. The splits share one law; with the default number of symbols hardly any sequence
-    recurs, but nothing prevents it: `separated` is false.
+    Groups are the steps asked for. The splits have the same distribution; with the default number of symbols hardly any
+    sequence recurs, but nothing prevents it: `separated` is false.
     Source: stacked attention heads, sections 3.1 and 6; tokens replace vectors, and a sequence asks for one step,
     since a position predicts one token.
     """
@@ -85,6 +85,7 @@ class TokenRetrieval(Task):
 
     @property
     def _marked(self) -> bool:
+        """Whether a marker names the step, which it does if there are several to ask for."""
         return len(self.asked) > 1
 
     @property
@@ -154,7 +155,9 @@ class TokenRetrieval(Task):
         return step.where(torch.isin(step, torch.tensor(self.asked)), 0)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Follow each query from record to record; known if every step has exactly one match and the marker is valid.
+        """Return the answers by following each query from record to record.
+
+        They are known if every step has exactly one match and the marker is valid.
 
         The trace has an entry for each query and step: the position and value read, -1 after the step asked for.
         Errors: `SpecError` for sequences of another length.
@@ -240,7 +243,7 @@ def conditional_retrieval(
     implicit_curriculum: bool = True,
     asked_steps: Numbers = (),
 ) -> TokenRetrieval:
-    """The token that depends on several retrieved earlier: `xyz .. ay .. ax .. a`, or any such graph.
+    """The token that depends on several tokens retrieved earlier: `xyz .. ay .. ax .. a`, or any such graph.
 
     The arguments are those of `retrieval/tokens`. `--roots 2 --parents '0;1;2,3'` gives queries of two symbols, one
     step from each, and a table of both, as in the functions formulation of section 4.

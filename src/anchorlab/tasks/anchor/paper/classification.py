@@ -22,7 +22,7 @@ def classification(
 
     (x1, a1, ..., x4, a4, x5) -> a_k where |x_k - x5| is smallest; all anchors differ. Ties are never drawn. In test
     every x is at a position where training never shows it.
-    Source: anchor function paper, section 4.3.
+    Source: anchor functions, section 4.3.
     """
     text = " ".join(f"x{index} A{index}" for index in range(1, pairs + 1))
     table = ", ".join(f"x{index}: A{index}" for index in range(1, pairs + 1))

@@ -18,7 +18,7 @@ RIVALS = {
     "symmetric": "pair(B, A, x)",
     "memorised": "trained(A, B, x)",
 }
-"""What may explain an answer.
+"""The rules that may explain a model's answer, by name.
 
 composed, order swapped: both operations in turn, in either order
 symmetric: the label of the same pair in the other order
@@ -46,7 +46,7 @@ def composite(
     order: the paper's text puts the key first, its code the anchors
     exceptions: labels of certain pairs, such as `{"4,3": "-6"}` in the follow-up work on composing against memorising
 
-    Source: anchor function paper, equation (5), section 4.4; operations and unseen pair from its code.
+    Source: anchor functions, equation (5), section 4.4; operations and unseen pair from its code.
     """
     return AnchorFunction(
         vocabulary=Vocabulary(size=size, items=items, anchors=anchors),

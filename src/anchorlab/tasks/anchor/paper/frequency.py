@@ -20,10 +20,10 @@ def frequency(
     size: int = 201,
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """The key for one anchor; for the other the same key (low frequency), or one more (high frequency).
+    """The key after either anchor (low frequency), or the key plus one after the second anchor (high frequency).
 
     A function has a higher frequency if a change of anchor changes its answer.
-    Source: anchor function paper, section 6.1, Figure 18.
+    Source: anchor functions, section 6.1, Figure 18.
     """
     operations = tuple("x" if level == "low" else f"+{index}" if index else "x" for index in range(len(anchors)))
     return AnchorFunction(

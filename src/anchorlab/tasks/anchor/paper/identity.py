@@ -23,7 +23,7 @@ def identity(
 
     (43, 33, 13, 3, 20, 89, 44, 24, 56) -> 20 for the anchor 3. A key x after an anchor at 0-based position p belongs to
     test if (x - p) mod (n - 1) = 0, else to training. Another `rule`, such as `A . x -> A(x)`, puts the key elsewhere.
-    Source: anchor function paper, equation (1), sections 3.2.1 and 4.1.
+    Source: anchor functions, equation (1), sections 3.2.1 and 4.1.
     """
     return AnchorFunction(
         vocabulary=Vocabulary(size=size, items=items, anchors=anchors),

@@ -19,9 +19,10 @@ def multi_anchor(
 ) -> AnchorFunction:
     """The key plus the anchor; each anchor is tested on keys of its own.
 
-    f_a(x) = x + a for a = 1 .. 10. Test holds out the i-th run of `held_out` items for the i-th anchor: for the paper's
-    anchors 12 + 8a .. 12 + 8(a + 1) - 1. Training never shows some answers of test: only anchor 1 makes 21 = 20 + 1.
-    Source: anchor function paper, section 4.9, Figure 12.
+    f_a(x) = x + a for a = 1 .. 10. The keys held out for the i-th anchor are the i-th run of `held_out` items; for the
+    paper's anchor a, the keys 12 + 8a to 19 + 8a. Training never shows some answers of test: 21 is only 20 + 1, and key
+    20 is held out for anchor 1.
+    Source: anchor functions, section 4.9, Figure 12.
     """
     first = items[0]
     return AnchorFunction(

@@ -22,7 +22,7 @@ def reading_comprehension(
 
     (a1, x1, ..., a4, x4, a) -> x_k where a_k = a; the anchors before the question all differ. In test every x is at a
     position where training never shows it.
-    Source: anchor function paper, section 4.2.
+    Source: anchor functions, section 4.2.
     """
     text = " ".join(f"A{index} x{index}" for index in range(1, pairs + 1))
     return AnchorFunction(

@@ -14,11 +14,11 @@ from anchorlab.tasks.registry import register_task
 def recitation(
     length: int = 9, anchor: int = 3, items: Pair = (20, 100), size: int = 201, modulus: int | None = None
 ) -> AnchorFunction:
-    """The token after the anchor if the sequence ends with the one before it, and the other way round.
+    """The token after the anchor if the sequence ends with the one before it, and vice versa.
 
     (.., m, 3, n, .., m) -> n is the forward task, (.., m, 3, n, .., n) -> m the backward one (names of section 3.1.3);
     m and n differ. In test both are at positions where training never shows them.
-    Source: anchor function paper, equation (6), sections 3.1.3 and 4.7.
+    Source: anchor functions, equation (6), sections 3.1.3 and 4.7.
     """
     return AnchorFunction(
         vocabulary=Vocabulary(size=size, items=items, anchors=(anchor,)),

@@ -1,4 +1,4 @@
-"""The synonym task: an anchor with the same operation as another helps with pairs that were never trained."""
+"""The synonym task: does an anchor with the same operation as another help with pairs that were never trained?"""
 
 from itertools import product
 
@@ -28,7 +28,7 @@ def synonym(
     size: int = 201,
     modulus: int | None = None,
 ) -> AnchorFunction:
-    """Pairs of anchors, one of which has a synonym; two pairs are never trained.
+    """Two operations in turn on a key; one anchor has a synonym, and two of its pairs are never trained.
 
     The composite task with the anchors 1, 2, 4 and 9; the pairs (4, 9) and (9, 4) are never trained. With `synonyms`
     anchor 3, which has the operation of 9, is paired with 1, 2 and 4 too. Of `total` training sequences each pair with
@@ -37,7 +37,7 @@ def synonym(
 
     The paper separates by composite anchors alone. Its code also separates by modular residue, as here, so that trained
     pairs can be tested too (`test on data`).
-    Source: anchor function paper, section 4.6, Figure 9.
+    Source: anchor functions, section 4.6, Figure 9.
     """
     if len(plain) < 2:
         raise SpecError("plain", f"{list(plain)} are too few", "give at least two anchors")

@@ -23,7 +23,7 @@ def two_distances(
     """The token right after one anchor, or the second token after another.
 
     (.., 3, x, ..) -> x and (.., 4, *, x, ..) -> x.
-    Source: anchor function paper, section 5.2, Figure 14.
+    Source: anchor functions, section 5.2, Figure 14.
     """
     noise = " ." * (distance - 1)
     return AnchorFunction(

@@ -26,7 +26,7 @@ def working_memory(
     (.., x, a, .., b, ..) -> g(g(x; a); b) for a in `first` and b in `second`, at any distance. `operations` are in the
     order of `first`, then `second`; the paper's code has +1, +0, +0, -2. The text of section 4.5 calls the anchors 2, 3
     and 4, 5; its Figure 8 calls them 1, 2 and 3, 4.
-    Source: anchor function paper, section 4.5, Figure 8.
+    Source: anchor functions, section 4.5, Figure 8.
     """
     if set(first) & set(second):
         raise SpecError("second", f"{sorted(set(first) & set(second))} are in both", "keep the two sets apart")

@@ -11,9 +11,9 @@ from anchorlab.tasks.recall.markov import CHARACTERS, TABLE
 
 
 def count_bigrams(text: str) -> tuple[tuple[str, ...], Int[np.ndarray, "state state"]]:
-    """Count the bigrams of a text.
+    """Return the characters of a text and the counts of their bigrams.
 
-    Returns its characters in code-point order, and the counts `[first second]` of each pair of characters.
+    Returns: the characters in code-point order, and the counts of each pair, `[first second]`.
 
     Errors: `SpecError` for a text of fewer than two characters.
     """
