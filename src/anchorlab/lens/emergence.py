@@ -63,7 +63,7 @@ class PathAttention:
 
 @dataclass(frozen=True)
 class CrossingOrder:
-    """The order of several crossings in each member. Measures that never cross come last.
+    """The order in which several measures cross their level. Measures that never cross come last.
 
     Shapes
         before: `[row column]`, the share of members in which `names[row]` crosses strictly before `names[column]`

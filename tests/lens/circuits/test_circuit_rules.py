@@ -141,10 +141,10 @@ def test_maps_are_those_listed(rest, causal):
     [
         (AttentionRule("frist", "marker"), "rule.query: unknown role 'frist'; did you mean 'first'?"),
         (AttentionRule("first", "maker"), "rule.key: unknown role 'maker'; did you mean 'marker'?"),
-        (AttentionRule("first", 6), "rule.key: 6 before is outside 6 positions"),
-        (AttentionRule("first", -1), "rule.key: -1 before is outside 6 positions"),
-        (AttentionRule("marker", "first"), "rule.key: 'first' has 2 places, 'marker' 1"),
-        (AttentionRule(EVERYWHERE, "first"), "rule.key: 'first' has 2 places, 'every position' 6"),
+        (AttentionRule("first", 6), "rule.key: 6 before is not within 6 positions"),
+        (AttentionRule("first", -1), "rule.key: -1 before is not within 6 positions"),
+        (AttentionRule("marker", "first"), "rule.key: 'first' has 2 instances, 'marker' 1"),
+        (AttentionRule(EVERYWHERE, "first"), "rule.key: 'first' has 2 instances, 'every position' 6"),
         (AttentionRule("query", SAME), "tokens: are missing for a rule about the same token"),
     ],
 )

@@ -373,12 +373,12 @@ def test_a_key_ahead_is_none_behind_a_mask():
 def test_mistakes_name_the_field():
     module = louder(identity_solver())
     for member in (1, -1):
-        with pytest.raises(SpecError, match=rf"^member: {member} is none of 1; choose from 0\.\.0"):
+        with pytest.raises(SpecError, match=rf"^member: there is no member {member}; choose from 0\.\.0"):
             find_circuit(module, IDENTITY, member=member)
     with pytest.raises(SpecError, match=r"^split: unknown split 'tst'; did you mean 'test'"):
         find_circuit(module, IDENTITY, split="tst")
     for sequences in (0, -1):
-        with pytest.raises(SpecError, match=rf"^sequences: {sequences} are none; ask for at least 1"):
+        with pytest.raises(SpecError, match=rf"^sequences: {sequences} are too few; give at least 1"):
             find_circuit(module, IDENTITY, sequences=sequences)
     with pytest.raises(SpecError, match=r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train"):
         find_circuit(module, IDENTITY, threshold=0.001)

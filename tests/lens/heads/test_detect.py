@@ -198,7 +198,7 @@ class TestBatch:
 
     def test_other_inputs_are_refused(self, seen):
         record, inputs, _ = seen
-        with pytest.raises(SpecError, match="batch: its inputs are not those of the record"):
+        with pytest.raises(SpecError, match="batch: has other inputs than the record"):
             detect(record, batch_of(inputs.flip(0)))
 
 

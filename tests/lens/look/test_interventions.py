@@ -180,9 +180,9 @@ MISTAKES = [
     ({"rule": "project_out", "operand": {"values": [0, 0], "axes": ["width"]}}, "a direction of length 0"),
     (
         {"rule": "project_out", "where": {"width": 1}, "operand": {"values": [1, 0], "axes": ["width"]}},
-        "a direction along 'width' cannot be projected on",
+        "cannot project along 'width'",
     ),
-    ({"rule": "add", "operand": {"values": [[1], [2, 3]], "axes": ["key"]}}, "nested lists of numbers of one shape"),
+    ({"rule": "add", "operand": {"values": [[1], [2, 3]], "axes": ["key"]}}, "nested lists of numbers with one shape"),
     ({"rule": "add", "operand": {"values": [1, 2], "axes": ["key", "query"]}}, "are not the axes of values of shape"),
 ]
 

@@ -303,7 +303,7 @@ class TestUsersModule:
             def forward(self, inputs):
                 return self.inner(inputs.transpose(0, 1)).transpose(0, 1)
 
-        with pytest.raises(SiteError, match="does not lead with a batch of 7"):
+        with pytest.raises(SiteError, match="whose first axis is not the batch of 7"):
             look(Swapped(), torch.ones(7, 3, 2), record=["inner"])
         assert torch.equal(look(Swapped(), torch.ones(7, 3, 2))["output"][0], torch.ones(7, 3, 2))
 

@@ -219,7 +219,7 @@ MISTAKES = [
     ({"rule": "zero", "at": {"query": [[0], [-1]]}}, "at.query: lacks a place in some sequences"),
     (
         {"rule": "project_out", "at": {"key": [0]}, "operand": {"values": [1.0], "axes": ["key"]}},
-        "a direction along 'key' cannot be projected on",
+        "cannot project along 'key'",
     ),
 ]
 

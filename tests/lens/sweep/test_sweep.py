@@ -286,7 +286,7 @@ def test_mistakes(ensemble):
         sweep(ensemble, INPUTS, TARGETS, zero, ("batch",), **options)
     with pytest.raises(SpecError, match=r"over.1: 'head' is selected already"):
         sweep(ensemble, INPUTS, TARGETS, zero, ("head", "head"), **options)
-    with pytest.raises(SpecError, match=r"targets: have shape \(7, 2\), which does not lead with batch and scored"):
+    with pytest.raises(SpecError, match=r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"):
         sweep(ensemble, INPUTS, TARGETS, zero, ("head",))
     with pytest.raises(SiteError, match=r"intervention.site: unknown site"):
         sweep(ensemble, INPUTS, TARGETS, zero.replace(site="blocks.*.atn.hook_z"), **options)

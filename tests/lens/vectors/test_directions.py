@@ -176,5 +176,5 @@ class TestMistakes:
 
     @pytest.mark.parametrize("tokens", [[VOCABULARY], [-1], []])
     def test_tokens(self, tokens):
-        with pytest.raises(SpecError, match=r"tokens: are not all known, 0\.\.11; give one known token or more"):
+        with pytest.raises(SpecError, match=r"tokens: are empty or outside 0\.\.11; give one known token or more"):
             token_directions(identity_solver(), torch.tensor(tokens, dtype=torch.int64))

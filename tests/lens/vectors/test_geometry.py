@@ -132,7 +132,7 @@ class TestSimilarity:
         with pytest.raises(SpecError, match="along: unknown axis 'widht'; did you mean 'width'"):
             similarity(record, "a", between="position", along="widht")
         for along in ((), ("position",), ("width", "width")):
-            with pytest.raises(SpecError, match=r"along: .* name each other axis once"):
+            with pytest.raises(SpecError, match=r"along: cannot be .*; name at least one axis other than"):
                 similarity(record, "a", between="position", along=along)
         with pytest.raises(SpecError, match="sites: have 2 kinds of axes and sizes"):
             similarity(record, ["a", "b"], between="stage", along="width")

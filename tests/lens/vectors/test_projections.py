@@ -67,7 +67,9 @@ class TestPrincipalComponents:
 
     @pytest.mark.parametrize("components", [0, 7])
     def test_mistakes(self, components):
-        with pytest.raises(SpecError, match=rf"components: {components} of 40 vectors of width 6; give one of 1\.\.6"):
+        with pytest.raises(
+            SpecError, match=rf"components: cannot take {components} of 40 vectors of width 6; give one of 1\.\.6"
+        ):
             principal_components(CLOUDS, components)
 
 
@@ -176,10 +178,10 @@ class TestTsne:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"perplexity": 36.0}, "perplexity: 36 for 36 rows; give one above 0 and below 36"),
-            ({"perplexity": 0.0}, "perplexity: 0 for 36 rows"),
-            ({"neighbours": 18}, r"neighbours: 18 of 36 rows; give one of 1\.\.17"),
-            ({"neighbours": 0}, "neighbours: 0 of 36 rows"),
+            ({"perplexity": 36.0}, "perplexity: 36 does not fit 36 rows; give one between 0 and 36"),
+            ({"perplexity": 0.0}, "perplexity: 0 does not fit 36 rows"),
+            ({"neighbours": 18}, r"neighbours: 18 do not fit 36 rows; give one of 1\.\.17"),
+            ({"neighbours": 0}, "neighbours: 0 do not fit 36 rows"),
         ],
     )
     def test_mistakes(self, change, message):

@@ -14,13 +14,13 @@ Head = tuple[int, int]
 class CircuitPath:
     """An attention path of a circuit: one head, in which the queries of a role attend to one key.
 
-    Attributes:
+    Fields
         layer, head: the head, both from 0.
         rule: the queries and their key.
         attention: the model's own mean attention along the path.
-        cut_loss: the circuit's live loss without the path. Its queries then follow the head's other paths, or the
+        cut_loss: the circuit's `live_loss` without the path. Its queries then follow the head's other paths, or the
             explanation's rest.
-        mapped_cut_loss: the same for the circuit's loss with maps in place.
+        mapped_cut_loss: likewise the circuit's `loss`, with attention maps, without the path.
     """
 
     layer: int
@@ -40,7 +40,7 @@ class Circuit:
 
     All losses are on sequences that the search did not use.
 
-    Attributes:
+    Fields
         explanations: the replacement of every head's attention; None for a head that keeps its own because no
             hypothesis explains it. Such attention is part of the circuit in all losses.
         paths: the paths of the circuit, by layer and head.
@@ -48,12 +48,12 @@ class Circuit:
         threshold: the bound on `loss` and `live_loss` during the search.
         model_loss: the loss of the model itself.
         loss: the loss with attention maps in place of all attention, as in the paper.
-        live_loss: the loss where the queries of the circuit's paths attend as the model computes it from the replaced
-            stream. It also depends on heads that only determine where later heads attend.
+        live_loss: the loss when only queries without a path are replaced; the others attend as the model computes it
+            from the resulting stream. So it also depends on heads that only determine where later heads attend.
         empty_loss: the loss with uniform attention in every head.
-        rest_loss: the loss of the model with uniform attention of the circuit's queries and its own attention
-            everywhere else.
-        causal: whether no head ever attended ahead.
+        rest_loss: the loss of the model when the queries of the circuit's paths attend uniformly and all others as
+            before.
+        causal: whether no query ever attended to a later position.
     """
 
     explanations: Mapping[Head, Explanation | None]
@@ -85,10 +85,10 @@ class Circuit:
 
     @property
     def faithfulness(self) -> float:
-        """The share of attention's effect on the loss that the circuit has: 1 for all of it, 0 for none.
+        """The share of attention's effect on the loss that the circuit retains: 1 for all of it, 0 for none.
 
-        (empty - circuit) / (empty - model). More than 1 if the maps, sharper than the model's attention, do better;
-        NaN if attention has no effect.
+        (empty - circuit) / (empty - model). More than 1 if the maps, which are sharper than the model's attention, do
+        better; NaN if attention has no effect.
         """
         return self._share(self.empty_loss - self.loss)
 

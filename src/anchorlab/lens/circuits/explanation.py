@@ -53,9 +53,9 @@ class AttentionRule:
 class Explanation:
     """An explanation of a head: its rules, and the rest for all other queries.
 
-    Several rules for one query share its attention. Queries do not attend along rules in `cut`, even where the model
-    computes their attention, except to keys that a rule in `rules` gives them too. Queries whose rules are all cut
-    follow the rest.
+    Several rules for one query share its attention. Rules in `cut` are paths that were removed: even where the model
+    computes the attention, queries do not attend along them, except to keys that a rule in `rules` gives them too.
+    Queries whose rules are all cut follow the rest.
     """
 
     rest: Rest
@@ -75,26 +75,28 @@ class Explanation:
 def rule_places(
     rule: AttentionRule, roles: Roles, length: int, causal: bool = False
 ) -> tuple[Int[Tensor, "batch instance"], Int[Tensor, "batch instance"]]:
-    """Return the queries of a rule and the key of each; both are -1 for a missing one or, if `causal`, a key ahead.
+    """Return the positions of a rule's queries and of the key of each.
 
-    Errors: `SpecError` for an unknown role, a key too far before, and a rule about the same token, which may have
-    several keys.
+    Both are -1 where one of them is missing or, if `causal`, where the key is ahead of its query.
+
+    Errors: `SpecError` for an unknown role, roles that differ in their number of instances, a distance beyond the
+    sequence, and a rule about the same token, which may give a query several keys.
     """
     if rule.key in (SAME, AFTER_SAME):
-        raise SpecError("rule.key", f"{rule.key!r} may be several places", "name a role or a distance")
+        raise SpecError("rule.key", f"{rule.key!r} may give several keys", "name a role or a distance")
     batch = len(next(iter(roles.values())))
     queries = torch.arange(length).expand(batch, -1) if rule.query == EVERYWHERE else _role(rule.query, roles, "query")
     if isinstance(rule.key, int):
         if not 0 <= rule.key < length:
             raise SpecError(
-                "rule.key", f"{rule.key} before is outside {length} positions", f"give one of 0..{length - 1}"
+                "rule.key", f"{rule.key} before is not within {length} positions", f"give one of 0..{length - 1}"
             )
         keys = (queries - rule.key).clamp(min=-1)
     else:
         keys = _role(rule.key, roles, "key")
         if keys.shape[1] not in (1, queries.shape[1]):
-            problem = f"{rule.key!r} has {keys.shape[1]} places, {rule.query!r} {queries.shape[1]}"
-            raise SpecError("rule.key", problem, "choose roles that belong together")
+            problem = f"{rule.key!r} has {keys.shape[1]} instances, {rule.query!r} {queries.shape[1]}"
+            raise SpecError("rule.key", problem, "choose roles with as many instances")
         keys = keys.expand_as(queries)
     there = (queries >= 0) & (keys >= 0) & ((keys <= queries) | (not causal))
     return queries.where(there, -1), keys.where(there, -1)
@@ -130,7 +132,7 @@ def attention_map(
     causal: bool = True,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> Float[Tensor, "batch query key"]:
-    """Return the attention map of an explanation: 1 at the key of each query's rule, the rest for other queries.
+    """Return the attention map of an explanation: 1 at the key of each query with a rule, the rest for other queries.
 
     Several rules or keys of one query share its attention.
 

@@ -20,7 +20,7 @@ from anchorlab.lens.circuits.explanation import (
 from anchorlab.lens.heads import detectors
 
 FOLLOWED = 0.2
-"""The smallest mean attention along a rule that a head counts as following."""
+"""The smallest mean attention along a rule for which the head counts as following it."""
 
 _LEVELS = (0.8, 0.5, FOLLOWED)  # thresholds of the mean attention from a role to a key, the strictest first
 _SHIFTED = 0.3  # threshold of the mean attention of a head that shifts
@@ -90,14 +90,14 @@ def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...
 
 
 def _apart(roles: Roles) -> Roles:
-    """The roles without those that have the positions of an earlier one."""
+    """The roles, without any whose positions are those of an earlier one."""
     names = list(roles)
     alike = {name for at, name in enumerate(names) if any(torch.equal(roles[name], roles[one]) for one in names[:at])}
     return {name: places for name, places in roles.items() if name not in alike}
 
 
 def _rules(query: str, roles: Roles, length: int) -> list[AttentionRule]:
-    """The rules with every key that a role may attend to: fitting roles, and near positions that are no such role."""
+    """One rule for each key that a role may attend to: roles that fit, and near positions that are not one of these."""
     named = [key for key in roles if key != query and roles[key].shape[1] in (1, roles[query].shape[1])]
     places = [roles[key].expand_as(roles[query]) for key in named]
     near = [
@@ -132,9 +132,9 @@ def rule_attention(
 def resolved(
     rule: AttentionRule, roles: Roles, length: int, tokens: Int[Tensor, "batch position"] | None = None
 ) -> tuple[AttentionRule, ...]:
-    """Return the rules by role that a rule for every position implies, with roles as keys where these always coincide.
+    """Return the rules by role that a rule for every position implies; queries without a role are left out.
 
-    Queries without a role are left out.
+    The key of a rule is a role if that role always has the position of the key.
     """
     found = []
     for query in roles:

@@ -52,7 +52,7 @@ class AttentionLosses:
 
     @cached_property
     def _known(self) -> dict[tuple[frozenset[tuple[Head, Explanation | None]], bool], float]:
-        """The losses computed so far; a search asks for many assignments again."""
+        """The losses computed so far, because a search tries many assignments more than once."""
         return {}
 
     @property
@@ -73,15 +73,15 @@ class AttentionLosses:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether no head ever attends ahead."""
+        """Whether no query ever attends to a later position."""
         return not any(bool(pattern.triu(1).any()) for pattern in self.patterns.values())
 
     def outputs(self, assignment: Assignment, live: bool = False) -> Float[Tensor, "batch scored output"]:
         """Return the member's outputs with the attention of every explained head replaced by its map.
 
         If `live`, only queries without a rule are replaced. Queries with a rule attend as the model computes it from
-        the replaced stream, except along cut rules. So the outputs also depend on heads that only determine where later
-        heads attend.
+        the resulting stream, except along cut rules. So the outputs also depend on heads that only determine where
+        later heads attend.
         """
         changes = []
         for head, one in assignment.items():
@@ -106,13 +106,13 @@ class AttentionLosses:
         return self._known[key]
 
     def worst_loss(self, assignment: Assignment, enough: float) -> float:
-        """Return the larger of loss and live loss; skip the second, and return the first, if it is above `enough`."""
+        """Return the larger of loss and live loss; if the loss is above `enough`, return it without the live loss."""
         loss = self.loss(assignment)
         ruled = any(one is not None and one.rules for one in assignment.values())
         return max(loss, self.loss(assignment, live=True)) if ruled and loss <= enough else loss
 
     def loss_without(self, rules: Mapping[Head, Sequence[AttentionRule]]) -> float:
-        """Return the mean loss with uniform attention of the rules' queries and unchanged attention elsewhere."""
+        """Return the mean loss when the queries of the rules attend uniformly and all other attention is unchanged."""
         changes = []
         for head, chosen in rules.items():
             queries = self._queries(chosen)

@@ -17,7 +17,7 @@ from anchorlab.tasks.task import Task
 from anchorlab.training.ensemble import Ensemble
 
 _ALIKE = 0.02
-"""Two rests cost the same if their losses differ by at most this share of threshold minus model loss."""
+"""Two rests count as equally good if their losses differ by at most this share of threshold minus model loss."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the current phase of the search, the number of its steps done, and their total."""
@@ -53,8 +53,9 @@ def find_circuit(
     5. Measure the circuit on fresh sequences.
 
     An attention map in place of a head's attention leaves nothing to do for the earlier heads that direct it. Therefore
-    the search takes the larger of two losses: with maps in place of all attention, and live, with the queries of rules
-    attending as the model computes it. This goes beyond the paper, where cutting the first heads costs almost nothing.
+    the search takes the larger of two losses: one with maps in place of all attention, and the live loss, for which the
+    queries of rules attend as the model computes it. This goes beyond the paper, where cutting the first heads costs
+    almost nothing.
 
     The same model and seed give the same circuit.
 
@@ -67,7 +68,7 @@ def find_circuit(
             paper uses 0.05 for models with a loss of 0.01.
         split: the split to draw sequences from; None: the last.
         sequences: how many to draw, for the search and again for the measurement.
-        seed: for drawing them.
+        seed: the seed from which both sets are drawn.
         progress: called with the phase, the steps done and their total.
 
     Errors: `SpecError` for an unknown member or split, a model whose loss is above the threshold or not finite, and a
@@ -76,9 +77,9 @@ def find_circuit(
     ensemble = as_ensemble(model)
     members = ensemble.size if ensemble.weights else 1
     if not 0 <= member < members:
-        raise SpecError("member", f"{member} is none of {members}", f"choose from 0..{members - 1}")
+        raise SpecError("member", f"there is no member {member}", f"choose from 0..{members - 1}")
     if sequences < 1:
-        raise SpecError("sequences", f"{sequences} are none", "ask for at least 1")
+        raise SpecError("sequences", f"{sequences} are too few", "give at least 1")
     one = ensemble.select([member]) if ensemble.weights else ensemble
     search, fresh = (
         AttentionLosses(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))

@@ -34,7 +34,8 @@ _LABELS = {
     "broadcast": "broadcast from source",
     "fixed_position": "position {}",
 }
-"""The label of a head for which a detector fires; of detectors that are equally strong, the first one names it."""
+"""The label that each detector gives to a head for which it fires, with the offset in place of the braces; of equally
+strong detectors, the first one labels the head."""
 
 _LABELS_AT_ZERO = {"shift": "self", "broadcast_profile": "broadcast from anchor"}
 
@@ -92,7 +93,7 @@ def detect(
 
     if batch is not None:
         if not torch.equal(batch.inputs.cpu(), record.inputs):
-            raise SpecError("batch", "its inputs are not those of the record", "give the batch that was looked at")
+            raise SpecError("batch", "has other inputs than the record", "give the batch that was looked at")
         anchors = _first(batch, "anchor_positions") if anchors is None else anchors
         keys = _first(batch, "key_positions") if keys is None else keys
     patterns = [site for site in record if record.axes(site)[-4:] == _PATTERN_AXES]
@@ -132,11 +133,12 @@ def detect(
 
 
 def describe(found: "polars.DataFrame") -> "polars.DataFrame":
-    """Label each member, (candidate,) layer and head of a table of `detect`, in the column `label`.
+    """Return one row per member, (candidate,) layer and head of a table of `detect`, with the head's `label`.
 
     Labels are `shift 1`, `self`, `next`, `uniform`, `induction`, `matching`, `broadcast from anchor+1`,
-    `broadcast from source`, `position 0`, or `-` where no detector fires. Of several detectors that fire, the one whose
-    value is furthest on the way from chance to 1 names the head; within a hundredth of the way, the first in this list.
+    `broadcast from anchor`, `broadcast from source`, `position 0`, or `-` if no detector fires. If several fire, the
+    one with the largest (value - chance) / (1 - chance), rounded to hundredths, names the head; of equals, the first
+    in this list.
     """
     import polars
 

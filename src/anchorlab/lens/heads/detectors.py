@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 PerHead = Float[Tensor, "*lead head"]
+"""One score per head, averaged over the batch."""
 
 
 def shift(pattern: AttentionPattern, k: int) -> PerHead:
@@ -120,8 +121,8 @@ def uniform(pattern: AttentionPattern, causal: bool = True) -> PerHead:
 def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> PerHead:
     """Score how much a head attends to the tokens that followed earlier copies of the current one.
 
-    The sum of P[q, j + 1] over the earlier positions j < q of the token at q, averaged over all queries, of all
-    sequences, that have such a position (truncated weights, section 4).
+    The sum of P[q, j + 1] over the positions j < q that hold the same token as q, averaged over all queries of all
+    sequences with such a position (truncated weights, section 4).
 
     Errors: `SpecError` if no token occurs twice in a sequence.
     """
@@ -131,8 +132,8 @@ def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) 
 def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> PerHead:
     """Score how much a head attends to earlier copies of the current token (anchor functions, 5.6).
 
-    The sum of P[q, j] over the earlier positions j < q of the token at q, averaged over all queries, of all sequences,
-    that have such a position.
+    The sum of P[q, j] over the positions j < q that hold the same token as q, averaged over all queries of all
+    sequences with such a position.
 
     Errors: `SpecError` if no token occurs twice in a sequence.
     """

@@ -62,8 +62,8 @@ def broadcast_profile(
 ) -> OffsetScores:
     """Score `broadcast` from the sources anchor + offset, for the offsets -largest..largest.
 
-    Each offset counts only the sequences that hold its source, and has mass 0 if these are less than half of all.
-    `largest` is n - 1 by default.
+    At each offset only those sequences count that contain the source; where they are less than half of all, the mass is
+    0. `largest` is n - 1 by default.
     """
     length = _length(pattern)
     _check_positions("anchors", anchors, pattern)
@@ -87,8 +87,8 @@ def fixed_position_profile(
 ) -> OffsetScores:
     """Score `fixed_position` for the positions 0..largest.
 
-    `largest` is n // 2 by default: later positions have few queries `from` them on. For heads without a causal mask use
-    `all` queries and positions up to n - 1.
+    `largest` is n // 2 by default, because few queries come at or after a later position. For heads without a causal
+    mask use `all` queries and positions up to n - 1.
     """
     length = _length(pattern)
     largest = length // 2 if largest is None else largest
@@ -107,11 +107,11 @@ def anchor_attending(
     _check_positions("anchors", positions, pattern, missing=True)
     present = positions >= 0
     if not bool(present.any(dim=-1).all()):
-        raise SpecError("anchors", "a sequence has none", "leave it out")
+        raise SpecError("anchors", "a sequence has none", "leave that sequence out")
     first = torch.where(present, positions, length).amin(dim=-1)
     keys = torch.zeros(len(positions), length + 1, dtype=pattern.dtype, device=pattern.device)
     keys = keys.scatter(1, torch.where(present, positions, length), 1.0)[:, :length]
-    rows = _asked(first, length, queries).to(pattern.dtype)
+    rows = _averaged_queries(first, length, queries).to(pattern.dtype)
     counts = rows.sum(dim=-1, keepdim=True)
     if not bool(counts.any()):
         raise SpecError("anchors", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
@@ -130,13 +130,19 @@ def uniform(pattern: AttentionPattern, causal: bool = True) -> HeadScores:
 
 
 def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> HeadScores:
-    """Score attention to the tokens after earlier copies of the current one; sequences weigh by their such queries."""
+    """Score attention to the tokens after earlier copies of the current one.
+
+    The weight of a sequence is its number of queries whose token occurs earlier.
+    """
     earlier = _earlier(pattern, tokens)
     return _recurring(pattern, earlier, earlier.roll(1, dims=-1))
 
 
 def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> HeadScores:
-    """Score attention to earlier copies of the current token; sequences weigh by their number of such queries."""
+    """Score attention to earlier copies of the current token.
+
+    The weight of a sequence is its number of queries whose token occurs earlier.
+    """
     earlier = _earlier(pattern, tokens)
     return _recurring(pattern, earlier, earlier)
 
@@ -161,15 +167,15 @@ def _columns(pattern: AttentionPattern, sources: Int[Tensor, "batch offset"], qu
     Sources outside the sequence, and sources without a query, have weight 0.
     """
     length = pattern.shape[-1]
-    asked = _asked(torch.arange(length, device=pattern.device), length, queries).to(pattern.dtype)
-    each = torch.einsum("...bhqk,kq->...bhk", pattern, asked / asked.sum(dim=-1, keepdim=True).clamp(min=1))
+    averaged = _averaged_queries(torch.arange(length, device=pattern.device), length, queries).to(pattern.dtype)
+    each = torch.einsum("...bhqk,kq->...bhk", pattern, averaged / averaged.sum(dim=-1, keepdim=True).clamp(min=1))
     sources = sources.to(pattern.device)
     counts = (sources >= 0) & (sources < (length - 1 if queries == "after" else length))
     index = torch.where(counts, sources, 0).unsqueeze(1).expand(*each.shape[:-1], -1)
     return HeadScores(each.gather(-1, index).movedim(-1, -3), counts.T.to(pattern.dtype))
 
 
-def _asked(sources: Int[Tensor, "source"], length: int, queries: Queries) -> Bool[Tensor, "source query"]:
+def _averaged_queries(sources: Int[Tensor, "source"], length: int, queries: Queries) -> Bool[Tensor, "source query"]:
     """True for the queries that a source's score averages over."""
     place = torch.arange(length, device=sources.device)
     if queries == "all":

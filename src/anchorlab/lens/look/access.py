@@ -27,10 +27,10 @@ _USUAL_AXES = {1: ("batch",), 2: ("batch", "width"), 3: ("batch", "position", "w
 class Access:
     """The sites of one module and a way to visit them.
 
-    A module with `sites` and a forward that takes `tap` is visited through these. In any other module every submodule
-    is a site, named as in `named_modules`, and its value is the submodule's output; `name[i]` is element i of a tuple.
-    `given_axes` names the axes of such sites by pattern. Sites that it does not match have the axes `batch width` or
-    `batch position width`, by their number of axes.
+    A module that declares `sites`, and whose forward takes `tap`, is visited through these two. In any other module
+    every submodule is a site, named as in `named_modules`, and its value is the submodule's output; `name[i]` is
+    element i of a tuple. `given_axes` names the axes of such sites by pattern. A site that no pattern matches has the
+    axes `batch width` or `batch position width`, by its number of axes.
     """
 
     module: nn.Module
@@ -83,7 +83,7 @@ class Access:
     def run(self, weights: Mapping[str, Tensor], inputs: Tensor, targets: Iterable[str], visit: Tap) -> Tensor:
         """Run the module with one member's weights, call `visit` at each target site, and return the output.
 
-        Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is none.
+        Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is not one.
         """
         wanted = frozenset(targets)
         if self.own_sites is not None:
@@ -103,7 +103,7 @@ class Access:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Set evaluation mode without gradients; restore the mode of each submodule on leaving."""
+    """Within `with`, put a module in evaluation mode without gradients; then restore the mode of each submodule."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -38,8 +38,8 @@ def intervene(
         value: the site's value for the rows of `moment`.
         axes: the axis names of the value.
         moment: the member and the rows of the batch that the value belongs to.
-        borrowed: for the rules `mean`, `resample` and `patch`, the values of `selected_values` for these rows, or one
-            value for all of them with a batch axis of size 1.
+        borrowed: for the rules `mean`, `resample` and `patch`, the values to put in, as `selected_values` returns them:
+            one for each of these rows, or one for all of them with a batch axis of size 1.
         name: the intervention's name in errors.
 
     Errors: `SpecError` for an axis that the site does not have, an index out of range and an operand that does not fit.
@@ -152,7 +152,7 @@ def _own_places(
         if "batch" not in axes:
             raise SpecError(field, f"{intervention.site} has no batch axis", "use where")
         if len(rows) != sizes["batch"]:
-            raise SpecError(field, f"holds places for {len(rows)} sequences", f"the look has {sizes['batch']}")
+            raise SpecError(field, f"holds places for {len(rows)} sequences", f"the batch has {sizes['batch']}")
         places = torch.tensor([rows[sequence] for sequence in sequences])
         if bool((places >= sizes[axis]).any()):
             raise SpecError(field, "an index is out of range", f"{intervention.site} has {sizes[axis]} there")

@@ -35,11 +35,14 @@ def _as_tensor(values: Any) -> Tensor:
     try:
         return torch.as_tensor(values, dtype=torch.float64).detach().clone()
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError("is not a tensor, nor nested lists of numbers of one shape") from None
+        raise ValueError("is neither a tensor nor nested lists of numbers with one shape") from None
 
 
 class Operand(Spec):
-    """Numbers with named axes, given as a tensor or nested lists; in JSON, nested lists."""
+    """Numbers with named axes, given as a tensor or nested lists; in JSON, nested lists.
+
+    Errors: `SpecError` unless `axes` names each axis of `values` once.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -127,6 +130,9 @@ class Intervention(Spec):
 
     An intervention that changes nothing in any member is an error unless `may_do_nothing` is set.
 
+    Errors: `SpecError` for places of `at` that are missing or differ in number, and for a seed or an operand that does
+    not fit the rule.
+
     >>> Intervention(site="blocks.0.attn.hook_pattern", where={"head": 1}, rule="zero").describe()
     'zero blocks.0.attn.hook_pattern head=1'
     """
@@ -175,7 +181,7 @@ class Intervention(Spec):
                 raise SpecError("operand", f"rule {self.rule!r} needs a direction", "give values with their axes")
             if self.operand.axes[-1] in (*self.where, *self.at, "member", "batch"):
                 axis = self.operand.axes[-1]
-                raise SpecError("operand", f"a direction along {axis!r} cannot be projected on", "take that axis whole")
+                raise SpecError("operand", f"cannot project along {axis!r}", "choose an axis that is selected whole")
             if bool((self.operand.values.norm(dim=-1) == 0).any()):
                 raise SpecError("operand", "holds a direction of length 0", "give directions of nonzero length")
         return self

@@ -31,17 +31,17 @@ def look(
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int = 512,
 ) -> Record:
-    """Run every member on `inputs` and record the values at the named sites.
+    """Run every member on `inputs` and return the values at the named sites.
 
         record = look(ensemble, inputs, ["blocks.*.attn.hook_pattern"])
         record["blocks.0.attn.hook_pattern"]  # [member batch head query key]
 
     A site is recorded after its interventions, so the record holds the value that the model went on with. `"output"`
-    is always recorded: `[member batch position output]`, or `[member batch scored output]` with `positions`. With
-    candidates the axis `candidate` follows `member`.
+    is always recorded: `[member batch position output]`, or `[member batch scored output]` with `positions`. If
+    candidates are given, the axis `candidate` follows `member`.
 
-    Members run one by one, in evaluation mode and without gradients. Memory holds the record and the values of
-    `batch_size` sequences. The model is left unchanged.
+    Members run one by one, in evaluation mode and without gradients. The record is kept in memory, and besides it the
+    values of `batch_size` sequences at a time. The model is left unchanged.
 
     Args:
         model: an ensemble; a single module counts as one member.
@@ -51,7 +51,7 @@ def look(
         edits: changes of weights, applied before those of a candidate.
         candidates: named lists of further interventions and edits, each run by itself; an empty list is the model with
             `interventions` and `edits` alone.
-        patch_inputs: one sequence for each of the inputs, in their shape; the rule `patch` takes values from them.
+        patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`.
         positions: the positions at which the output is recorded, `[scored]` or `[batch scored]`; None: all.
         axes: axis names by site pattern, for a module without `sites` of its own. Its sites are its submodules:
             `"encoder.0"` is the output of that submodule, `"attention[1]"` the second element of a tuple.
@@ -148,7 +148,7 @@ class _Visit:
         axes = self.access.axes(site, value)
         if axes[:1] == ("batch",) and len(value) != len(self.moment.rows):
             shape, batch = tuple(value.shape), len(self.moment.rows)
-            raise SiteError(f"site {site!r} has shape {shape}, which does not lead with a batch of {batch}")
+            raise SiteError(f"site {site!r} has shape {shape}, whose first axis is not the batch of {batch}")
         for name, intervention in self.branch.interventions.items():
             if intervention.site == site:
                 before = value
@@ -169,7 +169,7 @@ class _Visit:
 
 
 class _Arrays:
-    """Collects a record, some rows at a time."""
+    """The arrays of a record, filled some rows of the batch at a time."""
 
     def __init__(self, members: int, candidates: int | None, batch: int) -> None:
         self.members, self.candidates, self.batch = members, candidates, batch

@@ -19,11 +19,13 @@ class Record:
 
     `record["blocks.0.attn.hook_pattern"]` is a tensor, and `record.axes(...)` names its axes, such as
     `("member", "batch", "head", "query", "key")`. The first axis is `member`, the second `candidate` where candidates
-    were given. `"output"`, the model's output, is always there. All arrays are in main memory.
+    were given. `"output"`, the model's output, is always there. All arrays are on the CPU.
 
-    Shapes
-        arrays: `[member ...]` or `[member candidate ...]` by site, then the site's own axes
-        inputs: `[batch position]` or `[batch position feature]`, the sequences that the model read
+    Fields
+        arrays: by site, `[member ...]` or `[member candidate ...]` with the site's own axes after these
+        axis_names: by site, the names of all axes of its array
+        inputs: the sequences that the model read, `[batch position]` or `[batch position feature]`
+        candidates: the names of the candidates in the order of their axis; None if none were given
     """
 
     arrays: Mapping[str, Tensor]
@@ -100,9 +102,10 @@ def record_patterns(patterns: Sequence[Any], inputs: Shaped[Tensor, "batch posit
     """Build a record from the attention patterns of any model, for detectors: one member, one site per layer.
 
     `patterns` has one array `[batch head query key]` per layer, of any type that `torch.as_tensor` accepts, such as
-    the `attentions` of a Hugging Face model. `inputs` are the model's tokens, `[batch position]`.
+    the `attentions` of a Hugging Face model. `inputs` are the model's tokens, `[batch position]`. The record's sites
+    are `blocks.0.attn.hook_pattern` and so on.
 
-    Errors: `SpecError` where shapes do not fit.
+    Errors: `SpecError` for a layer that is None, and for shapes that do not fit each other or the inputs.
     """
     layers = [_pattern(at, given) for at, given in enumerate(patterns)]
     wanted = (len(inputs), inputs.shape[-1], inputs.shape[-1])

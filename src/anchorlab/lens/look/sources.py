@@ -13,7 +13,7 @@ from anchorlab.lens.look.interventions import Intervention
 from anchorlab.rng import torch_generator
 
 Borrowed = Mapping[str, Tensor]
-"""By the name of an intervention, the values that it puts in place of the selected ones, for the rows at hand."""
+"""By the name of an intervention, the values that it puts in place of the selected ones, for some rows of the batch."""
 
 
 def borrower(
@@ -96,7 +96,7 @@ def row_ranges(batch: int, batch_size: int) -> Iterator[range]:
 
 
 def _derangement(batch: int, seed: int | None, name: str) -> Int[Tensor, "batch"]:
-    """Assign another sequence to each one: all form one circle in random order, and each takes the next one's value."""
+    """Assign another sequence to each: all form one circle in random order, and each takes the value of the next."""
     if batch < 2 or seed is None:
         raise SpecError(f"{name}.rule", "a single sequence has no other to take a value from", "give at least two")
     circle = torch.randperm(batch, generator=torch_generator(seed, "resample"))

@@ -32,7 +32,7 @@ class _Group:
     begin: int
     named: Mapping[str, Intervention]
     borrow: Callable[[range], Borrowed]
-    needs_every_place: bool
+    needs_every_position: bool
 
 
 class MappedPasses:
@@ -72,8 +72,8 @@ class MappedPasses:
     ) -> Iterator[tuple[str | None, int, range, Tensor]]:
         """Yield site, number of the first intervention, rows of the batch, and outputs `[place row scored output]`.
 
-        The site is None for outputs without intervention. At most `batch_size` sequences times interventions are in
-        memory at a time.
+        Each `place` is one intervention at the site. The site is None for outputs without intervention. At most
+        `batch_size` sequences times interventions are in memory at a time.
         """
         with evaluating(self.access.module):
             groups = [group for site, changes in grid.items() for group in self._groups(site, changes, batch_size)]
@@ -88,12 +88,12 @@ class MappedPasses:
                 yield group.site, group.begin, rows, output
 
     def _groups(self, site: str, interventions: Sequence[Intervention], batch_size: int) -> Iterator[_Group]:
-        needs_every_place = self._needs_every_place(site, interventions[0])
+        needs_every_position = self._needs_every_position(site, interventions[0])
         for begin in range(0, len(interventions), _MOST):
             group = interventions[begin : begin + _MOST]
             named = {f"interventions.{begin + index}": each for index, each in enumerate(group)}
             borrow = borrower(self.access, self.weights, self.inputs, named, self.patch_inputs, batch_size)
-            yield _Group(site, begin, named, borrow, needs_every_place)
+            yield _Group(site, begin, named, borrow, needs_every_position)
 
     def _untouched(
         self, rows: range
@@ -130,7 +130,7 @@ class MappedPasses:
                 changed = [intervene(each, value, axes, moment, borrowed.get(at), at) for at, each in named]
                 return torch.stack(changed)[index.reshape(1)].squeeze(0)
 
-            if not group.needs_every_place:
+            if not group.needs_every_position:
                 return _run(self.rest, inputs, positions, tap)
             return gather_positions(_run(self.rest, inputs, None, tap), positions)
 
@@ -142,8 +142,8 @@ class MappedPasses:
         inputs = fitting(self.inputs[here], self.weights)
         return inputs, (self.positions if self.positions.ndim == 1 else self.positions[here]).to(inputs.device)
 
-    def _needs_every_place(self, site: str, intervention: Intervention) -> bool:
-        """Whether the intervention concerns places that the site lacks when only scored positions are computed."""
+    def _needs_every_position(self, site: str, intervention: Intervention) -> bool:
+        """Whether the intervention needs positions that the site lacks when only scored positions are computed."""
         operand = intervention.operand
         named = {*intervention.where, *intervention.at, *(operand.axes if isinstance(operand, Operand) else ())}
         seen: list[dict[str, int]] = []

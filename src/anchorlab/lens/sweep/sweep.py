@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     import polars
 
 Metric = Callable[[Tensor, Tensor], Tensor]
-"""From outputs `[sequence scored output]` and targets `[sequence scored ...]` to a number each, `[sequence scored]`."""
+"""A function of outputs `[sequence scored output]` and targets `[sequence scored ...]` that returns one number for each
+scored position, `[sequence scored]`."""
 
 METRICS: Mapping[str, Metric] = {
     "accuracy": lambda output, targets: output.argmax(dim=-1) == targets,
     "logit": lambda output, targets: _at(output, targets),
     "probability": lambda output, targets: _at(output.softmax(dim=-1), targets),
 }
-"""Whether the target has the largest logit; the target's logit; the target's probability."""
+"""`accuracy`: whether the target has the largest logit; `logit` and `probability`: those of the target."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Sweep:
     values: Float[Tensor, "metric member site *place"]
 
     def change(self, metric: str) -> Float[Tensor, "member site *place"]:
-        """Return a metric with each intervention minus the metric without.
+        """Return the change of a metric: its value under each intervention minus its value without.
 
         Errors: `SpecError` for an unknown metric.
         """
@@ -123,7 +124,7 @@ def sweep(
         inputs: tokens or vectors.
         targets: `[batch scored ...]`, what the metrics compare the outputs with.
         intervention: its site may be a pattern; its `where`, `at`, rule and operand are the same at every place.
-        over: names of axes that every matching site has, in the same size.
+        over: names of axes that every matching site has, with the same size at all of them.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         metrics: functions of outputs and targets, by name.
         patch_inputs: as in `look`.
@@ -157,7 +158,7 @@ def sweep(
     advance = _Progress(progress, len(inputs) * ensemble.size * len(sites) * len(places))
 
     def by_member(member: int) -> Float[Tensor, "metric place"]:
-        """The metrics of one member at every place, the baseline first."""
+        """The metrics of one member at every place of the grid, the baseline first."""
         total = torch.zeros(len(metrics), 1 + len(sites) * len(places), dtype=torch.float64)
         passes = MappedPasses(ensemble, member, inputs, positions, patch_inputs)
         for site, begin, rows, output in passes(grid, batch_size):
@@ -261,7 +262,7 @@ def _sizes(
 
 def _check_targets(targets: Tensor, expected: tuple[int, int]) -> None:
     if tuple(targets.shape[:2]) != expected:
-        problem = f"have shape {tuple(targets.shape)}, which does not lead with batch and scored {expected}"
+        problem = f"have shape {tuple(targets.shape)}, whose first two axes are not batch and scored {expected}"
         raise SpecError("targets", problem, "give one for each scored position")
 
 

@@ -28,8 +28,8 @@ class Attribution:
     """The contribution of each component to the logits; all contributions add up to `logits`.
 
     `components` are `hook_embed`, `hook_pos_embed`, `blocks.0.attn.head.0` and so on, `blocks.0.mlp` and so on, and
-    last `bias`: the biases of attention outputs, layer norms and output map. The bias of a feed-forward layer belongs
-    to that layer.
+    last `bias`: the biases of attention outputs, layer norms and the output map. The bias of a feed-forward layer
+    counts as part of that layer.
 
     Shapes
         contributions: `[member component batch scored]` for given tokens, with a last axis `output` for all tokens

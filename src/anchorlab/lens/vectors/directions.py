@@ -104,7 +104,7 @@ def token_directions(model: Ensemble | nn.Module, tokens: Int[Tensor, "row"] | N
     vocabulary = ensemble.weights["embed.W_E"].shape[1]
     tokens = torch.arange(vocabulary) if tokens is None else tokens
     if len(tokens) == 0 or bool(((tokens < 0) | (tokens >= vocabulary)).any()):
-        raise SpecError("tokens", f"are not all known, 0..{vocabulary - 1}", "give one known token or more")
+        raise SpecError("tokens", f"are empty or outside 0..{vocabulary - 1}", "give one known token or more")
     alone = _without("hook_pos_embed", ensemble, tokens.unsqueeze(1))
     return Directions(*(each.squeeze(-2).transpose(2, 3) for each in (alone.queries, alone.keys)))
 

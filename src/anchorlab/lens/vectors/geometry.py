@@ -1,4 +1,4 @@
-"""Similarity of recorded vectors: between positions, stages, heads or neurons."""
+"""Similarity of recorded vectors: between positions, heads, neurons, or the stages of a model."""
 
 from collections.abc import Sequence
 
@@ -31,9 +31,9 @@ def similarity(
     | neurons, by activation | `mlp.hook_post` | `hidden` | `batch`, `position` | member hidden hidden |
     | stages | several sites | `stage` | `width` | member batch position stage stage |
 
-    The result has the remaining axes, in their order, then `between` twice. Several sites of the same axes and sizes
-    become an axis `stage` after `member`. For neurons by their input weights use `cosine_similarity`. The cosine with a
-    vector of length 0 is 0.
+    The result has the remaining axes, in their order, then `between` twice. Several sites, which need the same axes and
+    sizes, become an axis `stage` after `member`. For neurons by their input weights use `cosine_similarity`. The cosine
+    with a vector of length 0 is 0.
 
     Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that it does not have, an axis named
     twice, and stages of different axes or sizes.
@@ -45,7 +45,7 @@ def similarity(
         if name not in axes:
             raise unknown_name(field, name, axes, "axis")
     if not along or len({between, *along}) != 1 + len(along):
-        raise SpecError("along", f"{along} are no axes of vectors between {between!r}", "name each other axis once")
+        raise SpecError("along", f"cannot be {along}", f"name at least one axis other than {between!r}, each once")
     order = [*(name for name in axes if name not in (between, *along)), between, *along]
     vectors = value.permute([axes.index(name) for name in order]).flatten(-len(along))
     return cosine_similarity(vectors, vectors)

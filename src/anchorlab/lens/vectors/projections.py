@@ -48,7 +48,9 @@ def principal_components(vectors: Vectors, components: int = 2) -> PrincipalComp
     most = min(rows.shape[1:])
     if not 1 <= components <= most:
         count, width = rows.shape[1:]
-        raise SpecError("components", f"{components} of {count} vectors of width {width}", f"give one of 1..{most}")
+        raise SpecError(
+            "components", f"cannot take {components} of {count} vectors of width {width}", f"give one of 1..{most}"
+        )
     mean = rows.mean(dim=1)
     centred = rows - mean.unsqueeze(1)
     _, singular, axes = torch.linalg.svd(centred, full_matrices=False)
@@ -91,7 +93,7 @@ def tsne(
     neighbours: int = 5,
     exact: bool = True,
 ) -> TSNE:
-    """Compute the t-SNE of each member's vectors, with scikit-learn.
+    """Return the t-SNE of each member's vectors, computed by scikit-learn.
 
     Time and memory grow with the square of the number of rows.
 
@@ -117,9 +119,9 @@ def tsne(
         raise SpecError("vectors", "of one member are all equal", "give vectors that vary")
     perplexity = min(_PERPLEXITY, (count - 1) / 3) if perplexity is None else perplexity
     if not 0 < perplexity < count:
-        raise SpecError("perplexity", f"{perplexity:g} for {count} rows", f"give one above 0 and below {count}")
+        raise SpecError("perplexity", f"{perplexity:g} does not fit {count} rows", f"give one between 0 and {count}")
     if not 1 <= neighbours < count / 2:
-        raise SpecError("neighbours", f"{neighbours} of {count} rows", f"give one of 1..{(count - 1) // 2}")
+        raise SpecError("neighbours", f"{neighbours} do not fit {count} rows", f"give one of 1..{(count - 1) // 2}")
     method = "exact" if exact else "barnes_hut"
     start = "pca" if seed is None else generator(seed, "tsne").normal(scale=_START, size=(count, 2)).astype("float32")
     planes, divergences, trusted = [], [], []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import polars
 
 FRACTIONS = tuple(step / 20 for step in range(20))
-"""The default fractions of the rank to keep: 0, 0.05, ... 0.95; the full rank is always added."""
+"""The default fractions of the rank to keep: 0, 0.05, ... 0.95; the full rank is always measured too."""
 
 
 def truncations(
@@ -34,13 +34,14 @@ def truncations(
 ) -> "polars.DataFrame":
     """Measure each member with one matrix truncated to a fraction of its rank, for every matrix and fraction.
 
-    Returns the columns weight, fraction, rank, member, seed, group, metric, value. Fraction 1 is the full model.
+    Returns a table with the columns weight, fraction, rank, member, seed, group, metric, value. Fraction 1 is the full
+    model.
 
     Args:
         run: the trained run.
         weights: names of matrices, patterns such as `blocks.1.mlp.*`, or products such as
             `blocks.0.attn.W_V @ blocks.0.attn.W_O`.
-        fractions: the shares of the rank to keep, from 0 to 1.
+        fractions: the fractions of the rank to keep, from 0 to 1.
         split: the split to measure on; None: the last.
         size: the number of sequences.
         step: the training step of the checkpoint; None: the last.
@@ -56,7 +57,7 @@ def truncations(
     names = matrices(ensemble, weights)
     tried = sorted({float(fraction) for fraction in fractions if fraction != 1})
     if not tried or not 0 <= tried[0] <= tried[-1] < 1:
-        raise SpecError("fractions", f"{list(fractions)} are no fractions of the rank", "give some from 0 to below 1")
+        raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
     split = task.splits[-1] if split is None else split
     if split not in task.splits:
         raise unknown_name("split", split, task.splits, "split")
@@ -65,15 +66,15 @@ def truncations(
     for done, name in enumerate(names):
         if progress is not None:
             progress(done * len(tried), len(names) * len(tried))
-        asked = {"run": run.run.address, "weight": name, "fractions": tried, "split": split, "size": size, "step": at}
-        kept = f"{sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:20]}.json"
+        setting = {"run": run.run.address, "weight": name, "fractions": tried, "split": split, "size": size, "step": at}
+        kept = f"{sha256(json.dumps(setting, sort_keys=True).encode()).hexdigest()[:20]}.json"
         if keep is not None and (keep / kept).exists():
             rows += read_json(keep / kept, run.run.address)["rows"]
             continue
         found = _cuts(run, ensemble, name, tried, split, size, at)
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
-            write_json(keep, kept, {**asked, "rows": found})
+            write_json(keep, kept, {**setting, "rows": found})
         rows += found
     if progress is not None:
         progress(len(names) * len(tried), len(names) * len(tried))
@@ -83,9 +84,9 @@ def truncations(
 def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars.DataFrame":
     """Return the best truncation of each matrix by the mean of a metric over members, the best matrix first.
 
-    The best value of `loss` is the lowest, that of other metrics the highest; of equal values the smallest rank is
-    taken. The columns are weight, fraction, rank, value, full (the full model's value), change. Only the group `all`
-    counts.
+    The best `loss` is the lowest, the best value of any other metric the highest; of equal values the one with the
+    smallest rank is taken. Only the group `all` counts. The columns are weight, fraction, rank, value, full (the full
+    model's value), change (value minus full).
 
     Errors: `SpecError` for a metric that the table does not have.
     """
@@ -111,7 +112,7 @@ def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars
 
 
 def matrices(ensemble: Ensemble, weights: Iterable[str] = ("*",)) -> list[str]:
-    """Resolve names, patterns and products of matrices to a list of names, each once.
+    """Return the names of the matrices and products that `weights` selects by name, pattern or product, each once.
 
     Errors: `SpecError` for an entry that matches no matrix.
     """

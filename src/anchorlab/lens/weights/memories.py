@@ -26,8 +26,8 @@ def memory(model: Ensemble | nn.Module, left: str, right: str) -> Float[Tensor, 
         memory(model, "embed.W_E @ blocks.0.attn.W_V", "embed.W_E @ blocks.1.attn.W_KQ")  # Figure 8
         memory(model, "pos_embed.W_pos @ blocks.0.attn.W_KQ", "pos_embed.W_pos")  # Figure 7, left, before the softmax
 
-    Write `W_V @ W_O` for factored values. Only the named parts act: no biases outside feed-forward layers,
-    no layer norms, no scaling of attention scores. A module counts as one member.
+    If a head has both `W_V` and `W_O`, write `W_V @ W_O`. Only the named parts act: no biases outside feed-forward
+    layers, no layer norms, no scaling of attention scores. A module counts as one member.
 
     Errors: `SpecError` for a part that is neither a matrix nor a feed-forward layer (naming the nearest one), a chain
     that begins with a layer, a part that does not fit the one before it, and sides of different widths.
@@ -81,7 +81,7 @@ def _rows(ensemble: Ensemble, chain: str, side: str) -> Float[Tensor, "member ro
 
 
 def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
-    """By the name of each feed-forward layer, the name of its input matrix."""
+    """The name of each feed-forward layer's input matrix, by the name of the layer."""
     return {
         name: f"{name}.W_F" if isinstance(layer, LinearFeedForward) else f"{name}.W_in"
         for name, layer in ensemble.template.named_modules()

@@ -83,7 +83,8 @@ def qk(model: Ensemble | nn.Module) -> HeadCircuits:
 def ov(model: Ensemble | nn.Module) -> HeadCircuits:
     """Return the output-value circuits M: attending to a position with the stream x, `[width]`, adds `x M`.
 
-    `M = W_V W_O` with the head's columns and rows. Without `W_O`, a head writes its values to its own coordinates.
+    `M = W_V W_O` with the head's columns of W_V and rows of W_O. Without `W_O` the heads' values are concatenated, so
+    each head writes to its own coordinates.
     Biases and layer norms are left out.
 
     Errors: as `qk`.
