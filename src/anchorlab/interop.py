@@ -28,7 +28,7 @@ __all__ = ["to_transformer_lens", "transformer_lens_weights"]
 def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transformer_lens.HookedTransformer":
     """Copy one member into TransformerLens's `HookedTransformer`, which computes the same values at the same hooks.
 
-    The copy keeps the weights' device and precision. A hook has the name of our site, such as
+    The copy keeps the weights' device and precision. A hook has the name of the site here, such as
     `blocks.0.attn.hook_pattern`, with these exceptions:
 
     - `hook_logits` is called `unembed.hook_out`;
@@ -39,8 +39,8 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     A block with layer norms after its sums becomes the library's `BertBlock`; a model with unscaled scores gets
     `use_attn_scale=False`. Needs TransformerLens 3: `pip install 'anchorlab[interop]'`.
 
-    Errors: `SpecError` for a part without a counterpart there (see `transformer_lens_weights`), for a member that does
-    not exist, and where the library is missing or has another version.
+    Errors: `SpecError` for a part that is not converted (see `transformer_lens_weights`), for a member that does not
+    exist, and where the library is missing or has another version.
     """
     weights = transformer_lens_weights(model, member)
     layers = blocks(transformer(as_ensemble(model)))
@@ -75,7 +75,7 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
         if block.ln1 is not None:
             hooked.blocks[layer] = bert_block(hooked.cfg).to(embedding.device)
             hooked.blocks[layer].register_forward_pre_hook(_stream_alone, with_kwargs=True)
-    hooked.setup()  # names the hooks of the blocks that were put in
+    hooked.setup()  # gives the replaced blocks' hooks their names
     hooked.load_state_dict({**dict(hooked.named_buffers()), **weights})
     return hooked
 
@@ -126,6 +126,7 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
 
 
 def _library() -> tuple[Any, Any, Any]:
+    """Return `HookedTransformer`, its configuration and `BertBlock`. Errors: `SpecError` without version 3."""
     try:
         from transformer_lens import HookedTransformer, HookedTransformerConfig
         from transformer_lens.components.bert_block import BertBlock

@@ -35,7 +35,7 @@ def compare(
 
     Args:
         task: a task or its name
-        models: kinds of models at their default size, the anchor paper's, or specs; a mapping names them
+        models: specs, or kinds of models, which get their default size, the anchor paper's; a mapping names them
         recipe, seeds, store, workers, device, report: as for `train`
 
     Returns: a table with columns model, parameters (of one member), split, group, metric, and mean, lowest and highest

@@ -14,13 +14,13 @@ from anchorlab.training.trainer import ExecutionName
 
 @dataclass(frozen=True)
 class Job:
-    """Some members of one experiment, the chunk that keeps them, and how to train them; can be sent to a process.
+    """Some members of one experiment, the chunk that keeps them, and how to train them; can be pickled.
 
     Fields
         experiment: the experiment with these members only
         chunk: where states and results are kept
         device, execution, keep_every: as for `fit`
-        threads: the number of torch's threads, which can change the last bits of a result
+        threads: the number of threads that torch uses, which can change the last bits of a result
         work_per_step: operations of one member's step
         start: the run whose final weights these members start from, and the members' indices there
     """

@@ -15,7 +15,7 @@ from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError
 from anchorlab.training import Progress
 
-_SECONDS_TO_EXIT = 10.0  # that a worker has before it is killed
+_SECONDS_TO_EXIT = 10.0  # after which a worker that has not exited is killed
 
 
 def train_in_processes(
@@ -29,12 +29,12 @@ def train_in_processes(
     Args:
         jobs: the next one is taken when a worker is free
         workers: the greatest number of processes
-        on_progress: called with a job and how far it has come
+        on_progress: called with a job and its progress
         on_done: called with each finished job
 
     Errors: any that a job raises; `AnchorlabError` if a worker dies.
     """
-    # Not concurrent.futures: it misses the death of a process that starts while it polls, and then waits forever.
+    # Not concurrent.futures, which misses the death of a process that starts while it polls, and then waits forever.
     team: list[_Worker] = []
     try:
         while busy := _assign(jobs, team, workers):
@@ -157,7 +157,7 @@ def _sendable(error: Exception) -> Exception:
 
 
 def _exit_with(parent: int) -> None:
-    """Exit this process once its parent is gone, so that a killed training leaves no processes behind."""
+    """Exit this process once its parent is gone, so that training leaves no processes behind when it is killed."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

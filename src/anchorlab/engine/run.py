@@ -19,7 +19,7 @@ from anchorlab.training.trainer import ExecutionName, check_device
 
 _MEMORY_SHARE = 0.5  # of the machine's memory, for the members of one run
 _ORPHANS_EXIT = 10.0  # seconds within which the workers of a killed process notice its end and release their chunks
-_PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; less is trained in this process, since starting others takes
+_PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; for less, starting processes takes longer than it saves
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Status:
     """How far a set of experiments has come, for progress bars.
 
     Fields
-        total: operations of all experiments
+        total: floating-point operations of all experiments
         done: operations done
         label: what is being trained
         cells: the number of experiments
@@ -56,8 +56,8 @@ def run(
 ) -> list[TrainedRun]:
     """Train the experiments that the store does not contain yet.
 
-    A run that was killed resumes from its last state, with the division it began with, and ends with the same bytes as
-    one that ran through. Results do not depend on the number of workers: they are equal in float64 and agree within
+    A run that was killed resumes from its last state, with its original chunks, and ends with the same bytes as one
+    that was not. Results do not depend on the number of workers: they are equal in float64 and agree within
     rounding in float32.
 
     Args:
@@ -156,13 +156,13 @@ class _Progress:
             self._report(self.status)
 
     def update(self, job: Job, progress: Progress) -> None:
-        """Take a job's progress into account."""
+        """Count a job's progress, and keep its metrics."""
         if progress.metrics:
             self.status.metrics = dict(progress.metrics)
         self.count(job, progress.step)
 
     def count(self, job: Job, step: int) -> None:
-        """Take the number of a job's finished steps into account."""
+        """Count the first `step` steps of a job as done, and report the status."""
         key = job.chunk.address, job.chunk.path.name
         work = step * len(job.experiment.members) * job.work_per_step
         if key not in self._done:

@@ -29,9 +29,9 @@ def train(
 
     Args:
         task: a task or its name
-        model: the architecture; the paper's for the task when None
-        recipe: how to train; one that suits the task when None
-        seeds: one seed per member; an int counts them, so 10 means the seeds 0 to 9
+        model: the architecture; `default_model` of the task's shape when None, or the model of `start`
+        recipe: how to train; `default_recipe` of the task when None
+        seeds: one seed per member, or their number: 10 means the seeds 0 to 9
         store: where the run is kept; `Store()` when None
         workers: the number of processes that share the members on a CPU. None chooses: this process alone for work of
             less than about half a minute, else one process per core. A script that uses several processes needs

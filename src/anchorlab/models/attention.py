@@ -59,7 +59,10 @@ class Attention(nn.Module):
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
-        """Return the output at each query position: `positions`, or all. `mask` is as from `causal_mask`."""
+        """Return the output at each query position: `positions`, or all.
+
+        `mask` comes from `causal_mask`; None: no mask.
+        """
         q = self._split(affine(gather_positions(x, positions), self.W_Q, self.b_Q))
         k = self._split(affine(x, self.W_K, self.b_K))
         v = self._split(affine(x, self.W_V, self.b_V))
@@ -75,10 +78,11 @@ class Attention(nn.Module):
 class MergedAttention(nn.Module):
     """One head with a merged key-query matrix (truncated weights, section 4).
 
-    Computes `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as in the authors' code, or without the root if not `scaled`, as
-    printed in the paper. With `factored` the value map is a product `W_V W_O` of two square matrices (Figure 12). With
-    the identity tap the same result is computed with less work: given `positions`, values are
-    mixed before they are mapped; otherwise x is mapped through the tables of its embedding.
+    Computes `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as in the authors' code. Without `scaled` it does not divide, as
+    printed in the paper. With `factored` the value map is a product `W_V W_O` of two square matrices (Figure 12).
+
+    With the identity tap the same result takes less work: given `positions`, values are mixed before they are mapped;
+    otherwise the embedding tables are mapped rather than x, if x is known as a sum of their rows.
     """
 
     def __init__(self, name: str, width: int, *, factored: bool = False, scaled: bool = True) -> None:
@@ -104,7 +108,7 @@ class MergedAttention(nn.Module):
     ) -> Float[Tensor, "batch query width"]:
         """Return the output at each query position: `positions`, or all.
 
-        `mask` is as from `causal_mask`. `embedded` is x as a sum of embeddings, if it is one.
+        `mask` comes from `causal_mask`; None: no mask. `embedded` is x as a sum of table rows, if it is such a sum.
         """
         untapped = tap is identity_tap
         after = [self.W_V] if self.W_O is None else [self.W_V, self.W_O]  # the maps to apply after mixing
@@ -130,7 +134,7 @@ def attend(
     name: str,
     tap: Tap,
 ) -> Float[Tensor, "batch query head head_width"]:
-    """Return the mixture of values for each query, visiting the sites below `name`; scores are `scale Q Kᵀ`."""
+    """Return the values mixed by `softmax(scale Q Kᵀ + mask)` for each query, and visit the sites below `name`."""
     q, k, v = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k), tap(f"{name}.hook_v", v)
     scores = (q * scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
@@ -164,6 +168,7 @@ def causal_mask(
 
 
 def _shift(v: Tensor, by: int) -> Tensor:
+    """Return values `[batch key head head_width]` with that of position s + `by` at s, zero beyond the ends."""
     length = v.shape[1]
     by = max(-length, min(length, by))
     if by > 0:

@@ -101,7 +101,8 @@ class Block(nn.Module):
     ) -> Float[Tensor, "batch query width"]:
         """Return the stream after the block at `positions`, or everywhere; keys and values come from all positions.
 
-        `embedded` is x as a sum of embeddings, if it is one.
+        `mask` comes from `causal_mask` and applies if the block is `causal`. `embedded` is x as a sum of table rows, if
+        it is such a sum.
         """
         name = self.name
         x = tap(f"{name}.hook_resid_pre", x)
@@ -109,7 +110,7 @@ class Block(nn.Module):
         tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and normed is x else {}
         attended = self.attn(normed, positions, mask if self.causal else None, tap, **tables)
         attended = tap(f"{name}.hook_attn_out", attended)
-        read = gather_positions(x, positions)  # by the feed-forward layer
+        read = gather_positions(x, positions)  # what a parallel feed-forward layer reads; replaced below otherwise
         x = read + attended if self.residual else attended
         if not self.parallel:
             read = x = tap(f"{name}.hook_resid_mid", x)

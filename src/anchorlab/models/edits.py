@@ -57,7 +57,7 @@ class Truncate(Spec):
         return self._kept([weights[name].shape for name in self.names(weights)])
 
     def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
-        """Return the truncated matrices, each `[member input output]`; none if the rank stays full."""
+        """Return the truncated matrices by name, each `[member input output]`; no entries if the rank stays full."""
         names = self.names(weights)
         factors = [weights[name] for name in names]
         rank = self._kept([factor.shape[1:] for factor in factors])
@@ -120,7 +120,7 @@ class Remove(Spec):
         self.names(weights)
 
     def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
-        """Return zeros in the shape of each removed weight, `[member ...]`."""
+        """Return zeros for each removed weight by name, each `[member ...]`."""
         return {name: torch.zeros_like(weights[name]) for name in self.names(weights)}
 
 
@@ -128,7 +128,7 @@ Edit = Annotated[Truncate | Remove, Field(discriminator="kind")]
 
 
 def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[Truncate | Remove]) -> dict[str, Tensor]:
-    """Apply edits in order to stacked weights, each `[member ...]`; unedited weights are shared, not copied.
+    """Return stacked weights, each `[member ...]`, after edits in order; unedited weights are shared, not copied.
 
     Errors: `SpecError` for an unknown weight, one that is not a matrix, or one whose rank is already lower.
     """
@@ -155,7 +155,7 @@ def apply_each(
 
 
 def check_edits(edits: Sequence[Truncate | Remove], weights: Mapping[str, Tensor], at: str) -> None:
-    """Check that edits fit one member's `weights`. Errors: `SpecError` below `at` if they do not."""
+    """Raise `SpecError` below `at` if edits do not fit one member's `weights`."""
     for index, edit in enumerate(edits):
         try:
             edit.check(weights)
@@ -164,9 +164,10 @@ def check_edits(edits: Sequence[Truncate | Remove], weights: Mapping[str, Tensor
 
 
 def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return U, the singular values and Vᵀ of stacked matrices `[member input output]`, or of products of two."""
     exact = [factor.detach() if factor.dtype == torch.float64 else factor.detach().float() for factor in factors]
     whole = exact[0] if len(exact) == 1 else exact[0] @ exact[1]
-    # a member that has diverged gets NaN, without affecting the others
+    # the decomposition fails for all members if one has diverged: that one is decomposed as zeros and gets NaN
     finite = whole.isfinite().all(dim=-1).all(dim=-1)[:, None, None]
     left, singular, right = torch.linalg.svd(torch.where(finite, whole, 0.0), full_matrices=False)
     left, right = (torch.where(finite, factor, torch.nan) for factor in (left, right))
@@ -174,4 +175,5 @@ def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _of_a_norm(name: str) -> bool:
+    """Return whether a weight belongs to a layer norm, a module named `ln...`."""
     return name.rpartition(".")[0].rpartition(".")[2].startswith("ln")

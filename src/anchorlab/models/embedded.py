@@ -1,4 +1,4 @@
-"""Embedded sequences kept as sums of table rows, so that linear maps apply to the tables instead of every position."""
+"""Embedded sequences as sums of table rows, so that a linear map can act on the tables instead of every position."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Embedded(NamedTuple):
-    """The stream `tokens[inputs] + places`, as its parts.
+    """The stream `tokens[inputs] + places`, kept as its parts.
 
     Fields
         inputs: the token ids

@@ -18,12 +18,12 @@ from anchorlab.models.model import Draw, Model, ModelSpec, register_model
 from anchorlab.models.sites import Site, Tap, identity_tap
 from anchorlab.models.transformer import require_inputs
 
-_FLAT = ("batch", "width")
+_FLAT = ("batch", "width")  # here the width of all positions, concatenated
 
 
 @register_model("fnn")
 class FNNSpec(ModelSpec):
-    """A fully connected network on whole sequences, with one prediction each (anchor functions, 4.1 and appendix A).
+    """A fully connected network that makes one prediction per sequence (anchor functions, 4.1 and appendix A).
 
     Concatenates the sums of token and position embeddings, `length * width` numbers, and applies `layers` blocks
     `x + ReLU(x W_in + b_in) W_out + b_out`, a map to `width` and one to the outputs, all with biases. The defaults are
@@ -74,7 +74,7 @@ class FNN(Model):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
-        """Return the prediction for each sequence, at the one position of `positions`; repeated at all when None.
+        """Return the prediction for each sequence at the one position in `positions`, or repeated at all when None.
 
         Errors: `SpecError` for more than one position, and for sequences of another length than the task's.
         """

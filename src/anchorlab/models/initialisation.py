@@ -1,4 +1,4 @@
-"""Draw initial weights: PyTorch's defaults, normal by the number of inputs, unit embeddings, GPT-2's recipe."""
+"""Draw initial weights: PyTorch's defaults, normal with a chosen rate γ, unit embeddings, or GPT-2's recipe."""
 
 import math
 from collections.abc import Callable
@@ -51,9 +51,10 @@ def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def draw_normal(model: nn.Module, generator: torch.Generator) -> None:
-    """Draw every matrix as N(0, inputs^-2γ) with γ = 0.5; biases 0, norms 1 and 0. `gamma_factor` changes γ.
+    """Draw every matrix as N(0, inputs^-2γ) with γ = 0.5; biases 0, norms 1 and 0.
 
     `inputs` is the number of rows of a matrix; for an embedding, of tokens or positions, since it maps one-hot vectors.
+    To get another γ, multiply by `gamma_factor`.
     Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
     Memorizing (2024), whose initialisation rate γ this is.
     """
@@ -105,8 +106,8 @@ def draw_gpt2(
 ) -> None:
     """Draw GPT-2's initial weights: maps N(0, scale²), biases 0, norms 1 and 0.
 
-    Maps that write into the stream are multiplied by `into_stream`, in GPT-2 1 / sqrt(2 layers). With
-    `keys_like_queries` every key map starts as a copy of its query map, so that attention starts at similar positions.
+    Maps that write into the stream are multiplied by `into_stream`, which is 1 / sqrt(2 layers) in GPT-2. With
+    `keys_like_queries` every key map starts as a copy of its query map, so that positions first attend to similar ones.
     """
     for path, weight in model.named_parameters():
         name = path.rpartition(".")[2]

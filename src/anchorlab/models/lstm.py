@@ -20,11 +20,12 @@ _STREAM = ("batch", "position", "width")
 
 @register_model("lstm")
 class LSTMSpec(ModelSpec):
-    """Token embedding, `layers` of LSTM, projection with bias (anchor functions, 4.1 and appendix A); no positions.
+    """Token embedding, `layers` of LSTM, projection with bias (anchor functions, 4.1 and appendix A).
 
-    The defaults are the paper's model of 5.3 M parameters: 5 293 801 on its vocabulary of 201. The appendix says
-    "hidden size 4" where it means four layers: the count requires a width of 400. Equations, both bias vectors and the
-    initial distribution are those of `torch.nn.LSTM`; `initialisation = "normal"` uses `draw_normal`.
+    There are no position embeddings. The defaults are the paper's model of 5.3 M parameters: 5 293 801 for its 201
+    tokens. The appendix says "hidden size 4" where it means four layers: the count requires a width of 400. Equations,
+    both bias vectors and the initial distribution are those of `torch.nn.LSTM`; `initialisation = "normal"` uses
+    `draw_normal`.
     """
 
     kind: Literal["lstm"] = "lstm"
@@ -111,7 +112,7 @@ def _step(
 
 
 def _needed(positions: Tensor, length: int) -> int:
-    """Return how many positions to compute: up to the last scored one, or all if finding it would be slow."""
+    """Return how many positions to compute: up to the last scored one, or all where that one cannot be read cheaply."""
     if positions.is_cuda or positions.numel() == 0:
         return length  # reading a number from a device waits for it, and cannot be captured in a graph
     try:

@@ -29,7 +29,7 @@ class Model(nn.Module):
     sites: Sites
     _draw: Draw
     predicts_last_alone: ClassVar[bool] = False
-    """Whether it makes one prediction per sequence, and so fits only tasks that score the last position."""
+    """Whether the model makes one prediction per sequence, and so fits only tasks that score just the last position."""
 
     @abstractmethod
     def forward(
@@ -64,7 +64,7 @@ class ModelSpec(Spec):
 def gather_positions(
     value: Shaped[Tensor, "batch position ..."], positions: Int[Tensor, "*batch scored"] | None
 ) -> Shaped[Tensor, "batch scored ..."]:
-    """Return the rows of `value` at `positions`, or all rows when None."""
+    """Return the rows of `value` at `positions` (`[scored]` or `[batch scored]`), or all rows when None."""
     if positions is None:
         return value
     if positions.ndim == 1:
@@ -98,8 +98,8 @@ def predict(
     Args:
         module: computes only `positions` if its `forward` takes them; otherwise they are selected from its full output
         inputs: `[batch position]` token ids, or `[batch position feature]` vectors
-        positions: where to predict
-        weights: replace the module's own
+        positions: `[scored]` or `[batch scored]`
+        weights: used in place of the module's own, by name
         others: further arguments of the module's `forward`
     """
     takes = accepts(module, "positions")

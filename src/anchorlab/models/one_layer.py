@@ -17,7 +17,7 @@ from anchorlab.models.model import ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
 
 Start = Literal["zero", "normal"]
-"""The initial trained matrices: zeros, or drawn from N(0, 1 / width)."""
+"""How the trained matrices start: at zero, or drawn from N(0, 1 / width)."""
 
 
 @register_model("recall-one-layer")

@@ -12,7 +12,7 @@ from anchorlab.spec import unknown_name
 
 
 def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> ModelSpec:
-    """Build the spec that `data` describes, by its `kind`.
+    """Return the spec that `data` describes: the one registered for its `kind`, with its fields.
 
     Errors: `SpecError` below `at` for a missing or unknown kind (with the nearest known one), and for an unknown field
     or an invalid value.
@@ -21,7 +21,7 @@ def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> Model
         return data
     kinds = ModelSpec.registry
     if not isinstance(data, Mapping) or "kind" not in data:
-        raise SpecError(f"{at}.kind", "missing", f"known: {', '.join(sorted(kinds))}")
+        raise SpecError(f"{at}.kind", "is missing", f"known: {', '.join(sorted(kinds))}")
     kind = data["kind"]
     if not isinstance(kind, str) or kind not in kinds:
         raise unknown_name(f"{at}.kind", str(kind), kinds, "model")

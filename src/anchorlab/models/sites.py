@@ -18,8 +18,8 @@ def identity_tap(site: str, value: Tensor) -> Tensor:
 class Site:
     """A named place of a model, and the axes of its value.
 
-    An attention pattern has the axes `("batch", "head", "query", "key")`. Names follow TransformerLens where
-    it has one, as in `blocks.0.attn.hook_pattern`.
+    An attention pattern has the axes `("batch", "head", "query", "key")`. Names are those of TransformerLens, where it
+    has such a site, as in `blocks.0.attn.hook_pattern`.
     """
 
     name: str
@@ -27,3 +27,4 @@ class Site:
 
 
 Sites = Mapping[str, Site]
+"""The sites of a model by name, in the order of visits."""

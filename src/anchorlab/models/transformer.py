@@ -38,6 +38,7 @@ class Transformer(Model):
         self.sites = {site.name: site for site in self._visited(blocks)}
 
     def _visited(self, blocks: Sequence[Block]) -> Iterable[Site]:
+        """Yield the sites in the order of visits."""
         yield Site("hook_embed", STREAM)
         if self.pos_embed is not None:
             yield Site("hook_pos_embed", STREAM)
@@ -70,7 +71,7 @@ class Transformer(Model):
             first, x = entering
         place = torch.arange(x.shape[1], device=x.device)
         mask = causal_mask(place, place, x.dtype)
-        # by name: torch's operation counter wraps positional tensors, and fails on views made without gradients
+        # `embedded` by name: torch's operation counter wraps positional tensors, and fails on views without gradients
         for block in self.blocks[first:-1]:
             x, embedded = block(x, None, mask, tap, embedded=embedded), None
         if positions is not None:
@@ -81,6 +82,7 @@ class Transformer(Model):
         return tap("hook_logits", x if self.unembed is None else self.unembed(x))
 
     def _embed(self, inputs: Tensor, tap: Tap) -> tuple[Tensor, Embedded | None]:
+        """Return the stream that enters the first block, and for token inputs the same as a sum of table rows."""
         x = tap("hook_embed", self.embed(inputs))
         places = None if self.pos_embed is None else self.pos_embed.W_pos[: x.shape[1]]
         if places is not None:

@@ -15,8 +15,8 @@ class Cell:
     """The specification of one result: everything that decides its numbers, as plain JSON data.
 
     Cells with the same `spec`, such as `{"task": ..., "model": ..., "recipe": ..., "members": ..., "format": 1}`, are
-    equal and have the same address; the order of keys does not matter. `label` is for people and not part of the
-    address.
+    equal and have the same address; the order of keys does not matter. `label` is a name for people and not
+    part of the address.
 
     Errors: `SpecError` that names a field which is not plain JSON (NaN, an object, a key that is not a string).
 
@@ -44,7 +44,10 @@ def canonical_json(data: Any, at: str = "") -> str:
 
 
 def _plain(value: Any, at: str) -> Any:
-    """Return `value` with mappings as dictionaries and tuples as lists; refuse subclasses of numbers and text."""
+    """Return `value` with mappings as dictionaries and tuples as lists.
+
+    Errors: `SpecError` for anything else, including subclasses of numbers and text.
+    """
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:

@@ -32,8 +32,8 @@ class ChunkDirectory:
     """The states, checkpoint parts and result of one chunk.
 
     Open it for writing with `with run.chunk(0) as chunk:`, which takes its lock. A chunk that is not open can be sent
-    to another process. Resume it from `latest_state`; it is finished once it has a result. Every file's name contains a
-    digest of its content, which reveals damage.
+    to another process (pickled). Resume it from `latest_state`; it is finished once it has a result. Every file's name
+    contains a digest of its content, which reveals damage.
     """
 
     def __init__(self, path: Path, address: str, wait: float = 0.0) -> None:
@@ -117,7 +117,7 @@ class ChunkDirectory:
         """Return the argument of `finish`. Errors: `StoreError` if unfinished or damaged, or without a checkpoint."""
         paths = sorted(self.path.glob("result.*.safetensors"))
         if not paths:
-            raise StoreError(f"{self.path}: not finished; train the run again to go on from its last state")
+            raise StoreError(f"{self.path}: not finished; train the run again to continue from its last state")
         return self._read(paths[-1])[2]
 
     @property
@@ -125,6 +125,7 @@ class ChunkDirectory:
         return self.path / "checkpoints"
 
     def _require_lock(self) -> None:
+        """Raise `RuntimeError` unless the chunk is open for writing."""
         if not self._lock.held:
             raise RuntimeError(f"{self.path} is not open for writing: use `with run.chunk(index) as chunk:`")
 
@@ -142,6 +143,7 @@ class ChunkDirectory:
         return write_file(self.path, f"{stem}.{{digest}}.safetensors", tensor_pieces(stored))[0]
 
     def _read(self, path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
+        """Return the tensors, the names of the checkpoints and the metadata of a file, and check that these exist."""
         tensors = read_tensors(check_named_file(path, self.address))
         stored = json.loads(tensors.pop(_METADATA).numpy().tobytes())
         for name in stored["checkpoints"]:

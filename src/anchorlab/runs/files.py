@@ -1,4 +1,4 @@
-"""Atomic writes, fingerprints, and JSON files with a checksum."""
+"""Files that are written atomically and checked when read: fingerprints, digests in names, JSON with a checksum."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from anchorlab.errors import StoreError
 
 DIGEST_LENGTH = 32
-"""The number of hexadecimal digits of a SHA-256 in a file's name."""
+"""The number of hexadecimal digits of the SHA-256 in a file's name: its first half."""
 
 
 class Fingerprint(NamedTuple):
@@ -67,7 +67,7 @@ def remove_temporaries(directory: Path) -> None:
 
 
 def damaged(path: Path, problem: str, address: str) -> StoreError:
-    """Return the error for a file that differs from what was written."""
+    """Return the error for a file that differs from what was written; `address` is that of its run, for the remedy."""
     return StoreError(f"{path}: {problem}; remove the run with `anchorlab runs remove {address}` and train it again")
 
 
@@ -93,7 +93,7 @@ def check_named_file(path: Path, address: str) -> Path:
 
 
 def write_json(directory: Path, name: str, data: Mapping[str, Any]) -> Fingerprint:
-    """Write a JSON object together with its checksum."""
+    """Write a JSON object together with its checksum, and return the file's fingerprint."""
     return write_file(directory, name, [_sealed(data)])[1]
 
 
@@ -115,6 +115,7 @@ def read_json(path: Path, address: str) -> dict[str, Any]:
 
 
 def _sealed(data: Mapping[str, Any]) -> bytes:
+    """Return the content of a JSON file: the object, with the SHA-256 of its own JSON as `checksum`."""
     content = json.dumps(data, sort_keys=True, indent=1)
     checksum = hashlib.sha256(content.encode()).hexdigest()
     return (json.dumps({**data, "checksum": checksum}, sort_keys=True, indent=1) + "\n").encode()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from anchorlab.errors import StoreError
 
-_PAUSE = 0.05
+_PAUSE = 0.05  # seconds between two tries
 
 
 class Lock:
     """A lock on the directory of `path`, a file that exists while the lock is held.
 
-    A lock that is not held can be sent to another process.
+    A lock that is not held can be pickled and sent to another process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,10 @@ class Lock:
         self._descriptor = self._owner = None
 
     def _try(self) -> bool:
-        """Try once to take the lock; start again if the file was removed or moved between opening and locking."""
+        """Try once to take the lock and return whether this process now holds it.
+
+        Starts again if the file was removed or moved between opening and locking.
+        """
         while True:
             try:
                 self.path.parent.mkdir(exist_ok=True)

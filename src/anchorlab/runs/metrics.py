@@ -13,8 +13,8 @@ _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 def metrics_schema() -> "polars.Schema":
     """Return the columns and types of the table of metrics.
 
-    `member` is its index in the run, from 0; `seed` is that member's seed; `group` is `all` for all sequences of a
-    split; `edit` is `none` for unedited weights.
+    `member` is the member's index in the run, from 0; `seed` is its seed; `step` counts optimiser steps; `group` is
+    `all` for all sequences of a split; `edit` is `none` for unedited weights.
     """
     import polars as pl
 

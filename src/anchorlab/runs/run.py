@@ -77,7 +77,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """A name for people; may be empty."""
+        """The cell's name for people; may be empty."""
         return self.cell.label
 
     @property
@@ -130,6 +130,7 @@ class Run:
         return found
 
     def _checks(self) -> list[Callable[[], object]]:
+        """Return one function per file, which raises `StoreError` if that file is damaged."""
         if self.finished:
             try:
                 others = [name for name in self._files if name != self.spec_path.name]
@@ -159,21 +160,23 @@ class Run:
 
     @cached_property
     def _files(self) -> dict[str, Fingerprint]:
+        """The fingerprint of every file that the manifest lists."""
         if not self.finished:
             self._check_manifest_was_not_lost()
-            raise StoreError(f"{self.path}: not finished; train it again to go on from its last state")
+            raise StoreError(f"{self.path}: not finished; train it again to continue from its last state")
         files = read_json(self.manifest_path, self.address)["files"]
         return {name: Fingerprint(entry["size"], entry["sha256"]) for name, entry in files.items()}
 
     def _check_manifest_was_not_lost(self) -> None:
-        """Raise `StoreError` for results with neither manifest nor states, which no kill can leave behind.
+        """Raise `StoreError` for results without a manifest and without states.
 
-        The manifest is written before the states are removed.
+        No kill can leave them so, since the manifest is written before the states are removed.
         """
         if (self.path / "metrics.parquet").exists() and not self.state_path.exists():
             raise damaged(self.manifest_path, "missing", self.address)
 
     def _checked(self, name: str) -> Path:
+        """Return the path of a file that equals its fingerprint in the manifest. Errors: `StoreError` otherwise."""
         if name not in self._files:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)
         return check_file(self.path / name, self._files[name], self.address)

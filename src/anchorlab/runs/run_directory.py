@@ -35,7 +35,7 @@ class RunDirectory(Run):
 
         with store.open(cell) as run:
             if not run.finished:
-                plan = run.plan([[0, 1], [2]])          # when resumed, the plan of the first time
+                plan = run.plan([[0, 1], [2]])          # a resumed run returns the plan it began with
                 for index in range(len(plan)):
                     with run.chunk(index) as chunk:     # here or in other processes
                         if not chunk.finished:
@@ -76,7 +76,7 @@ class RunDirectory(Run):
         try:
             self._lock.acquire(self.wait)
         except StoreError:
-            if self._opened_finished:  # Its writer is about to release the lock.
+            if self._opened_finished:  # its writer has written the manifest and is about to release the lock
                 return self
             raise
         try:
@@ -133,6 +133,7 @@ class RunDirectory(Run):
         shutil.rmtree(self.state_path, ignore_errors=True)
 
     def _prepare(self) -> None:
+        """Write `spec.json` if the run is new, and remove what a killed writer left, except states."""
         remove_temporaries(self.path)
         self._opened_finished = super().finished
         if self._opened_finished:
@@ -162,10 +163,12 @@ class RunDirectory(Run):
             self._drop_reading()
 
     def _drop_reading(self) -> None:
+        """Forget what was read from files that have changed since."""
         for name in ("cell", "_record", "_files"):
             self.__dict__.pop(name, None)
 
     def _require_lock(self) -> None:
+        """Raise `StoreError` for a finished run, and `RuntimeError` unless the run is open for writing."""
         if self.finished:
             raise StoreError(f"{self.path}: finished, cannot be written; remove it to train it again")
         if not self._lock.held:

@@ -17,7 +17,7 @@ _REMOVED = ".removed-"
 class Store:
     """The runs in the directory `root`: by default $ANCHORLAB_STORE, else `runs` in the working directory.
 
-    Nothing is written outside the root, and nothing before a run is opened. Processes may share a store.
+    Nothing is written outside `root`, and nothing before a run is opened. Several processes may share a store.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -41,7 +41,7 @@ class Store:
     def find(self, prefix: str) -> Run:
         """Return the run whose address begins with `prefix`. Errors: `StoreError` if none or several do."""
         if not prefix:
-            raise StoreError(f"{self.root}: an address is empty; write the first digits of one")
+            raise StoreError(f"{self.root}: the address is empty; write the first digits of one")
         matches = [run for run in self.runs() if run.address.startswith(prefix.lower())]
         if not matches:
             raise StoreError(f"{self.root}: no run begins with {prefix!r}; `anchorlab runs` lists them")

@@ -44,7 +44,7 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
 
 
 def read_tensors(path: Path) -> dict[str, "torch.Tensor"]:
-    """Return the tensors of a safetensors file on the CPU, sorted by name. The caller must have checked the file."""
+    """Return the tensors of a safetensors file on the CPU, sorted by name. Callers check it for damage first."""
     from safetensors.torch import load_file
 
     return dict(sorted(load_file(path).items()))

@@ -1,4 +1,4 @@
-"""Keep a training in the chunks of a run directory, and merge finished chunks into a run."""
+"""Keep the states of training in the chunks of a run directory, and merge finished chunks into a run."""
 
 from collections.abc import Mapping, Sequence
 
@@ -42,9 +42,9 @@ class ChunkKeeper:
 
 
 def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequence[int]]) -> None:
-    """Finish a run from its finished chunks: stack the checkpoints over all members, join the tables of metrics.
+    """Finish a run from its finished chunks: stack their checkpoints over all members and join their metrics.
 
-    Writes the checkpoints that the recipe asks for, and the last one. Chunks whose members all met their stop rule may
+    Writes the checkpoints at the recipe's times, and the last one. Chunks whose members all met their stop rule may
     have ended early; later checkpoints contain their last weights.
 
     Args:

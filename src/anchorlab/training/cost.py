@@ -12,15 +12,15 @@ from anchorlab.training.ensemble import build
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import STREAM_DRAW
 
-_SECONDS_PER_STEP = 2e-3  # one member's step of a model so small that calling operations is all the work
+_SECONDS_PER_STEP = 2e-3  # of one member's step, for calling operations, however small the model
 _OPERATIONS_PER_SECOND = 1.5e11  # of one CPU core, in float32 products
 
 
 def work_per_step(experiment: Experiment) -> int:
     """Estimate the floating-point operations of one member's training step.
 
-    Counts matrix products alone, three times the forward pass; a model without products counts as one operation. Use it
-    to compare experiments and to measure progress.
+    Counts only matrix products, three times those of the forward pass; a model without any counts as one operation. Use
+    it to compare experiments and to measure progress.
     """
     return 3 * experiment.recipe.batch * _work_per_sequence(experiment.model, experiment.task)
 
@@ -32,6 +32,7 @@ def estimated_seconds(experiment: Experiment) -> float:
 
 @lru_cache(maxsize=1024)
 def _work_per_sequence(model: ModelSpec, task: Task) -> int:
+    """Return the operations of one sequence's forward pass."""
     batch = task.sample("train", 1, seed=0)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         predict(build(model, task.shape), batch.inputs, batch.positions)
@@ -41,7 +42,7 @@ def _work_per_sequence(model: ModelSpec, task: Task) -> int:
 def memory_per_member(experiment: Experiment) -> int:
     """Estimate the bytes that one member needs: weights, gradients, optimiser state, sequences and activations.
 
-    Activations are estimated from above.
+    The estimate of the activations is an upper bound.
     """
     task, recipe = experiment.task, experiment.recipe
     template = build(experiment.model, task.shape)
@@ -61,6 +62,7 @@ def memory_per_member(experiment: Experiment) -> int:
 
 
 def _bytes_per_sequence(task: Task, number: int) -> int:
+    """Return the bytes of one training sequence in a feed; a real number takes `number` bytes."""
     batch = task.sample("train", 1, seed=0)
     values = [batch.inputs, batch.targets, *([batch.weights] if batch.weights is not None else [])]
     if batch.positions.ndim > 1:

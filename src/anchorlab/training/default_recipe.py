@@ -6,7 +6,7 @@ from anchorlab.training.schedule import WarmupCosine
 
 
 def default_recipe(task: Task, duration: int = 2000) -> Recipe:
-    """Return a recipe of `duration` steps under which small models learn the task.
+    """Return a recipe of `duration` steps with which small models learn the task.
 
     Trains on a fixed sample where the task separates its splits, else on a stream.
     """

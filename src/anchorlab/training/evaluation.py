@@ -1,4 +1,4 @@
-"""Evaluation: measure each member on held-out sequences, with its weights as they are and under weight edits."""
+"""Evaluation: measure each member on sequences of each split, with its weights as they are and under weight edits."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -41,9 +41,9 @@ class Row(NamedTuple):
 
 
 class Evaluator:
-    """Measure all members on sequences drawn once, of each split, from each member's own data stream.
+    """Measure all members on sequences of each split, drawn once from each member's own data stream.
 
-    For the split `train`, a fixed sample gives its own first sequences and a stream gives new ones.
+    The split `train` is measured on the first sequences of a fixed sample; for a stream, on sequences of its own.
 
     Args:
         task: draws the sequences and scores the predictions
@@ -52,7 +52,7 @@ class Evaluator:
         device: where the sequences are kept
         dtype: the precision of real-valued inputs and targets
         mixed: whether products run in bfloat16
-        fixed: the training feed, for a recipe with a fixed sample
+        fixed: the training feed if it is a fixed sample, else None
     """
 
     def __init__(
@@ -154,6 +154,7 @@ class Evaluator:
     def _metrics(
         self, output: Float[Tensor, "batch scored output"], batch: Batch
     ) -> dict[str, Shaped[Tensor, "batch scored"]]:
+        """Return the loss and the task's metrics at each scored position."""
         output = output.float() if self.mixed else output
         return {"loss": loss_per_position(self.task.loss, output, batch.targets), **self.task.metrics(output, batch)}
 

@@ -1,4 +1,4 @@
-"""Experiments: a task, a model, a recipe and members, which together decide the result of a training."""
+"""Experiments: a task, a model, a recipe and members, which together decide the result of training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from anchorlab.training.members import Members
 from anchorlab.training.recipe import Recipe
 
 FORMAT = 1
-"""The version of the format, raised whenever the same specification would give other bytes."""
+"""The `format` in an experiment's JSON, raised whenever the same specification would give other bytes."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,10 @@ class Experiment:
     """A task, a model, a recipe and members. Equal experiments have the same address and the same results.
 
     With `start`, each member continues from the final weights of the same member of another experiment, with a new
-    optimiser; its seed then decides only data and order. `label` is for people and not part of the address.
+    optimiser; its seed then decides only data and order. `label` is a name for people and not part of the
+    address.
 
-    Errors: `SpecError` that names the field, where the parts do not fit together.
+    Errors: `SpecError` that names the field if the parts do not fit together.
     """
 
     task: Task
@@ -81,7 +82,7 @@ class Experiment:
             problem = f"has {len(self.start.members)} members, not {len(self.members)}"
             raise SpecError("start.members", problem, "give both as many seeds")
         if self.members.initialisation_scale is not None or self.members.gamma.given:
-            raise SpecError("members", "changes initial weights, which come from the start", "change them in the start")
+            raise SpecError("members", "changes initial weights, but these come from `start`", "change them in `start`")
         ours, theirs = (
             {name: value.shape for name, value in one.state_dict().items()} for one in (template, self.start._build())
         )
@@ -185,7 +186,7 @@ _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 
 def _check_module(module: nn.Module) -> None:
-    """Raise `SpecError` if results depended on anything but weights, sequences and seeds."""
+    """Raise `SpecError` if the results would depend on anything but weights, sequences and seeds."""
     for name, part in module.named_modules():
         where = f"{name or 'the module'} ({type(part).__name__})"
         rate = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)

@@ -1,4 +1,4 @@
-"""Feeds: the training batches of all members, cut from sequences in memory."""
+"""Feeds: the source of all members' training batches, which are cut from sequences kept on the device."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from anchorlab.training.members import Members
 from anchorlab.training.recipe import FixedSample, Recipe
 
 STREAM_DRAW = 8192
-"""The number of sequences drawn at once for a stream. It decides what a seed gives, so it never changes."""
+"""The largest number of sequences drawn at once for a stream. What a seed draws depends on it: never change it."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,9 @@ class FixedSampleFeed:
 
 
 class StreamFeed:
-    """New sequences for every step, drawn `STREAM_DRAW` at a time by the member's data seed and the draw's number.
+    """New sequences for every step, drawn up to `STREAM_DRAW` at a time, or one batch if that is larger.
+
+    Each draw has a seed of its own, from the member's data seed and the draw's number.
 
     Members with the same data seed share one copy.
     """
@@ -118,13 +120,13 @@ Feed = FixedSampleFeed | StreamFeed
 
 
 def make_feed(task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> Feed:
-    """Return the feed for a recipe's kind of data."""
+    """Return the feed for the recipe's data: a fixed sample or a stream."""
     kind = FixedSampleFeed if isinstance(recipe.data, FixedSample) else StreamFeed
     return kind(task, recipe, members, device, dtype)
 
 
 def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    """Return a batch with `change` applied to every tensor, without latents (only tasks read those)."""
+    """Return a batch with `change` applied to every tensor, without the latents, which training does not use."""
     return replace(
         batch,
         inputs=change(batch.inputs),

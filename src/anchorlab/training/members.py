@@ -1,4 +1,4 @@
-"""Members: who learns, by seed, and what else differs between them."""
+"""Members: the seeds of an ensemble, and the settings that differ between its members."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -19,7 +19,7 @@ PerMemberRate = tuple[Annotated[float, Field(ge=0)], ...]
 
 
 class Gamma(Spec):
-    """Set the initialisation rate γ of each member, for models with `initialisation = "normal"`.
+    """The initialisation rate γ of each member, for models with `initialisation = "normal"`.
 
     A weight matrix starts as N(0, inputs^-2γ). `all` applies to every group of weights that has no rates of its own;
     without `all`, such a group keeps γ = 0.5.
@@ -34,7 +34,7 @@ class Gamma(Spec):
 
     @property
     def given(self) -> dict[str, PerMemberRate]:
-        """Return the rates that are set, by weight group or `all`."""
+        """The rates that are set, by weight group or `all`."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: values for name, values in fields.items() if values is not None}
 
@@ -47,7 +47,7 @@ class Gamma(Spec):
 class Members(Spec):
     """The members of an experiment: one seed each, and what else differs between them.
 
-    `seeds` lists the seeds; an int counts them, so `Members(seeds=10)` has the seeds 0 to 9. A seed has three child
+    `seeds` lists the seeds, or is their number: `Members(seeds=10)` has the seeds 0 to 9. A seed has three child
     streams: data, initialisation, order. `hold` fixes a stream for all members, as in `hold={"data": 0}` for the same
     data under different initialisations.
 
@@ -100,7 +100,7 @@ class Members(Spec):
         return len(self.seeds)
 
     def stream(self, name: Literal["data", "initialisation", "order"], member: int) -> int:
-        """Return the seed of one of a member's streams."""
+        """Return the seed from which one of a member's streams is drawn: the held one, or the member's own."""
         return self.hold.get(name, self.seeds[member])
 
     def take(self, members: range) -> "Members":

@@ -12,7 +12,7 @@ from anchorlab.training.schedule import Constant, Schedule
 Unit = Literal["steps", "epochs"]
 
 MOST_SEQUENCES = 2**32
-"""The largest accepted number of sequences: more would fit in no memory, so a larger number is a typing error."""
+"""The largest accepted number of sequences: no memory holds more, so a larger number is a typo."""
 
 
 class FixedSample(Spec):
@@ -64,15 +64,15 @@ class Times(Spec):
     at: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
     def due(self, time: int) -> bool:
-        """Return whether `time` is one of these times; the end is not considered."""
+        """Return whether `time` is one of these times; the caller adds the end."""
         return time in self.at or (self.every is not None and time % self.every == 0)
 
 
 class Evaluation(Times):
     """When to measure the members, on how many sequences of which splits, and under which weight edits.
 
-    `splits` are all of the task's when None. `edits` maps a name to a list of weight edits, which is applied to a copy
-    of the weights and measured in addition to the unedited weights; training is not affected.
+    `size` sequences of each split are measured; `splits` None means all of the task's. `edits` maps a name to a list of
+    weight edits, which is applied to a copy of the weights and measured too; training is not affected.
     """
 
     size: int = Field(default=500, ge=1, le=MOST_SEQUENCES)
@@ -99,7 +99,7 @@ class Stop(Spec):
     direction: Literal["above", "below"] = "above"
 
     def reached(self, value: float) -> bool:
-        """Return whether a measured value is good enough; NaN never is."""
+        """Return whether a measured value has reached the one required; NaN never has."""
         return value >= self.value if self.direction == "above" else value <= self.value
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class TrainedRun:
     """A finished run: the experiment, its metrics, and its members at every checkpoint.
 
-    Errors: `StoreError` from every reader, naming the missing or altered file; `StoreError` for an unfinished run.
+    Errors: `StoreError` for an unfinished run, and from every reader, naming the missing or altered file.
     """
 
     def __init__(self, run: Run) -> None:
         if not run.finished:
-            raise StoreError(f"{run.path}: not finished; train it again to go on from its last state")
+            raise StoreError(f"{run.path}: not finished; train it again to continue from its last state")
         self.run = run
 
     def __repr__(self) -> str:
@@ -66,13 +66,16 @@ class TrainedRun:
         return self.run.checkpoints()
 
     def ensemble(self, step: int | None = None) -> Ensemble:
-        """Return all members at the checkpoint of `step`, or at the end when None."""
+        """Return all members at the checkpoint of `step`, or at the end of training when None.
+
+        Errors: `StoreError` for a step without a checkpoint.
+        """
         weights = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
         blank = initialise(self.experiment.model, self.experiment.task.shape, [0])
         return blank.with_weights({name: weights[name] for name in blank.weights})
 
     def model(self, member: int = 0, step: int | None = None) -> nn.Module:
-        """Return one member as a plain module of its own, at the checkpoint of `step` or at the end when None.
+        """Return one member as a plain module of its own, at the checkpoint of `step`, or at the end when None.
 
         Errors: `SpecError` for a member that does not exist.
         """

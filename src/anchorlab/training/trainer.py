@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 ExecutionName = Literal["auto", "member", "mapped"]
 
 _REPORT_EVERY = 0.25  # seconds between two reports of progress
-_LEAST_TRAINING_PER_KEEPING = 20  # time between two states, as a multiple of the time that keeping the last one took
+_LEAST_TRAINING_PER_KEEPING = 20  # least time between two states, as a multiple of the time it took to keep one
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training has come.
+    """How far training has come.
 
     Fields
         step: optimiser steps done
@@ -45,13 +45,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Everything needed to resume a training with the same bytes as if it had never stopped.
+    """Everything needed to resume training, with the same bytes as if it had never stopped.
 
     Fields
         step: optimiser steps done
         tensors: `weights.<name>` and `optimiser.<slot>.<name>`
         rows: everything measured so far
-        resting: the members that have met their stop rule
+        resting: the indices of the members that have met the stop rule
         execution: the name of the execution, so that the same one resumes
     """
 
@@ -64,7 +64,7 @@ class TrainingState:
 
 @runtime_checkable
 class Keeper(Protocol):
-    """Where a training keeps its states and checkpoints, such as a chunk of a run directory."""
+    """A place to keep states and checkpoints, such as a chunk of a run directory."""
 
     def load(self) -> TrainingState | None:
         """Return the newest state, or None at the beginning."""
@@ -78,7 +78,7 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training: the ensemble at the end, and every measured number."""
+    """The result of training: the ensemble at the end, and every measured number."""
 
     ensemble: Ensemble
     rows: tuple[Row, ...]
@@ -95,7 +95,7 @@ def fit(
 ) -> Trained:
     """Train all members of an experiment in this process.
 
-    A training that was stopped and resumed gives the same bytes as one that ran through, on the same machine with the
+    Training that was stopped and resumed gives the same bytes as training without a stop, on the same machine with the
     same number of threads (`torch.get_num_threads`).
 
     Args:
@@ -121,7 +121,7 @@ def fit(
 
 
 class _Session:
-    """One training in progress."""
+    """Training in progress: the ensemble, everything that changes with it, and the current step."""
 
     def __init__(
         self,
@@ -157,8 +157,9 @@ class _Session:
         self.execution = self._make_execution(name, device)
 
     def _make_execution(self, name: ExecutionName, device: torch.device) -> Execution:
+        """Return the execution of this name. Errors: `SpecError` for `mapped` if torch cannot map the model."""
         arguments = self.ensemble, self.optimiser, self.experiment.task.loss, self.mixed
-        if name == "member" or (name == "auto" and device.type == "cpu"):  # on a CPU mapping is faster at no size
+        if name == "member" or (name == "auto" and device.type == "cpu"):  # mapping is never faster on a CPU
             return MemberExecution(*arguments)
         mapped = MappedExecution(*arguments)
         own = isinstance(self.ensemble.template, Model)
@@ -215,7 +216,7 @@ class _Session:
             self.keeper.checkpoint(self.step, self.ensemble.weights)
 
     def _apply_stop_rule(self, rows: list[Row]) -> None:
-        """Let those members rest that meet the stop rule in every group of sequences."""
+        """Add to `resting` the members that meet the stop rule in every group of sequences."""
         stop = self.recipe.stop
         if stop is None:
             return

@@ -80,6 +80,7 @@ class MappedExecution:
         return None
 
     def _gradients(self, batches: MemberBatches) -> dict[str, Float[Tensor, "member ..."]]:
+        """Return the gradient of each trainable weight."""
         axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
         gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(self._gradient, in_dims=axes)
         return gradient(

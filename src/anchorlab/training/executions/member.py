@@ -51,7 +51,7 @@ def member_module(ensemble: Ensemble, member: int) -> nn.Module:
         view = value if is_buffer else nn.Parameter(value, requires_grad=name in ensemble.trainable)
         for alias in names[name]:
             owner, _, leaf = alias.rpartition(".")
-            setattr(module.get_submodule(owner), leaf, view)  # as an attribute, which recurrent layers notice
+            setattr(module.get_submodule(owner), leaf, view)  # torch's recurrent layers watch for new attributes
     return module
 
 

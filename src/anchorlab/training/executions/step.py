@@ -1,4 +1,4 @@
-"""The interface of executions, and the loss that each computes: the mean over the scored positions."""
+"""The interface of executions, and the loss that all of them compute: the mean over the scored positions."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,7 +40,7 @@ def mean_loss(
     weights: Float[Tensor, "batch scored"] | None,
     kind: LossKind,
 ) -> Float[Tensor, ""]:
-    """Return the loss averaged over the scored positions of a batch, by `weights` where given."""
+    """Return the loss averaged over the scored positions of a batch, weighted by `weights` if given."""
     losses = loss_per_position(kind, outputs, targets)
     if weights is None:
         return losses.mean()
@@ -68,7 +68,7 @@ def forward_loss(
         scored: the weight of each position in the mean; equal ones when None
         kind: the loss of one position
         mixed: whether matrix products run in bfloat16; the loss is computed in float32
-        weights: replace the module's own
+        weights: used in place of the module's own, by name
     """
     with autocast(inputs.device, mixed):
         outputs = predict(module, inputs, positions, weights)
