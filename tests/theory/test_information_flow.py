@@ -69,7 +69,7 @@ def test_the_first_layer_by_hand():
 
 @pytest.mark.parametrize("depth", [lower_bound, least_depth, depth_by_sets, depth_by_runs, depth_by_search])
 def test_no_steps_are_no_chain(depth):
-    with pytest.raises(SpecError, match="steps: 0 make no chain"):
+    with pytest.raises(SpecError, match="steps: 0 steps make no chain"):
         depth(0)
-    with pytest.raises(SpecError, match="heads: 0 fetch nothing"):
+    with pytest.raises(SpecError, match="heads: 0 heads fetch nothing"):
         Flow(heads=0)

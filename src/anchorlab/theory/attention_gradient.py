@@ -82,8 +82,8 @@ def leading_order(law: UniformRecall, learning_rate: float) -> LeadingOrder:
     other    -(noise + trigger) / (N - 1)
 
     The paper has the first, and eta alpha^2 (1 - alpha) (alpha - p) / N^3 for all tokens but noise. That leaves out
-    z_T = q, the trigger that ends every sequence. Its part falls only as 1 / (N T), and it flips the sign for the other
-    tokens where T is below about N / (alpha (1 - alpha)).
+    z_T = q, the trigger that ends every sequence. The contribution of this trigger falls only as 1 / (N T), and flips
+    the sign for the other tokens if T is below about N / (alpha (1 - alpha)).
     """
     n, alpha = law.tokens, law.alpha
     probability = exp(learning_rate * alpha) / (n + exp(learning_rate * alpha))

@@ -23,8 +23,10 @@ class Flow:
     """What attention may do in a layer.
 
     With a `causal` mask a position attends only to earlier ones. Each of `heads` heads fetches from one position; None
-    fetches from every position that shares a piece, as in the paper's proof. Two heads suffice for that: fetched runs
-    overlap the own one, so the positions that reach furthest to either side bring everything.
+    fetches from every position that shares a piece, as in the paper's proof. Two heads suffice for that: every fetched
+    run overlaps the position's own, so the two runs that reach furthest to the left and to the right bring everything.
+
+    Errors: `SpecError` for fewer than 1 head.
     """
 
     causal: bool = False
@@ -32,7 +34,7 @@ class Flow:
 
     def __post_init__(self) -> None:
         if self.heads is not None and self.heads < 1:
-            raise SpecError("heads", f"{self.heads} fetch nothing", "give 1 or more, or None for no limit")
+            raise SpecError("heads", f"{self.heads} heads fetch nothing", "give 1 or more, or None for no limit")
 
 
 def lower_bound(steps: int) -> int:
@@ -48,10 +50,10 @@ def least_depth(steps: int, flow: Flow = Flow()) -> int:
 
     - No mask: after t layers s_i holds e_{i-1-g} .. e_{i+g}. The runs that it fetches next begin no later than its own
       ends, so g -> 3 g + 1 and g = (3^t - 1) / 2. That must reach 2D: ceil(log_3(4D + 1)).
-    - No mask, one head: it fetches to the right only, g = 2^t - 1, as a run of n pieces grows to at most 2 n - 1.
+    - No mask, one head: it fetches only to the right, g = 2^t - 1, as a run of n pieces grows to at most 2 n - 1.
     - Causal mask: the first member of a pair learns nothing about later pairs of its chain, and the second member
       reaches no further left than its own pair: g = 2^t - 1 again.
-    - Causal mask, one head: the first layer goes to the own pair, so g = 2^t - 2.
+    - Causal mask, one head: the first layer is spent on the position's own pair, so g = 2^t - 2.
 
     The last three give the same depth, since 2D + 1 is not a power of 2.
     """
@@ -76,10 +78,10 @@ def depth_by_sets(steps: int, causal: bool = False) -> int:
 
 
 def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:
-    """Return the least number of layers by the ends of every position's run, fast enough for 10 000 steps.
+    """Return the least number of layers by following both ends of every position's run; 10 000 steps are feasible.
 
-    With one head, each position fetches the run that reaches furthest to the right; behind a mask, second members of
-    pairs first fetch their partners.
+    With one head, each position fetches the run that reaches furthest to the right; under a causal mask, the second
+    member of each pair first fetches the first member.
     """
     place = np.arange(2 * _checked(steps) + 1)
     low, high = place - 1, place.copy()
@@ -107,7 +109,7 @@ def depth_by_search(steps: int, causal: bool = False) -> int:
 
 def _checked(steps: int) -> int:
     if steps < 1:
-        raise SpecError("steps", f"{steps} make no chain", "give 1 or more")
+        raise SpecError("steps", f"{steps} steps make no chain", "give 1 or more")
     return steps
 
 

@@ -1,4 +1,4 @@
-"""The margins of Theorem 1 along the number of samples, tokens and positions."""
+"""The margins of Theorem 1, measured while the number of samples, tokens or positions grows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from anchorlab.theory.one_step_margins import (
 from anchorlab.theory.uniform_recall import UniformRecall
 
 DELTA = 0.05
-"""The probability with which Theorem 1 may fail, in the comparison with its bounds."""
+"""The probability with which Theorem 1 may fail, where margins are compared with its bounds."""
 
 LOGITS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,14 +33,21 @@ LOGITS: Mapping[str, str] = MappingProxyType(
         "repeated": "attention, one repeated token",
     }
 )
-"""The logits whose margins are measured, with their names for people."""
+"""The logits whose margins are measured, with their names in figures and tables."""
 
 _TYPICAL = 2  # test sequences drawn from the law, beside the repeated token
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Points along `samples` (m), `tokens` (N) or `length` (T); all else is as in `law` and `samples`."""
+    """A series of settings that differ in one number.
+
+    Fields
+        law: the distribution of sequences
+        samples: the number of training sequences, m
+        along: the number that varies: `samples` (m), `tokens` (N) or `length` (T)
+        values: its values, which replace the one in `law` or `samples`
+    """
 
     law: UniformRecall
     samples: int
@@ -59,12 +66,12 @@ class Scan:
 class Margin:
     """The margins of one logit over draws of the training sequences, in units of Theorem 1's value.
 
-    Args
+    Fields
         values: the margins
         deviation: their standard deviation at learning rate 1, a root mean square over test sequences
         predicted: the exact standard deviation of the noise logit, likewise
-        excess: the distance from Theorem 1's value within which 1 - `DELTA` of the draws are, over the theorem's bound
-            without its constant
+        excess: the distance from Theorem 1's value within which 1 - `DELTA` of the draws lie, the largest over test
+            sequences, divided by the theorem's bound without its constant
     """
 
     values: Float[np.ndarray, "draw test"]
@@ -88,13 +95,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Scanned:
-    """A scan with its points."""
+    """A scan with the margins measured at each of its points."""
 
     scan: Scan
     points: Sequence[Point]
 
     def power(self, logit: str) -> PowerLaw:
-        """Return the power law of a margin's standard deviation along the scan."""
+        """Return the power law of a margin's standard deviation along the scan; `logit` is one of `LOGITS`."""
         return self._power([point.margins[logit].deviation for point in self.points])
 
     def predicted_power(self, logit: str) -> float:
@@ -106,7 +113,7 @@ class Scanned:
 
 
 def measure(law: UniformRecall, samples: int, draws: int) -> Point:
-    """Draw training sets of `samples` sequences, and take one gradient step on each."""
+    """Return the margins after one gradient step on each of `draws` training sets of `samples` sequences."""
     random = partial(generator, 0, "one step")
     tests = law.draw(random("tests", law.tokens, law.length), _TYPICAL).tokens
     shares = np.concatenate([shares_of(tests, law.tokens + 1), repeated_token(law)])
@@ -134,7 +141,7 @@ def _margin(values: np.ndarray, expected: np.ndarray, exact: np.ndarray, bound: 
 
 
 def measure_scan(scan: Scan, draws: int) -> Scanned:
-    """Return the margins at each point of a scan."""
+    """Return a scan with the margins at each of its points, over `draws` training sets each."""
     return Scanned(scan, [measure(law, samples, draws) for law, samples in scan.points()])
 
 

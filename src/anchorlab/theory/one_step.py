@@ -28,7 +28,8 @@ from anchorlab.theory.uniform_recall import (
 )
 
 Token = Literal["noise", "trigger", "other", "same"]
-"""The noise token N + 1; the trigger q; a token of [N] other than q; as a column, the same token as the row's."""
+"""`noise`: the noise token N + 1; `trigger`: the trigger q; `other`: a token of [N] other than q; `same`, as an input
+only: the same token as the output."""
 
 Entry = tuple[Token, Token]
 """The output j and the input k of a projection W_U(j)ᵀ grad_V W_E(k)."""
@@ -55,7 +56,7 @@ class Moments:
 def feedforward_gradient(sample: Sequences, tokens: int) -> Float[np.ndarray, "output"]:
     """Return W_U(k)ᵀ grad_F W_E(q) at zero weights for every output k; `tokens` is N.
 
-    On every other W_E the gradient is zero, as z_T = q.
+    For every other input token the gradient is zero, because z_T = q in every sequence.
     """
     return np.asarray(1 / (tokens + 1) - np.bincount(sample.targets, minlength=tokens + 1) / sample.targets.size)
 
@@ -118,7 +119,10 @@ def value_moments(law: UniformRecall, entry: Entry) -> Moments:
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """The leading order of an entry of Table 2 for N, T >> 1, as functions of (N, T, alpha) and as text."""
+    """An entry of Table 2 to leading order for N, T >> 1: mean and variance as functions of (N, T, alpha) and as text.
+
+    `reach` is the largest deviation from the mean, which tends to a constant.
+    """
 
     mean: Callable[[float, float, float], float]
     mean_text: str
@@ -171,3 +175,4 @@ TABLE_2: dict[Entry, ClosedForm] = {
         lambda n, t, a: (1 - a) * (1 / (t * n**2) + 1 / n**3), "(1-α)(1/(TN²) + 1/N³)", 1.0,
     ),
 }  # fmt: skip
+"""Our derivation of each entry; `table_2.PRINTED` has the formulas as the paper prints them."""

@@ -34,14 +34,14 @@ class StepMargins:
 def draw_margins(
     law: UniformRecall, samples: int, draws: int, shares: Float[np.ndarray, "test token"], random: Generator
 ) -> StepMargins:
-    """Draw `samples` (m) training sequences, `draws` times, and return the margins after one step on each draw.
+    """Return the margins after one step on each of `draws` training sets of `samples` (m) sequences.
 
     Args:
         law: the distribution of sequences.
-        samples: the number of training sequences in a draw.
-        draws: the number of independent draws.
-        shares: the shares r of the N + 1 tokens in each test sequence.
-        random: the generator.
+        samples: the number of training sequences in a set.
+        draws: the number of training sets, drawn independently.
+        shares: the shares r_k of the N + 1 tokens in each test sequence.
+        random: the generator that draws the training sets.
     """
     outputs = law.tokens + 1
     weighed = np.zeros((1 + len(shares), draws * outputs))  # weights 1 for the feed-forward layer, then each overlap
@@ -72,14 +72,14 @@ def shares_of(tokens: Int[np.ndarray, "position test"], vocabulary: int) -> Floa
 
 
 def repeated_token(law: UniformRecall) -> Float[np.ndarray, "test token"]:
-    """Return the shares of the test sequence k, k, .., k, q, the hardest one: it is least like those drawn."""
+    """Return the shares of the test sequence k, k, .., k, q, the hardest one: it is the least like drawn sequences."""
     shares = np.zeros((1, law.tokens + 1))
     shares[0, TRIGGER], shares[0, 1] = 1 / law.length, 1 - 1 / law.length
     return shares
 
 
 def alpha_hat(law: UniformRecall, shares: Float[np.ndarray, "test token"]) -> Float[np.ndarray, "test"]:
-    """Return Theorem 1's alpha^2 q + alpha (1 - q) for the share q of noise in each test sequence."""
+    """Return Theorem 1's alpha^2 r + alpha (1 - r), where r is the share of noise in each test sequence."""
     noise = shares[:, law.noise_token]
     return law.alpha**2 * noise + law.alpha * (1 - noise)
 
@@ -93,12 +93,15 @@ class Spread:
 
 
 def feedforward_spread(law: UniformRecall, samples: int) -> Spread:
-    """Return the spread of the share of noise among m targets: alpha and sqrt(alpha (1 - alpha) / m)."""
+    """Return the spread of the share of noise among m targets: mean alpha, deviation sqrt(alpha (1 - alpha) / m)."""
     return Spread(law.alpha, sqrt(law.alpha * (1 - law.alpha) / samples))
 
 
 def attention_spread(law: UniformRecall, samples: int, shares: Float[np.ndarray, "token"]) -> Spread:
-    """Return the spread of the mean of 1{z_{T+1} = N+1} s: alpha E s and sqrt((alpha E s^2 - (alpha E s)^2) / m)."""
+    """Return the spread of the mean of 1{z_{T+1} = N+1} s over m sequences, with s the overlap with one test sequence.
+
+    Its mean is alpha E s, its standard deviation sqrt((alpha E s^2 - (alpha E s)^2) / m).
+    """
     found = law.moments
     own = np.zeros(4)
     own[NOISE_KIND], own[TRIGGER_KIND] = shares[law.noise_token], shares[TRIGGER]

@@ -20,9 +20,9 @@ class PowerLaw:
 
 
 def fit_power_law(x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"]) -> PowerLaw:
-    """Fit log y against log x by least squares.
+    """Return the power law whose log y fits best against log x, by least squares.
 
-    The interval is Student's, for independent errors of equal relative size.
+    The confidence interval is Student's, for independent errors of equal relative size.
 
     Errors: `SpecError` for fewer than three points, and for values that are not positive.
     """

@@ -37,6 +37,7 @@ TIME_UNIT = 4.0
 _NOISE_SPEED = MappingProxyType({"derived": 1.0, "printed": 3.0})  # κ
 
 Curve = Float[np.ndarray, "time"]
+"""Times, or a quantity at each of them."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
 
 
 def b_limit(alpha: float) -> float:
-    """Return the limit of b under either law: log α / (1 - α).
+    """Return the limit of b for t → ∞ under either law: log(α / (1 - α)).
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
@@ -90,7 +91,7 @@ def b_limit(alpha: float) -> float:
 
 
 def a_offset(alpha: float, law: Law = "derived") -> float:
-    """Return the limit of a + log t: -log (c (1 - α)) with c = 12 κ / (3 κ + 1), that is 3, or 18/5 as printed.
+    """Return the limit of a + log t: -log(c (1 - α)) with c = 12 κ / (3 κ + 1), which is 3, or 18/5 as printed.
 
     P(wrong) decays as 1 / t, so slowly that b stays at equilibrium: to first order db/dt = 0 gives
     (6 κ + 2) (P(noise) - α) = -4 P(wrong), and then da/dt = -c P(wrong) = -c (1 - α) exp a.
@@ -103,7 +104,7 @@ def a_offset(alpha: float, law: Law = "derived") -> float:
 
 
 def lemma_a_offset(alpha: float) -> float:
-    """Return the limit of a + log t in Lemma E.3: -log ((1 - α) (4 - 2 α)), which sets b to its limit too early.
+    """Return the limit of a + log t in Lemma E.3: -log((1 - α) (4 - 2 α)); the lemma sets b to its limit too early.
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
@@ -112,7 +113,7 @@ def lemma_a_offset(alpha: float) -> float:
 
 
 def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
-    """Return C of P(noise) → C t^(-1/2) at rank 1. The margin of the noise is a / 2, so C = exp(`a_offset` / 2).
+    """Return C of P(noise) → C t^(-1/2) at rank 1: as the margin of the noise is a / 2 there, C = exp(`a_offset` / 2).
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """

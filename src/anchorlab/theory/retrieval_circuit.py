@@ -9,7 +9,7 @@ from anchorlab.models.transformer import Transformer
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory.information_flow import Flow, least_depth
 
-_SHARP = 60.0  # exp(-60) is nothing
+_SHARP = 60.0  # difference of scores that makes attention all but exact: exp(-60) is negligible
 
 
 def retrieval_circuit(task: TokenRetrieval) -> Transformer:
@@ -19,7 +19,7 @@ def retrieval_circuit(task: TokenRetrieval) -> Transformer:
     steps further along the chain. Layer 1 copies the token before, so that the second member of a pair knows the first.
     In every later layer each token attends to the pair that begins with the furthest token it knows, and learns what is
     known there: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after t layers. That is the closed form of `least_depth` for one
-    head behind a mask, log_2(2D + 2).
+    head with a causal mask, log_2(2D + 2) rounded up.
 
     Errors: `SpecError` for a task with parents, and for a task that asks for several numbers of steps.
     """

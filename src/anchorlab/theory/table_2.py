@@ -13,14 +13,14 @@ from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry, Moments
 from anchorlab.theory.uniform_recall import UniformRecall
 
 DELTA = 0.1
-"""The probability with which Lemmas D.1 and D.2 may fail, in the check of their bounds."""
+"""The probability with which Lemmas D.1 and D.2 may fail, where their bounds are checked."""
 
 _Formula = Callable[[float, float, float], float]
 
 
 @dataclass(frozen=True)
 class Printed:
-    """An entry as the paper prints it, with its formula in (N, T, alpha); None and … where the text is unreadable."""
+    """An entry as the paper prints it: as text and as formulas in (N, T, alpha). Unreadable parts are … and None."""
 
     mean_text: str
     mean: _Formula | None
@@ -62,10 +62,11 @@ PRINTED: dict[Entry, Printed] = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """Mean and variance of every entry over batches of draws, with their exact moments.
+    """Mean and variance of every entry in each of several batches of sequences, with their exact moments.
 
     The first two entries are those of Lemma D.1 (noise, a token of [N]), the others those of Table 2. `kept` is the
-    share of batches in which every projection is within the bounds of the lemmas at `DELTA`.
+    share of batches in which every projection is within the bounds of the lemmas at `DELTA`. In the methods `means`
+    chooses between the means (True) and the variances (False).
     """
 
     law: UniformRecall
@@ -75,7 +76,7 @@ class Drawn:
     kept: float
 
     def of(self, means: bool) -> Float[np.ndarray, "entry batch"]:
-        """Return the drawn means, or else the drawn variances."""
+        """Return the means or variances of the drawn batches."""
         return self.means if means else self.variances
 
     def expected(self, means: bool) -> Float[np.ndarray, "entry"]:
@@ -93,7 +94,7 @@ class Drawn:
 
 
 def draw_moments(law: UniformRecall, batches: int, size: int) -> Drawn:
-    """Draw the gradients of `batches` batches of `size` sequences."""
+    """Return the moments of the gradients on `batches` drawn batches of `size` sequences."""
     feedforward = [one_step.feedforward_moments(law, "noise"), one_step.feedforward_moments(law, "other")]
     exact = (*feedforward, *(one_step.value_moments(law, entry) for entry in ENTRIES))
     means, variances, kept = [], [], 0
@@ -137,7 +138,10 @@ def _keeps_bounds(
 
 
 def verdict(printed: _Formula | None, derived: _Formula) -> str:
-    """Return what the derivation says of a printed formula, for N >> 1 and T from far below N to far above."""
+    """Return whether our derivation confirms a printed formula, for N >> 1 and T from far below N to far above.
+
+    The answer is `confirmed`, `confirmed but for the sign`, `confirmed for T ≫ N`, `corrected` or `not readable`.
+    """
     if printed is None:
         return "not readable"
     tokens, agrees = 1e4, []
@@ -152,13 +156,13 @@ def verdict(printed: _Formula | None, derived: _Formula) -> str:
 
 
 def verdicts(means: bool) -> list[str]:
-    """Return the verdict on the mean, or else the variance, of every entry of Table 2."""
+    """Return the verdict on the mean (if `means`) or the variance of every entry of Table 2."""
     if means:
         return [verdict(PRINTED[entry].mean, TABLE_2[entry].mean) for entry in ENTRIES]
     return [verdict(PRINTED[entry].variance, TABLE_2[entry].variance) for entry in ENTRIES]
 
 
 def share_right(means: bool) -> float:
-    """Return the share of readable means or variances that the derivation confirms for T >> N, signs aside."""
+    """Return the share of readable means (if `means`) or variances that are confirmed for T >> N, signs aside."""
     readable = [one for one in verdicts(means) if one != "not readable"]
     return sum(one.startswith("confirmed") for one in readable) / len(readable)

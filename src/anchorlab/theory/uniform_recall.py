@@ -25,7 +25,7 @@ _BLOCK_TOKENS = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences in columns.
+    """Sequences of uniform recall, one per column, with their outputs and targets.
 
     Shapes
         tokens: `[position sample]`, z_1 .. z_T
@@ -38,7 +38,7 @@ class Sequences:
     targets: Int[np.ndarray, "sample"]
 
     def counts(self, tokens: int) -> Float[np.ndarray, "sample token"]:
-        """Count each token in each sequence; `tokens` is N, and the noise token comes last."""
+        """Return how often each token occurs in each sequence; `tokens` is N, and the noise token comes last."""
         samples = self.targets.size
         cells = self.tokens + np.arange(samples, dtype=np.int64) * (tokens + 1)
         counted = np.bincount(cells.reshape(-1), minlength=samples * (tokens + 1))
@@ -62,10 +62,15 @@ class CountMoments:
 
 @dataclass(frozen=True)
 class UniformRecall:
-    """y ~ uniform [N]; z_1 ~ uniform [N]; after the trigger y or, with probability alpha, noise; else uniform; z_T = q.
+    """The distribution of noisy recall with uniform tokens, which is the task `recall/noisy` with `source = "uniform"`.
 
-    `tokens` is N, `length` T, `alpha` the probability of noise. It is the distribution of the task `recall/noisy` with
-    `source = "uniform"`.
+    Each sequence draws an output y uniformly from [N]. Its tokens are uniform on [N], except that the trigger is
+    followed by y, or with probability alpha by the noise token, and that the last token z_T is the trigger.
+
+    Fields
+        tokens: N, the number of tokens besides noise
+        length: T
+        alpha: the probability of noise after a trigger
 
     Errors: `SpecError` for fewer than 4 tokens or 3 positions, and for alpha outside 0 < alpha < 1.
     """
@@ -88,7 +93,7 @@ class UniformRecall:
         return self.tokens
 
     def draw(self, random: Generator, samples: int) -> Sequences:
-        """Draw independent sequences."""
+        """Return `samples` independent sequences."""
         kind = np.int16 if self.tokens < 2**15 else np.int32
         outputs = random.integers(self.tokens, size=samples)
         tokens = random.integers(self.tokens, size=(self.length, samples), dtype=kind)
@@ -99,7 +104,7 @@ class UniformRecall:
         return Sequences(tokens, outputs, self._after_trigger(random, outputs))
 
     def blocks(self, random: Generator, samples: int, multiple: int = 1) -> Iterator[Sequences]:
-        """Draw sequences in blocks that fit into memory; each block but the last has a multiple of `multiple`."""
+        """Yield `samples` sequences in blocks that fit into memory; all but the last have a multiple of `multiple`."""
         block = max(multiple, _BLOCK_TOKENS // self.length // multiple * multiple)
         for start in range(0, samples, block):
             yield self.draw(random, min(block, samples - start))
@@ -148,7 +153,7 @@ class UniformRecall:
 
 @cache
 def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
-    """Compute moments by recursion over positions: P(z_t = a), E n 1{z_t = a} and E n nᵀ 1{z_t = a}.
+    """Return the moments, by recursion over positions: of P(z_t = a), E n 1{z_t = a} and E n nᵀ 1{z_t = a}.
 
     The Markov chain is lumped to five states: noise, trigger, output, one tagged other token, and all other tokens.
     """
