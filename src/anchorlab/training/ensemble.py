@@ -45,7 +45,7 @@ class Ensemble:
         return {name: value[member] for name, value in self.weights.items()}
 
     def select(self, members: Sequence[int]) -> "Ensemble":
-        """Return an ensemble of the given members, in that order, with weights of its own."""
+        """Return an ensemble of the given members, in that order, with copied weights."""
         index = torch.as_tensor(list(members), dtype=torch.int64)
         return self.with_weights({name: value[index] for name, value in self.weights.items()})
 

@@ -43,7 +43,7 @@ class Row(NamedTuple):
 class Evaluator:
     """Measure all members on sequences of each split, drawn once from each member's own data stream.
 
-    The split `train` is measured on the first sequences of a fixed sample; for a stream, on sequences of its own.
+    The split `train` is measured on the first sequences of a fixed sample; for a stream, on newly drawn ones.
 
     Args:
         task: draws the sequences and scores the predictions

@@ -89,7 +89,7 @@ class FixedSampleFeed:
 class StreamFeed:
     """New sequences for every step, drawn up to `STREAM_DRAW` at a time, or one batch if that is larger.
 
-    Each draw has a seed of its own, from the member's data seed and the draw's number.
+    Each draw is seeded by the member's data seed and the draw's number.
 
     Members with the same data seed share one copy.
     """
@@ -141,7 +141,7 @@ def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
 
 
 def first_rows(batch: Batch, size: int) -> Batch:
-    """Return a copy of a batch's first `size` sequences, in memory of its own."""
+    """Return a copy of a batch's first `size` sequences, in separate memory."""
     return map_batch(
         batch, lambda value: value if value is batch.positions and value.ndim == 1 else value[:size].clone()
     )

@@ -21,7 +21,7 @@ PerMemberRate = tuple[Annotated[float, Field(ge=0)], ...]
 class Gamma(Spec):
     """The initialisation rate γ of each member, for models with `initialisation = "normal"`.
 
-    A weight matrix starts as N(0, inputs^-2γ). `all` applies to every group of weights that has no rates of its own;
+    A weight matrix starts as N(0, inputs^-2γ). `all` applies to every group of weights whose own rates are not set;
     without `all`, such a group keeps γ = 0.5.
     """
 

@@ -57,7 +57,7 @@ class StackedOptimiser:
         """Update one member's weights.
 
         Args:
-            member: which one
+            member: the index of the member
             gradients: of each weight, in the order of `weights` and without the member axis; may be clipped in place
             factor: multiplies the learning rate
             step: the number of the optimiser step, from 0

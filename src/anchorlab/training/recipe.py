@@ -90,7 +90,7 @@ class Evaluation(Times):
 class Stop(Spec):
     """Stop a member once `metric` on `split` has reached `value` at an evaluation, in every group of sequences.
 
-    The other members go on; a member's result never depends on them.
+    The other members continue; a member's result never depends on them.
     """
 
     metric: str
@@ -99,7 +99,7 @@ class Stop(Spec):
     direction: Literal["above", "below"] = "above"
 
     def reached(self, value: float) -> bool:
-        """Return whether a measured value has reached the one required; NaN never has."""
+        """Return whether a measured value has reached `self.value`; NaN never has."""
         return value >= self.value if self.direction == "above" else value <= self.value
 
 

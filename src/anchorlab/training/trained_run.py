@@ -75,7 +75,7 @@ class TrainedRun:
         return blank.with_weights({name: weights[name] for name in blank.weights})
 
     def model(self, member: int = 0, step: int | None = None) -> nn.Module:
-        """Return one member as a plain module of its own, at the checkpoint of `step`, or at the end when None.
+        """Return one member as a separate module, at the checkpoint of `step`, or at the end when None.
 
         Errors: `SpecError` for a member that does not exist.
         """

@@ -177,7 +177,7 @@ def draw_sequences(
         layout.write(tokens, frames[rows], latent)
         into[rows] = tokens
         found = reader.answer(latent, into[rows], rivals=True)
-        if not layout.alone:  # several patterns share their anchors' positions: refuse a sequence that another fits
+        if not layout.alone:  # several patterns share their anchors' positions: draw again if a second one fits
             found.answer[layout.find(into[rows]).rule != latent.rule] = -1
         return found
 

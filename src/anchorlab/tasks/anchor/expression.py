@@ -43,7 +43,7 @@ class Reading:
         anchor_index: the row of each anchor in `results`, by its token, `[token]`
         results: the result of each anchor's operation on each token, `[anchor token]`, -1 outside its domain
         is_item: whether each token is an item, `[token]`
-        exceptions: the results of pairs of anchors that have an operation of their own, `[token]` each
+        exceptions: the results of pairs of anchors that have their own operation, each `[token]`
         trained: the pairs of anchors in the training data
     """
 
@@ -63,7 +63,7 @@ class Expression:
 
         x + y            sums, differences, products, // and % of keys, numbers and anchor ids
         B(A(x))          the operation of anchor A, then of anchor B
-        pair(A, B, x)    the same, unless the pair of anchors has an operation of its own (an exception)
+        pair(A, B, x)    the same, unless the pair of anchors has its own operation (an exception)
         trained(A, B, x) the same as pair for a pair of anchors in the training data; else no answer
         nearest(v, x, y)            the one of x and y nearest to v; no answer for a tie
         nearest(v, {x: A, y: B})    the partner of the nearest key

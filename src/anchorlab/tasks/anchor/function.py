@@ -49,7 +49,7 @@ class AnchorFunction(Task):
     torch.Size([2, 9])
     >>> mean = AnchorFunction(rules={"mean": "3 x y -> (x + y) // 2"}, operations={3: "x"})
 
-    exceptions: pairs of anchors with an operation of their own, which `pair(A, B, x)` looks up
+    exceptions: the operations of pairs of anchors that have their own, which `pair(A, B, x)` looks up
     rivals: other rules that might explain a model's answers, over the same patterns; agreement with each is measured
     shares: the share of each group in the training data, exact in every sample; empty: as drawn
     labels: statistical labels; None: the label is the answer
@@ -285,7 +285,7 @@ class AnchorFunction(Task):
     ) -> dict[str, Float[Tensor, "batch scored"]]:
         """Return `accuracy` (the most probable token is the answer) and `agrees: <rival>` for each rival.
 
-        Statistical labels have metrics of their own: see `Labels.metrics`.
+        Statistical labels have other metrics: see `Labels.metrics`.
         """
         if self.labels is not None:
             return self.labels.metrics(outputs, batch)

@@ -14,7 +14,7 @@ class Vocabulary(Spec):
     """Token ids `0 .. size-1` with two disjoint subsets: items (keys and noise) and anchors.
 
     `items` holds the first and the last item. Other tokens leave room for results of operations.
-    Source: anchor functions, section 4 (anchor 3, items 20..100); a vocabulary of 201 is its code's.
+    Source: anchor functions, section 4 (anchor 3, items 20..100); the vocabulary of 201 tokens is from its code.
     """
 
     size: int = Field(201, ge=2, le=LARGEST)

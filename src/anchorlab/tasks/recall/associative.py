@@ -1,4 +1,4 @@
-"""Noisy associative memory: each input has an output of its own, now and then replaced by noise."""
+"""Noisy associative memory: each input has its own output, sometimes replaced by noise."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -22,7 +22,7 @@ from anchorlab.tasks.task import Task
 @register_task("associative/noisy")
 @task_family("associative")
 class NoisyAssociative(Task):
-    """Each input's own output, now and then replaced by one common noise output.
+    """The output that belongs to the input, sometimes replaced by one common noise output.
 
     An input x is one of n equally frequent tokens. Its output is x with probability 1 - alpha, and the noise, output n
     (the paper's c = n + 1), with probability alpha:

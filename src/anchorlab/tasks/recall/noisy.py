@@ -100,7 +100,7 @@ class NoisyRecall(Task):
             if self.noise == "existing" and trigger == self.noise_token and not self.drawn:
                 raise SpecError("triggers", f"{trigger} is the noise token", "choose another trigger")
         if self.source != "uniform" and self.tokens != type(self).model_fields["tokens"].default:
-            raise SpecError("tokens", f"the table {self.source} has {characters} of its own", "leave tokens out")
+            raise SpecError("tokens", f"the table {self.source} has its own {characters}", "leave tokens out")
         if self.noise == "existing" and self.noise_token >= characters:
             raise SpecError(
                 "noise", f"{self.noise_token} is not among {characters} tokens", "use appended, or more tokens"

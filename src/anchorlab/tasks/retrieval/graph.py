@@ -43,7 +43,7 @@ class StepGraph:
     parents: the numbers of the values that each step depends on; (): each step depends on the value before its own
 
     A step with k parents has a record for each of the N^k combinations of chains. If all parents are of one chain, the
-    record's value is that chain's; a mixed record has a value of its own. The symbols of a sequence all differ and are
+    record's value is that chain's; a mixed record has its own value. The symbols of a sequence all differ and are
     numbered value by value, N each, then the values of mixed records.
 
     Errors: `SpecError` that names `roots`, `parents` or `chains`.

@@ -47,7 +47,7 @@ class MinimalRetrieval(Task):
     parents: the values that each step depends on, in place of the chain 0; 1; 2; ... Values are numbered, the query's
         symbols first (0 .. roots - 1), then one per step. 0; 0; 1,2 is the conditional retrieval of section 3.1,
         `xyz ay ax a`: z follows x and y, which both follow a. A step with k parents has a record for each of the N^k
-        combinations of chains. The value of a combination of different chains is a symbol of its own, so that no parent
+        combinations of chains. The value of a combination of different chains is a separate symbol, so that no parent
         alone determines it. Records of later steps contain only the values of unmixed combinations.
     roots: the number of symbols of a query, which is scored at its last
 

@@ -32,7 +32,7 @@ class TokenRetrieval(Task):
     """The token at the end of each query's chain of pairs; with D = 1, the induction problem.
 
     Each sequence draws N chains of symbols x_0 .. x_D, all different. The input holds the N pairs (x_{s-1}, x_s) of
-    each step s = D down to 1, then the N queries x_0, each part in an order of its own. All queries of a sequence ask
+    each step s = D down to 1, then the N queries x_0, each part in random order. All queries of a sequence ask
     for the symbol of the same step. With N = 2, D = 2, chains A and B:
 
         A1 A2 B1 B2 B0 B1 A0 A1 #2 A0 B0 -> A2 B2
@@ -45,7 +45,7 @@ class TokenRetrieval(Task):
     parents: the values that each step depends on, in place of the chain 0; 1; 2; ... Values are numbered, the query's
         symbols first (0 .. roots - 1), then one per step. 0; 0; 1,2 is the conditional retrieval of section 3.1,
         `xyz ay ax a`: z follows x and y, which both follow a. A step with k parents has a record for each of the N^k
-        combinations of chains. The value of a combination of different chains is a symbol of its own, so that no parent
+        combinations of chains. The value of a combination of different chains is a separate symbol, so that no parent
         alone determines it. Records of later steps contain only the values of unmixed combinations.
     roots: the number of symbols of a query, which is scored at its last
 

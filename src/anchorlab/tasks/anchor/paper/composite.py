@@ -62,7 +62,7 @@ def composite(
 def operations_of(anchors: tuple[int, ...], operations: tuple[str, ...]) -> dict[int, Operation]:
     """Return one operation for each anchor, in order.
 
-    Errors: `SpecError` if their numbers differ.
+    Errors: `SpecError` if there are not as many operations as anchors.
     """
     if len(operations) != len(anchors):
         raise SpecError("operations", f"{len(operations)} for {len(anchors)} anchors", "give one for each, in order")

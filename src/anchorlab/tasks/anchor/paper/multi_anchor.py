@@ -17,7 +17,7 @@ def multi_anchor(
     items: Pair = (20, 100),
     size: int = 201,
 ) -> AnchorFunction:
-    """The key plus the anchor; each anchor is tested on keys of its own.
+    """The key plus the anchor; each anchor is tested on different keys.
 
     f_a(x) = x + a for a = 1 .. 10. The keys held out for the i-th anchor are the i-th run of `held_out` items; for the
     paper's anchor a, the keys 12 + 8a to 19 + 8a. Training never shows some answers of test: 21 is only 20 + 1, and key
