@@ -152,7 +152,7 @@ def test_view_of_several_members_and_predictions():
         (lambda: CircuitPanel("p", ("a", "a"), 1, ()), r"panel\.roles"),
         (
             lambda: CircuitPanel("p", ("a",), 1, (CircuitArrow(1, 0, "a", "a", ""),)),
-            r"panel\.arrows\.0: 1\.0 is no head",
+            r"panel\.arrows\.0: 1\.0 is not a head",
         ),
         (lambda: CircuitPanel("p", ("a",), 1, (CircuitArrow(0, 0, "a", "b", ""),)), r"panel\.arrows\.0: 'b' is no"),
         (lambda: CircuitFigure("t", "c", ()), r"figure\.panels"),

@@ -1,4 +1,4 @@
-"""What a study hands on, as plain values: claims with verdicts, figures, tables, attention views."""
+"""The results of a study as plain values: claims with verdicts, figures, tables, attention views."""
 
 from anchorlab.findings.claims import (
     SYMBOLS,

@@ -1,14 +1,15 @@
-"""A circuit as a panel of a figure."""
+"""Turn a circuit that `find_circuit` found into a panel of a figure."""
 
 from anchorlab.findings.figures import CircuitArrow, CircuitPanel
 from anchorlab.lens import Circuit
 
 
 def circuit_panel(title: str, circuit: Circuit, layers: int) -> CircuitPanel:
-    """The panel of a circuit of a model with so many layers; each arrow is labelled by the loss without its path.
+    """Return the panel of a circuit in a model of `layers` layers; an arrow's label is the live loss without its path.
 
-    What is no role stands on the left: distances, the farthest first, then `same token` and the like, and
-    `every position`. An arrow to the query itself begins in the query's own column.
+    The columns are the roles, and to the left of them the keys and queries that are not roles: distances, the farthest
+    first, then names such as `same token` and `every position`. The arrow of a query that attends to itself begins and
+    ends in the query's column.
     """
     rules = [path.rule for path in circuit.paths]
     distances = sorted({rule.key for rule in rules if isinstance(rule.key, int) and rule.key > 0}, reverse=True)

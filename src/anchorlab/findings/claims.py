@@ -1,4 +1,4 @@
-"""Claims of papers, the bands that accept them, and verdicts that say what they rest on."""
+"""Claims of papers, the bands of values that accept them, and verdicts with their scope."""
 
 from math import isfinite
 from typing import Literal, SupportsFloat
@@ -8,12 +8,13 @@ from pydantic.dataclasses import dataclass
 from anchorlab.spec import JSON_CONFIG
 
 Band = tuple[float | None, float | None]
-"""The lowest and the highest value that accept a claim, both included; None leaves a side open."""
+"""The lowest and the highest value that accept a claim, both included; None leaves that side open."""
 
 Scope = Literal["paper", "exact", "other"]
-"""What a value rests on: the paper's own setting, an exact computation, or another setting."""
+"""How a value was obtained: in the paper's own setting, by an exact computation, or in another setting."""
 
 Verdict = Literal["reproduced", "not at this scale", "contradicted", "not measured"]
+"""Whether a value supports its claim; `ClaimResult.verdict` has the rules."""
 
 SYMBOLS: dict[Verdict, str] = {
     "reproduced": "✓",
@@ -53,14 +54,14 @@ def band_text(band: Band) -> str:
 class Claim:
     """A statement of a paper that a number can check.
 
-    Args
-        id: the study's name and the measure's, `anchor/identity/enough-data`
+    Fields
+        id: the names of the study and of the measure, such as `anchor/identity/enough-data`
         statement: what the paper says, in one sentence
-        source: where it says so, `anchor functions, Fig 4`
+        source: where it says so, such as `anchor functions, Fig 4`
         paper: the paper's value in words
         measured_as: how our value is measured
         band: the values that accept the claim
-        exact: True where derivation, enumeration or exact computation decides, and no training is needed
+        exact: whether a derivation, an enumeration or an exact computation decides, without training
     """
 
     id: str
@@ -84,9 +85,14 @@ class Claim:
         detail: str = "",
         paper_setting: bool = False,
     ) -> "ClaimResult":
-        """Return the result for a value measured under a profile; None, NaN and infinity count as not measured.
+        """Return the result of the claim for a value measured under a profile.
 
-        `paper_setting` says whether the profile is the paper's own setting for this claim.
+        Args:
+            value: our value; None, NaN and infinity count as not measured
+            profile: the name of the profile
+            spread: in words, how the value varies over seeds
+            detail: in words, anything else that a reader should know
+            paper_setting: whether the profile is the paper's own setting for this claim
         """
         scope: Scope = "exact" if self.exact else "paper" if paper_setting else "other"
         return ClaimResult(self, None if value is None else float(value), profile, spread, detail, scope)
@@ -94,7 +100,7 @@ class Claim:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ClaimResult:
-    """A claim with our value: `spread` says how it varies over seeds, `scope` what it rests on."""
+    """A claim with our value, made by `Claim.judge`; `scope` says how the value was obtained."""
 
     claim: Claim
     value: float | None
@@ -105,15 +111,15 @@ class ClaimResult:
 
     @property
     def scope_text(self) -> str:
-        """What the value rests on, in words; empty for a setting that is not the paper's."""
+        """The scope in words; empty for a setting that is not the paper's."""
         return {"paper": "in the paper's own setting", "exact": "exact", "other": ""}[self.scope]
 
     @property
     def verdict(self) -> Verdict:
-        """What the value says of the claim.
+        """Whether the value supports the claim: `reproduced` if it is in the band, `not measured` if it is not finite.
 
-        A value outside the band contradicts the claim only if it was measured in the paper's own setting or computed
-        exactly. In any other setting the phenomenon was not shown at this scale, and nothing more follows.
+        A value outside the band has `contradicted` the claim only if it was measured in the paper's own setting or
+        computed exactly. In any other setting it is `not at this scale`, from which nothing follows about the paper.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"

@@ -1,7 +1,7 @@
-"""Figures and tables as plain values: what is drawn, not how.
+"""Figures and tables as plain values; `anchorlab.report` draws them.
 
-Lists are read as tuples, and anything that `float` takes as a number. A value that does not fit raises pydantic's
-`ValidationError`.
+Fields accept lists for tuples, and anything that `float` accepts for a number. A value that does not fit raises
+pydantic's `ValidationError`.
 """
 
 from typing import Any, Literal
@@ -16,11 +16,12 @@ from anchorlab.spec import JSON_CONFIG
 Numbers = tuple[float, ...]
 Grid = tuple[Numbers, ...]
 Range = tuple[float | None, float | None]
+"""The lower and the upper end of an axis or a colour scale; None fits that end to the data."""
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Line:
-    """One curve: its mean at each `x`, and the band from `low` to `high` (empty for none); NaN leaves a gap."""
+    """One curve: its mean at each `x`, with a band from `low` to `high`, both empty for none. NaN leaves a gap."""
 
     label: str
     x: Numbers
@@ -37,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Reference:
-    """A level to compare with, across the figure at this value of `axis`: guessing, the paper's value, a threshold."""
+    """A dashed line across the figure at a value of `axis`, such as chance level, the paper's value or a threshold."""
 
     label: str
     value: float
@@ -48,8 +49,10 @@ class Reference:
 class LineFigure:
     """Curves over a common axis.
 
-    `y_range` fixes the ends of the y axis, None where the data decide. `provenance` replaces that of the findings where
-    the figure has its own (other seeds, other hardware). `drawn` says what lines and bands are, where there are bands.
+    Fields
+        y_range: the ends of the y axis
+        provenance: the figure's own provenance if it differs from that of the findings, such as in seeds or hardware
+        drawn: what lines and bands mean; printed only if there is a band
     """
 
     title: str
@@ -68,7 +71,7 @@ class LineFigure:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Map:
-    """One heat map: `values` `[row column]`; tick labels are tokens or positions, empty for numbers from 0."""
+    """One heat map of `values` `[row column]`. Ticks are labelled with the given texts, or from 0 if there are none."""
 
     title: str
     values: Grid
@@ -89,10 +92,13 @@ class Map:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class MapFigure:
-    """Heat maps in a grid, `maps` `[row of the grid][column of the grid]`, all on one colour scale.
+    """Heat maps in a grid, all on one colour scale.
 
-    `value_range` fixes the ends of the scale, None where the data decide; `signed` puts white at zero, for values of
-    both signs. `provenance` as in `LineFigure`.
+    Fields
+        maps: `[row of the grid][column of the grid]`
+        value_range: the ends of the colour scale
+        signed: whether white is at zero, for values of both signs
+        provenance: as in `LineFigure`
     """
 
     title: str
@@ -109,7 +115,7 @@ class MapFigure:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Scatter:
-    """Points of a plane, each with the value that colours it."""
+    """Points in a plane, each coloured by its entry of `values`."""
 
     title: str
     x: Numbers
@@ -124,9 +130,9 @@ class Scatter:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ScatterFigure:
-    """Clouds of points side by side, all on one colour scale, each with axes of its own reach.
+    """Clouds of points side by side, all on one colour scale but each with its own axis ranges.
 
-    `provenance` as in `LineFigure`.
+    `provenance` is as in `LineFigure`.
     """
 
     title: str
@@ -145,7 +151,7 @@ class ScatterFigure:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Event:
-    """When something happened in each member, None where never; events of one `group` share a colour."""
+    """The step at which something happened in each member, None for never. Events of one `group` share a colour."""
 
     label: str
     group: str
@@ -154,9 +160,10 @@ class Event:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class TimelineFigure:
-    """Events along training, a row for each: a point for every member, a bar at their median.
+    """Events along training, one row each: a point for every member and a bar at their median.
 
-    `end` is the end of training, where what never happened is told. `provenance` as in `LineFigure`.
+    `end` is the last step of training; the drawing says there how many members never had the event. `provenance` is as
+    in `LineFigure`.
     """
 
     title: str
@@ -175,7 +182,7 @@ class TimelineFigure:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class CircuitArrow:
-    """An attention path: in a layer, a head brings what stands at `key` to `query`, both named by a panel's roles."""
+    """An attention path: a head carries information from the column `key` of a panel to the column `query`."""
 
     layer: int
     head: int
@@ -186,7 +193,10 @@ class CircuitArrow:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class CircuitPanel:
-    """One circuit: `roles` from left to right, the model's number of layers, and the paths; see `circuit_panel`."""
+    """One circuit, as `circuit_panel` makes it: its columns from left to right, the number of layers, and its paths.
+
+    `roles` names the columns: roles of the task, and keys or queries that are not roles, such as `every position`.
+    """
 
     title: str
     roles: tuple[str, ...]
@@ -195,19 +205,19 @@ class CircuitPanel:
 
     def __post_init__(self) -> None:
         if not self.roles or len(set(self.roles)) < len(self.roles):
-            raise SpecError("panel.roles", f"are {self.roles}", "name at least one, each of them once")
+            raise SpecError("panel.roles", f"are {self.roles}", "name at least one, each once")
         for index, arrow in enumerate(self.arrows):
             at = f"panel.arrows.{index}"
             if not (0 <= arrow.layer < self.layers and arrow.head >= 0):
-                raise SpecError(at, f"{arrow.layer}.{arrow.head} is no head in {self.layers} layers", "count from 0")
+                raise SpecError(at, f"{arrow.layer}.{arrow.head} is not a head of {self.layers} layers", "count from 0")
             for role in (arrow.query, arrow.key):
                 if role not in self.roles:
-                    raise SpecError(at, f"{role!r} is no role", f"choose from {', '.join(self.roles)}")
+                    raise SpecError(at, f"{role!r} is not a role of the panel", f"choose from {', '.join(self.roles)}")
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class CircuitFigure:
-    """Circuits as in figure 5 of the paper on stacked attention heads; `provenance` as in `LineFigure`."""
+    """Circuits drawn as in Figure 5 of stacked attention heads; `provenance` is as in `LineFigure`."""
 
     title: str
     caption: str
@@ -225,7 +235,7 @@ Figure = LineFigure | MapFigure | ScatterFigure | TimelineFigure | CircuitFigure
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Table:
-    """Rows under column heads; numbers are shown with four significant digits, None as a dash."""
+    """Rows below column names; floats are shown with four significant digits, None as a dash."""
 
     title: str
     caption: str
@@ -239,21 +249,21 @@ class Table:
 
 
 def numbers(values: Any) -> Numbers:
-    """A row of numbers from anything that numpy takes, such as a tensor."""
+    """Return a row of numbers from anything that numpy accepts, such as a tensor."""
     return tuple(np.asarray(values, dtype=np.float64).tolist())
 
 
 def grid(values: Any) -> Grid:
-    """A grid `[row column]` of numbers from anything that numpy takes, such as a tensor."""
+    """Return a grid of numbers, `[row][column]`, from anything that numpy accepts, such as a tensor."""
     return tuple(map(tuple, np.asarray(values, dtype=np.float64).tolist()))
 
 
 def event(label: str, group: str, at: Any) -> Event:
-    """An event from the numbers `[member]` of a tensor or array; NaN is taken for never."""
+    """Return an event from a tensor or array of steps, `[member]`; NaN means never."""
     return Event(label, group, tuple(None if np.isnan(one) else one for one in numbers(at)))
 
 
 def line(label: str, x: Any, values: Any) -> Line:
-    """The curve of values `[member x]`: their mean over members, with the band from the lowest to the highest."""
+    """Return the curve of values `[member x]`: their mean over members, with a band from the lowest to the highest."""
     array = np.asarray(values, dtype=np.float64)
     return Line(label, numbers(x), numbers(array.mean(0)), numbers(array.min(0)), numbers(array.max(0)))

@@ -1,6 +1,6 @@
-"""Findings: everything that one run of a study found, as one plain value that goes to JSON and back.
+"""Findings: all results of a study under one profile, as one plain value that is written as JSON.
 
-Findings are frozen and comparable, checked when they are made, and hold no tensors.
+Findings are frozen, can be compared, are checked when they are made, and hold no tensors.
 """
 
 from typing import Annotated
@@ -17,9 +17,9 @@ from anchorlab.viewer.view import AttentionView
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Findings:
-    """What one run of a study found under one profile.
+    """All results of a study under one profile.
 
-    `summary` says what was studied and how far the profile is from the paper's setting.
+    `summary` says what was studied, and how the profile differs from the paper's setting.
     """
 
     study: str
@@ -33,14 +33,14 @@ class Findings:
     views: tuple[AttentionView, ...] = ()
 
     def to_json(self) -> str:
-        """Return the findings as JSON; equal findings give the same text, a number that is not finite is a word."""
+        """Return the findings as JSON; numbers that are not finite are strings. Equal findings give the same text."""
         return _ADAPTER.dump_json(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes, at: str = "findings") -> "Findings":
         """Return the findings that `to_json` wrote.
 
-        Errors: `SpecError` that names the damaged field below `at`.
+        Errors: `SpecError` that names the damaged field, with a path that begins with `at`.
         """
         try:
             return _ADAPTER.validate_json(text)

@@ -1,4 +1,4 @@
-"""The ledger: every claim with its evidence under all profiles, the strongest first."""
+"""The ledger: every claim with its results under all profiles, the strongest first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
 
 PROFILES = ("paper", "scaled", "quick")
-"""Profiles from the strongest to the weakest; any other comes after these, and `smoke` last."""
+"""Profiles from the strongest evidence to the weakest; any other comes after these, and `smoke` last."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim of a study with its evidence, the strongest first; there is at least one."""
+    """A claim of a study with its evidence, at least one, the strongest first."""
 
     study: str
     claim: Claim
@@ -34,10 +34,10 @@ class Entry:
 
 
 def ledger(findings: Iterable[Findings]) -> list[Entry]:
-    """Return an entry for every claim in findings of any number of studies and profiles, in their order.
+    """Return one entry for every claim in the findings of any number of studies and profiles, in order of appearance.
 
-    Evidence that measured the claim comes before evidence that did not, the paper's own setting and exact computation
-    before other settings, and then profiles in the order of `PROFILES`.
+    Within an entry, results with a measured value come before those without; then the paper's own setting and exact
+    computation before other settings; then profiles in the order of `PROFILES`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:

@@ -1,4 +1,4 @@
-"""Provenance: the profile, seeds, hardware, commit and time behind numbers."""
+"""Provenance: the profile, seeds, hardware, commit and time behind a result."""
 
 import platform
 from collections.abc import Sequence
@@ -16,10 +16,15 @@ from anchorlab.training import TrainedRun
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Provenance:
-    """Where numbers come from: what a reader needs to get them again.
+    """Where numbers come from: what a reader needs to reproduce them.
 
-    `seeds` and `hardware` are words (`0..9`, `2 CPU cores, Xeon`), `torch` is its version. `seconds` is the wall-clock
-    time of training and analysis, without that of `reused` runs, which had been trained before (None: not counted).
+    Fields
+        seeds: in words, such as `0..9`
+        hardware: in words, such as `2 CPU cores (Xeon)`
+        commit: the commits that the runs were made with, joined by commas
+        torch: its versions, likewise
+        seconds: the wall-clock time of training and analysis, without the training of reused runs
+        reused: how many runs were already in the store; None if this was not counted
     """
 
     profile: str
@@ -32,31 +37,31 @@ class Provenance:
 
     @property
     def line(self) -> str:
-        """The one line that every figure carries."""
+        """Profile, seeds, hardware and commit in one line, which is printed with every figure."""
         return f"profile {self.profile} · {self.seeds_text} · {self.hardware} · commit {self.short_commit}"
 
     @property
     def seeds_text(self) -> str:
-        """The seeds in words, `seeds 0..9`, or `no seeds` where nothing is drawn."""
+        """The seeds in words: `seeds 0..9`, or `no seeds` if nothing was drawn."""
         return "no seeds" if self.seeds in ("", "none") else f"seeds {self.seeds}"
 
     @property
     def short_commit(self) -> str:
-        """The first twelve digits of every commit, and whether its working tree had changes of its own."""
+        """The first twelve digits of every commit, with `-dirty` if the working tree had uncommitted changes."""
         return ", ".join(one[:12] + "-dirty" * one.endswith("-dirty") for one in self.commit.split(", "))
 
 
 def provenance(
     profile: str, runs: Sequence[TrainedRun], seconds: float, device: str = "cpu", reused: int = 0
 ) -> Provenance:
-    """Return where the numbers of these runs come from.
+    """Return the provenance of numbers that were read from runs.
 
-    Args
+    Args:
         profile: the name of the profile
-        runs: the runs that were read; empty for numbers that were computed in this process
+        runs: the runs; empty for numbers that were computed in this process
         seconds: the wall-clock time of training and analysis
-        device: what they were trained on
-        reused: how many of the runs had been trained before
+        device: the device of the training, such as `cpu` or `cuda`
+        reused: how many of the runs were already in the store
     """
     seeds = sorted({seed for run in runs for seed in run.experiment.members.seeds})
     return Provenance(
@@ -71,7 +76,7 @@ def provenance(
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds in words: `0..9`, or a list if they have gaps."""
+    """Return seeds in words: `0..9`, or a list such as `0, 3, 5` if they have gaps."""
     if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}..{seeds[-1]}"
     return ", ".join(map(str, seeds))
@@ -90,9 +95,9 @@ def hardware(device: str = "cpu") -> str:
 
 
 def versions(runs: Sequence[Run], what: str) -> str:
-    """Return one entry of the environments that runs were made in, such as their commits; `unknown` for a missing one.
+    """Return the different values of an entry, such as `commit`, in the environments of runs, joined by commas.
 
-    Without runs, the entry of this process.
+    A missing entry is `unknown`. Without runs, return the entry of this process.
     """
     made_with = [one for run in runs for one in run.environments] or [environment()]
     return ", ".join(sorted({one.get(what) or "unknown" for one in made_with}))
