@@ -58,6 +58,7 @@ def compare(
 
 
 def _named(models: Learners) -> dict[str, ModelSpec]:
+    """Return the specs by name: the name given, else the kind. Errors: `SpecError` for equal names, or no models."""
     pairs = models.items() if isinstance(models, Mapping) else [(_kind(model), model) for model in models]
     learners: dict[str, ModelSpec] = {}
     for name, model in pairs:
@@ -74,6 +75,7 @@ def _kind(model: str | ModelSpec) -> str:
 
 
 def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
+    """Return the last metrics of all runs, by name, as one table."""
     import polars as pl
 
     parts = []

@@ -40,6 +40,7 @@ def _keeps_float32() -> bool:
 
 @contextmanager
 def _onednn_allowed() -> Iterator[None]:
+    """Set the switch that lets PyTorch use oneDNN: the permission to compute in bfloat16."""
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"

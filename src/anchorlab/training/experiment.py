@@ -53,6 +53,7 @@ class Experiment:
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
 
     def _check_splits(self) -> None:
+        """Raise `SpecError` for a split that the task does not have."""
         stop, known = self.recipe.stop, self.task.splits
         named = [("recipe.evaluation.splits", split) for split in self.recipe.evaluation.splits or ()]
         for field, split in named + ([("recipe.stop.split", stop.split)] if stop else []):
@@ -60,6 +61,7 @@ class Experiment:
                 raise unknown_name(field, split, known, "split")
 
     def _check_data_sizes(self) -> None:
+        """Raise `SpecError` for data sizes of members that the recipe cannot use."""
         recipe, sizes = self.recipe, self.members.data_size
         if sizes is None:
             return
@@ -76,6 +78,7 @@ class Experiment:
                 raise SpecError(field, f"{size} is not a multiple of the batch, {recipe.batch}", "use whole batches")
 
     def _check_start(self, template: nn.Module) -> None:
+        """Raise `SpecError` unless every member has a member of `start` with weights of the same shapes."""
         if self.start is None:
             return
         if len(self.start.members) != len(self.members):
@@ -94,6 +97,7 @@ class Experiment:
                 raise SpecError("start.model", problem, "use the same model, on a task of the same size")
 
     def _check_stop(self) -> None:
+        """Raise `SpecError` for a stop rule on a split or metric that is not measured."""
         stop, evaluation = self.recipe.stop, self.recipe.evaluation
         if stop is None:
             return
@@ -106,6 +110,7 @@ class Experiment:
             raise unknown_name("recipe.stop.metric", stop.metric, known, "metric")
 
     def _check_positions(self, template: nn.Module) -> None:
+        """Raise `SpecError` if the task scores positions at which the model makes no prediction."""
         if not getattr(template, "predicts_last_alone", False):
             return
         positions = self.task.sample(self.task.splits[0], 1, seed=0).positions
@@ -114,6 +119,7 @@ class Experiment:
             raise SpecError("model.kind", problem, "use 'decoder' or 'lstm'")
 
     def _build(self) -> nn.Module:
+        """Return a module of the model. Errors: `SpecError` below `model`, also for one too large for the memory."""
         try:
             return build(self.model, self.task.shape)
         except SpecError as error:

@@ -111,6 +111,7 @@ class Expression:
         )
 
     def _check(self, node: ast.AST) -> None:
+        """Raise `SpecError` for anything but slots, whole numbers, arithmetic and the known functions."""
         match node:
             case ast.Constant(value=int() as number) if not isinstance(number, bool) and abs(number) < 2**31:
                 return None
@@ -130,6 +131,7 @@ class Expression:
 
     @staticmethod
     def _fits(name: str, arguments: list[ast.expr]) -> bool:
+        """Return whether a function, or the operation of a capital slot, takes these arguments."""
         slots = [isinstance(argument, ast.Name) for argument in arguments]
         tables = [isinstance(argument, ast.Dict) for argument in arguments]
         if name == "nearest":

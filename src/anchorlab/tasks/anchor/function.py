@@ -102,6 +102,7 @@ class AnchorFunction(Task):
         return self
 
     def _check_shares(self) -> None:
+        """Raise `SpecError` unless `shares` is empty or gives every group of the training data a share above 0."""
         drawn = set(self.drawings["train"].group.tolist())
         for name, share in self.shares.items():
             if name not in self.groups or self.groups.index(name) not in drawn:

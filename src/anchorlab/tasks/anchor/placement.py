@@ -127,6 +127,7 @@ class Layout:
         return Latent.concatenate(parts)
 
     def _latent(self, rule: int, ways: np.ndarray, anchors: np.ndarray, keys: np.ndarray | None) -> Latent:
+        """Return latents of one rule from positions `[row place]`, anchors `[row anchor]` and keys `[row slot]`."""
         pattern = self.patterns[rule]
         first = ways[:, list(pattern.first)]
         count = len(pattern.anchors)

@@ -139,6 +139,7 @@ def prove(task: Task, reader: Reader, drawings: Drawings) -> Proof:
 
 
 def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row"]) -> Proof:
+    """Prove on every latent: no two splits share one, and each is read back from its sequence as it was written."""
     splits, length = reader.separation.splits, reader.layout.placement.length
     side = reader.separation.side(latents, length)
     drawn, read, misread = np.zeros(len(latents), dtype=bool), 0, 0
@@ -189,6 +190,7 @@ def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row
 
 
 def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
+    """Prove on drawn sequences: each must be read back as one of its own split. Keys are compared exactly."""
     crossed = crossings(task, SAMPLES)
     latents = {split: drawing.latents for split, drawing in drawings.items()}
     seen = {split: torch.unique(task.sample(split, SAMPLES // 5, seed=1).answers).tolist() for split in task.splits}

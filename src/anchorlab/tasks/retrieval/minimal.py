@@ -156,6 +156,7 @@ class MinimalRetrieval(Task):
         inputs: Float[np.ndarray, "batch position both"],
         targets: Float[np.ndarray, "batch chain output"],
     ) -> None:
+        """Draw sequences into the arrays, which are overwritten; `both` is the K symbol and K position features."""
         N, V, K = self.chains, self._graph.values, self.features
         symbols[:] = random.standard_normal(symbols.shape, dtype=np.float32)
         draws = np.split(random.random((len(symbols), sum(self._counts))), np.cumsum(self._counts)[:-1], axis=1)

@@ -135,6 +135,7 @@ class TokenRetrieval(Task):
         inputs: Int[np.ndarray, "batch position"],
         step: Int[np.ndarray, "batch"],
     ) -> None:
+        """Draw sequences into the arrays, which are overwritten."""
         rows, graph = len(symbols), self._graph
         drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : graph.symbols]
         symbols[:] = drawn[:, : symbols[0].size].reshape(symbols.shape)

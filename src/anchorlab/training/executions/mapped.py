@@ -88,9 +88,11 @@ class MappedExecution:
         )
 
     def _take(self, batches: MemberBatches, factors: Float[Tensor, "member"], time: Float[Tensor, ""]) -> None:
+        """Take one step without a graph."""
         self.optimiser.update_all(self._gradients(batches), factors, time)
 
     def _replay(self, batches: MemberBatches, factors: Float[Tensor, "member"], time: Float[Tensor, ""]) -> None:
+        """Take one step by replaying the graph for these shapes, which is captured on first use."""
         key = tuple(value.shape for value in _tensors(batches))
         if key not in self._graphs:
             self._graphs[key] = self._capture(batches, factors, time)
@@ -100,6 +102,7 @@ class MappedExecution:
         graph.graph.replay()
 
     def _capture(self, batches: MemberBatches, factors: Float[Tensor, "member"], time: Float[Tensor, ""]) -> "_Graph":
+        """Return a graph of one step that reads its inputs from copies of these; weights and state stay unchanged."""
         static = MemberBatches(
             batches.inputs.clone(),
             batches.targets.clone(),
@@ -128,6 +131,8 @@ class MappedExecution:
 
 @dataclass(frozen=True)
 class _Graph:
+    """A captured step, and the tensors from which it reads batches, learning-rate factors and the step number."""
+
     graph: torch.cuda.CUDAGraph
     inputs: tuple[Tensor, ...]
 
