@@ -94,7 +94,7 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
             main(words)
     elif "RUN" in words or words[0] == "report":  # these need runs; here there are none, which the answer says
         assert main(words) == 2
-        assert re.search("no run begins with 'RUN'|no findings yet", capsys.readouterr().err)
+        assert re.search("no run begins with 'RUN'|has no findings", capsys.readouterr().err)
     else:
         assert main(words) == 0
 
@@ -284,5 +284,5 @@ def test_finding_a_circuit_tells_what_the_page_says(tmp_path):
     for path in ("0.0 key 1 → anchor 1", "1.0 asked → key 1"):
         assert done.stdout.count(path) == 3  # found, cut, along training
         maps, live = map(float, re.findall(rf"cut {path}: maps ([\d.]+), live ([\d.]+)", done.stdout)[0])
-        assert live > 1 and (maps < live / 10) == path.startswith("0.0")
+        assert live > 1 and (maps < live / 2) == path.startswith("0.0")
     assert re.findall(r"tensor\(\[(\d+)", done.stdout) and "nan" not in done.stdout
