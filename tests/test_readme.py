@@ -44,7 +44,7 @@ def test_command_lines_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # what the commands write by a relative path stays out of the checkout
     monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path / "runs"))
     lines = command_lines(README, "anchorlab")
-    assert {"show", "train", "study", "studies", "claims", "report"} <= {line[0] for line in lines}
+    assert {"show", "train", "study", "claims", "report"} <= {line[0] for line in lines}
     # In the README the studies come last and take minutes; one of them is run here, under its smoke profile.
     first = ["study", "anchor/identity", "--profile", "quick"]
     assert lines.count(first) == 1

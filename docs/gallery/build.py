@@ -145,10 +145,11 @@ def ours(result: ClaimResult) -> str:
 
 
 def source_text(source: Provenance) -> str:
-    """Return where numbers come from, in one sentence."""
+    """Return where numbers come from, in one sentence; runs that another study trained add no time of their own."""
+    time = f"{time_text(source)}, " if source.seconds >= 0.5 else ""
     return (
         f"Profile `{source.profile}`, {source.seeds_text}, {source.hardware}, torch {source.torch}, "
-        f"{time_text(source)}, commit `{source.short_commit}`."
+        f"{time}commit `{source.short_commit}`."
     )
 
 

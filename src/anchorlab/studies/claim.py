@@ -8,7 +8,7 @@ function of what a study saw, so that it can be tested on runs made by hand.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import cleandoc
+from inspect import cleandoc, unwrap
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
@@ -81,7 +81,7 @@ def claim(
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
         name = function.__name__.strip("_").replace("_", "-")
-        constants = vars(sys.modules[function.__module__])
+        constants = unwrap(function).__globals__
         text = " ".join(cleandoc(function.__doc__ or "").split()).removesuffix(".").format_map(constants)
         measured_as = text if text[1:2].isupper() else text[:1].lower() + text[1:]
         return Measure(name, statement, at, paper, measured_as, band, exact, function)

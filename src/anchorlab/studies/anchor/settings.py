@@ -1,11 +1,13 @@
 """What the anchor-function studies have in common: the paper's own recipe, and one that small models learn from."""
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TypeVar
 
 from anchorlab.models import DecoderSpec, ModelSpec
 from anchorlab.tasks import Task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, WarmupCosine
+
+SomeSetting = TypeVar("SomeSetting", bound="Setting")  # the tests' run-time check cannot read typing.Self
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,11 @@ class Setting:
         """The number of training sequences."""
         return self.recipe.data.size  # type: ignore[union-attr]
 
-    def on(self, size: int) -> Self:
+    def on(self: SomeSetting, size: int) -> SomeSetting:
         """Return the setting with so many training sequences."""
         return replace(self, recipe=self.recipe.replace(data=FixedSample(size=size)))
 
-    def shortened(self, steps: int, seeds: int = 2, size: int | None = None) -> Self:
+    def shortened(self: SomeSetting, steps: int, seeds: int = 2, size: int | None = None) -> SomeSetting:
         """Return the setting with few steps and seeds, and on `size` sequences where given; for smoke profiles."""
         return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
 
