@@ -96,7 +96,9 @@ def random_heads(
 def table(pattern: Tensor, inputs: Inputs) -> pl.DataFrame:
     """What `detect` says of the heads of a pattern `[batch head query key]`."""
     axes = {SITE: ("member", "batch", "head", "query", "key")}
-    return detect(Record({SITE: pattern.unsqueeze(0)}, axes, inputs.tokens), anchors=inputs.anchors, keys=inputs.sources)
+    return detect(
+        Record({SITE: pattern.unsqueeze(0)}, axes, inputs.tokens), anchors=inputs.anchors, keys=inputs.sources
+    )
 
 
 @dataclass(frozen=True)

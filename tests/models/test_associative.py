@@ -68,7 +68,8 @@ def test_the_matrix_begins_with_variance_one_over_width():
 
 
 def test_more_orthonormal_vectors_than_coordinates_are_refused():
-    with pytest.raises(SpecError, match=r"^width: 3 coordinates have no room for 4 orthonormal vectors; use at least 4"):
+    message = r"^width: 3 coordinates have no room for 4 orthonormal vectors; use at least 4"
+    with pytest.raises(SpecError, match=message):
         AssociativeSpec(width=3, embeddings="orthonormal").build(SHAPE)
     AssociativeSpec(width=3).build(SHAPE)
     with pytest.raises(SpecError, match=r"^kind: a 'associative' model reads tokens"):

@@ -142,6 +142,7 @@ def test_what_is_trained_starts_at_zero_or_normal_beside_the_same_embeddings(emb
 
 
 def test_more_orthonormal_vectors_than_coordinates_are_refused():
-    with pytest.raises(SpecError, match=r"^width: 9 coordinates have no room for 10 orthonormal vectors; use at least 10"):
+    message = r"^width: 9 coordinates have no room for 10 orthonormal vectors; use at least 10"
+    with pytest.raises(SpecError, match=message):
         OneLayerSpec(width=9).build(TASKS["one trigger"].shape)
     OneLayerSpec(width=9, embeddings="sphere").build(TASKS["one trigger"].shape)

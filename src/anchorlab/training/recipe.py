@@ -106,8 +106,8 @@ class Stop(Spec):
 class Recipe(Spec):
     """How an ensemble learns: data, optimiser, schedule, batch, duration, clipping, precision, evaluation.
 
-    All times (duration, schedule, evaluation, checkpoints) count `unit`s: steps or epochs. With epochs, the learning
-    rate changes once per epoch, as in the anchor-function paper's reference code.
+    `unit` is the unit of all times (duration, schedule, evaluation, checkpoints): steps or epochs. With epochs, the
+    learning rate changes once per epoch, as in the anchor-function paper's reference code.
     """
 
     data: Annotated[FixedSample | Stream, Field(discriminator="kind")] = FixedSample()

@@ -25,8 +25,8 @@ class Directions:
     """Queries and keys of every head. The rows are positions alone, tokens alone, or the positions of sequences.
 
     Shapes
-        queries, keys: `[member layer head row head_width]`; for recorded sequences `[member layer batch head row
-            head_width]`, or `[member layer candidate batch head row head_width]`
+        queries, keys: `[member layer head row head_width]`; for recorded sequences with `batch`, or `candidate batch`,
+            after `layer`
     """
 
     queries: PerRow
