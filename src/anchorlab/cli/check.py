@@ -8,7 +8,7 @@ from anchorlab.cli.output import Json, print_json, print_text, waiting
 
 
 def check(task: str, /, *, task_fields: Annotated[Fields, part("task")] = None, json: Json = False) -> int:
-    """Prove that the splits of a task are separate, in words and numbers; exit with 1 if they are not.
+    """Check that the splits of a task are separate, and show the proof; exit with 1 if they are not.
 
     Parameters
     ----------

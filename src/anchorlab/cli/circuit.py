@@ -46,11 +46,11 @@ def circuit(
     member
         Index of the member, from 0.
     step
-        Checkpoint; by default the last.
+        Training step of the checkpoint; by default the last.
     threshold
-        Largest loss of the circuit; by default the model's plus 4 % of the loss that attention saves.
+        Largest loss of the circuit; by default the model's loss plus 4 % of what attention saves.
     split
-        Split to search and measure on; by default the last.
+        Split to search and measure on; by default the task's last.
     sequences
         Number of sequences to search on, and of fresh ones to measure on.
     seed
@@ -58,10 +58,9 @@ def circuit(
     figure
         Also draw the circuit to this PNG, PDF or SVG file.
     page
-        Also write the attention viewer to this HTML file, with the circuit's paths to click: the member at `--step`, or
-        along training without it.
+        Also write the attention viewer with the circuit to this HTML file: at `--step`, or along training without it.
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
         Print JSON.
     """

@@ -25,22 +25,22 @@ def claims(
     store: Path | None = None,
     json: Json = False,
 ) -> None:
-    """List every claim: the paper's value, ours, and the verdict.
+    """List the papers' claims with our values and verdicts.
 
-    A claim measured under several profiles shows its strongest evidence first: the paper's own setting, then `scaled`,
-    then `quick`. A value outside the band counts against the paper only in the paper's own setting, or where it was
-    computed exactly; elsewhere the verdict is `not at this scale`.
+    If a claim was measured under several profiles, the strongest evidence comes first: the paper's own setting, then
+    `scaled`, then `quick`. A value outside the band contradicts the paper only if it was measured in the paper's own
+    setting or computed exactly; otherwise the verdict is `not at this scale`.
 
     Parameters
     ----------
     names
-        List the claims of these studies alone: names, or patterns such as `'anchor/*'`.
+        List only the claims of these studies: names, or patterns such as `'anchor/*'`.
     measured
-        Leave out studies that this store has no findings of.
+        Leave out studies that have not been run in this store.
     store
-        The folder of runs; by default `runs`, or $ANCHORLAB_STORE.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
-        Print JSON, for scripts: a row for each claim and profile.
+        Print JSON: one entry for each claim and profile.
     """
     from anchorlab.findings import ledger
     from anchorlab.runs import Store
@@ -104,14 +104,14 @@ def _unmeasured(study: "Study[Any]", measure: Any) -> dict[str, Any]:
 
 
 def print_claims(kept: "Sequence[Findings]") -> None:
-    """Print the claims of findings, study by study: each with its verdict, and the paper's value beside ours."""
+    """Print the claims of findings, study by study: each with its verdict, our value and the paper's."""
     for findings in kept:
         head = Text.assemble((findings.study, "bold"), f"  profile {findings.profile}")
         _print_ledger(head.append(f", {reproduced_text(findings.claims)}"), [(one, ()) for one in findings.claims])
 
 
 def reproduced_text(results: "Sequence[ClaimResult]") -> str:
-    """Return how many claims were reproduced, and what became of the others, in words.
+    """Return in words how many claims were reproduced, and how many have each other verdict.
 
     >>> reproduced_text(findings.claims)
     '3 of 7 claims reproduced, 4 not at this scale'
@@ -135,7 +135,7 @@ def _print_entries(study: str, entries: "Sequence[Entry]") -> None:
 def _print_ledger(
     head: Text, rows: "Sequence[tuple[ClaimResult, Sequence[ClaimResult]]]", with_profile: bool = False
 ) -> None:
-    """Print each claim's strongest result, and the others beneath it."""
+    """Print each claim's strongest result, and below it those under other profiles."""
     from anchorlab.findings import SYMBOLS
 
     print_text(head)
@@ -147,7 +147,7 @@ def _print_ledger(
         lines.add_row("", values.append(f" · paper {result.claim.paper} · accepted {result.claim.band_text}", "dim"))
         for other in others:
             if other.verdict != "not measured":
-                lines.add_row("", Text("beside it: ", "dim").append(_values(other, with_profile)))
+                lines.add_row("", Text("also: ", "dim").append(_values(other, with_profile)))
     print_text(Padding(lines, (0, 0, 1, 2)))
 
 

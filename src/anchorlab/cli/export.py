@@ -36,11 +36,11 @@ def export(
     n
         Number of sequences per split.
     split
-        Only this split; repeat the option for several.
+        Export only this split; repeat the option for several. By default all.
     seed
         Seed of the sequences.
     text
-        Add the sequence, the oracle's trace and the answer in words.
+        Add each sequence, its answer and the derivation of the answer in words.
     task_fields
         Argument of the task, such as `--task.length 12`.
     json

@@ -29,14 +29,13 @@ def inspect(
     run
         First digits of the run's address, as `anchorlab runs` lists it.
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     n
-        Number of held-out sequences.
+        Number of sequences of the task's last split.
     step
-        Checkpoint; by default the last.
+        Training step of the checkpoint; by default the last.
     page
-        Also write the attention viewer to this HTML file: every head along training, and a small model itself, to try
-        sequences and edits on.
+        Also write the attention viewer to this HTML file: every head along training. Small models run in the page.
     json
         Print JSON.
     """

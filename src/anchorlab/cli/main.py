@@ -20,26 +20,26 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 commands = {
-    "tasks": "List the tasks.",
-    "show": "Show examples of a task with the oracle's trace.",
-    "check": "Prove that the splits of a task are separate.",
+    "tasks": "List the tasks that models can be trained on.",
+    "show": "Show examples of a task and how their answers follow.",
+    "check": "Check that the splits of a task are separate.",
     "export": "Export a task as data files with a data card.",
-    "table": "Build the bigram table of a text, for noisy recall.",
-    "train": "Train one model per seed on a task.",
-    "studies": "List the studies.",
-    "study": "Run studies: train, analyse, check claims, write the report.",
-    "claims": "List claims: the paper's value, ours, the verdict.",
+    "table": "Count a text's character pairs, for recall/noisy.",
+    "train": "Train one model per seed on a task, and keep the run.",
+    "studies": "List the studies: one for each figure or question.",
+    "study": "Run studies: train, check claims, write the report.",
+    "claims": "List the papers' claims with our values and verdicts.",
     "inspect": "Measure what each attention head of a run does.",
-    "truncate": "Cut a run's matrices to lower rank and find the best cut.",
-    "memory": "Show which tokens or positions a run's weights join.",
-    "circuit": "Find the attention paths that suffice for a run's task.",
-    "report": "Write one page with all findings of the store.",
+    "truncate": "Find the best rank truncation of a run's matrices.",
+    "memory": "Show which tokens or positions the weights associate.",
+    "circuit": "Find the attention paths that suffice for the task.",
+    "report": "Write one HTML page with all findings in the store.",
 }
 for order, (name, text) in enumerate(commands.items()):
     app.command(f"anchorlab.cli.{name}:{name}", name=name, help=text, sort_key=order)
 runs = App(name="runs", help="List, show, check or remove the runs of the store.", sort_key=len(commands))
 for name, text in {
-    "list": "List the runs; `anchorlab runs` alone does the same.",
+    "list": "List the runs, as `anchorlab runs` does.",
     "show": "Show a run's specification and its last metrics.",
     "check": "Read every file of the runs and name the damaged ones.",
     "remove": "Remove a run.",

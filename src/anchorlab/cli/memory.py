@@ -33,27 +33,26 @@ def memory(
     store: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Show how strongly a product of weights joins tokens or positions: what a run's weights have memorised.
+    """Show how strongly a product of weights associates tokens or positions: what a run's weights have memorised.
 
     Parameters
     ----------
     run
         First digits of the run's address, as `anchorlab runs` lists it.
     left
-        Rows: a matrix of vectors, and the matrices or feed-forward layers that they pass through, such as
-        `embed.W_E @ blocks.1.attn.W_V`; `.T` transposes a matrix.
+        Matrix whose rows are vectors, and after @ what these pass through, such as `embed.W_E @ blocks.1.attn.W_V`.
     right
-        Columns, in the same form, such as `unembed.W_U.T`.
+        Vectors of the columns, in the same form, such as `unembed.W_U.T`; `.T` transposes a matrix.
     step
-        Checkpoint; by default the last.
+        Training step of the checkpoint; by default the last.
     along
-        Print one row for every checkpoint.
+        Measure at every checkpoint, and print one row for each.
     member
         Index of one member, from 0; by default the mean over all.
     figure
-        Also draw the heat map to this PNG, PDF or SVG file; `--along` draws up to four, from the first to the last.
+        Also draw the heat map to this PNG, PDF or SVG file; with `--along`, those of up to four checkpoints.
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
         Print JSON.
     """
@@ -150,8 +149,8 @@ def _heat_maps(
     y_label, x_label = ("\n@ ".join(part.strip() for part in side.split("@")) for side in sides)
     maps = tuple(Map(f"step {step}", grid(form), *map(tuple, names)) for step, form in forms.items())
     return MapFigure(
-        title=f"{label}: what the weights join",
-        caption="The product of each row's vector with each column's.",
+        title=f"{label}: what the weights associate",
+        caption="The inner product of each row's vector with each column's vector.",
         maps=(maps,),
         x_label=x_label,
         y_label=y_label,

@@ -39,15 +39,15 @@ def print_json(data: Any) -> None:
 
 
 def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
-    """Print text for people without reading markup, which names of tasks and files may contain.
+    """Print text for people as it is: brackets in names of tasks and files are not read as markup.
 
-    Text with a path is best printed without wrapping.
+    Set `wrapped` to False for text with a path, which a line break would spoil.
     """
     Console().print(text, soft_wrap=not wrapped, markup=False, highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """Print a table for people, numbers aligned right. If all column names are empty, there is no header."""
+    """Print a table for people, with numbers aligned to the right; without a header if all column names are empty."""
     table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in rows)
@@ -62,7 +62,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
 
 
 def print_metrics(last: "polars.DataFrame", title: str) -> None:
-    """Print the table of `last_metrics` without the columns `group` and `edit` if they have their default alone."""
+    """Print the table of `last_metrics`; the columns `group` and `edit` are left out if all values are the default."""
     default = {"group": "all", "edit": "none"}
     shown = last.drop([name for name, value in default.items() if set(last[name]) == {value}])
     print_table(shown.columns, shown.rows(), title=title)
@@ -81,7 +81,7 @@ def number(cell: Any) -> str:
 
 
 def check_page(path: Path | None, field: str = "report") -> None:
-    """Check before any work that a page can be written to `path`. Errors: `SpecError` at `field` if it cannot."""
+    """Check, before any work is done, that a page can be written to `path`. Errors: `SpecError` at `field` if not."""
     if path is None:
         return
     folder = next(parent for parent in path.absolute().parents if parent.exists())
@@ -106,7 +106,7 @@ def progress(quiet: bool = False) -> "Iterator[Callable[[Status], None]]":
 
 @contextmanager
 def waiting(label: str, quiet: bool = False) -> Iterator[None]:
-    """Show `label` if the work inside takes more than two seconds: with the elapsed time on a terminal, else once."""
+    """Show `label` if the work inside takes more than two seconds; on a terminal, with the elapsed time."""
     spinner = _spinner(label) if sys.stderr.isatty() and not quiet else None
 
     def begin() -> None:

@@ -7,12 +7,12 @@ from anchorlab.errors import StoreError
 
 
 def report(*, store: Path | None = None, out: Path | None = None, json: Json = False) -> None:
-    """Write one page with all findings of the store.
+    """Write one HTML page with all findings in the store.
 
     Parameters
     ----------
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     out
         File to write; by default `report.html` in the store.
     json

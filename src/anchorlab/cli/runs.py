@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def list_(*, store: Path | None = None, json: Json = False) -> None:
-    """List the runs of the store.
+    """List the runs in the store.
 
     Parameters
     ----------
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
         Print JSON.
     """
@@ -40,9 +40,9 @@ def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None
     Parameters
     ----------
     run
-        First digits of its address.
+        First digits of the run's address, as `anchorlab runs` lists it.
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
         Print JSON.
     """
@@ -73,7 +73,7 @@ def check_(*, store: Path | None = None, json: Json = False) -> int:
     Parameters
     ----------
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
         Print JSON.
     """
@@ -98,9 +98,9 @@ def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> Non
     Parameters
     ----------
     run
-        First digits of its address.
+        First digits of the run's address, as `anchorlab runs` lists it.
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     yes
         Remove it without asking.
     """

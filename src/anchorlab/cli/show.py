@@ -37,16 +37,16 @@ def show(
     task_fields: Annotated[Fields, part("task")] = None,
     json: Json = False,
 ) -> None:
-    """Show examples of a task with the oracle's trace, in colour.
+    """Show examples of a task and how their answers follow, in colour.
 
     Parameters
     ----------
     task
-        Name from `anchorlab tasks`, or a TOML file that declares an anchor function.
+        Name from `anchorlab tasks`, or a TOML file that declares a task.
     n
         Number of examples per split.
     split
-        Only this split.
+        Show only this split; by default all.
     seed
         Seed of the examples.
     task_fields

@@ -4,12 +4,12 @@ from anchorlab.cli.output import Json, print_json, print_table
 
 
 def studies(*, json: Json = False) -> None:
-    """List the studies.
+    """List the studies: one for each figure or question of a paper.
 
     Parameters
     ----------
     json
-        Print JSON, for scripts.
+        Print JSON.
     """
     from anchorlab.studies import STUDIES, study_title
 

@@ -41,29 +41,29 @@ def study(
     device: str = "cpu",
     json: Json = False,
 ) -> int:
-    """Run studies: train what the store lacks, analyse the runs, judge the claims, write the report.
+    """Run studies: train what the store lacks, analyse the runs, check the claims, write the report.
 
-    Several studies get a page each. If one fails the others still run; the failure is reported at the end, with exit
-    code 2.
+    Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
+    exit code 2.
 
     Parameters
     ----------
     name
-        A name from `anchorlab studies`, or a pattern such as `'anchor/*'` for several.
+        Name from `anchorlab studies`, or a pattern such as `'anchor/*'` for several.
     names
         Further names or patterns.
     profile
         `quick` shows the phenomenon on two cores in minutes; `paper` is the paper's own setting.
     store
-        The folder of runs; by default `runs`, or $ANCHORLAB_STORE.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     report
-        Where to write the page, one for all these studies; by default beside the findings in the store.
+        HTML file for one page of all these studies; each study's own page is in the store.
     workers
-        Processes that share the members on a CPU; by default one per core, or this process for a run of seconds.
+        Number of CPU processes that share the members; by default as many as suit the work.
     device
         `cpu` or `cuda`.
     json
-        Print the claims as JSON, for scripts: an object for one name, else a list.
+        Print the claims as JSON: an object for one name, a list for several or a pattern.
     """
     from anchorlab.runs import Store
     from anchorlab.studies import is_pattern, study_names
@@ -102,8 +102,8 @@ def _runner(kept: "Store", profile: str, workers: int | None, device: str, quiet
 
     def run(name: str, report: Path | None) -> _Outcome:
         chosen = find_study(name)
-        with progress(quiet=quiet) as tell:
-            findings = run_study(chosen, profile, kept, workers, device, tell)
+        with progress(quiet=quiet) as show:
+            findings = run_study(chosen, profile, kept, workers, device, show)
         page = report or findings_directory(kept, name, profile) / "report.html"
         write_report(findings, page)
         return _Outcome(name, findings, page)
@@ -112,7 +112,7 @@ def _runner(kept: "Store", profile: str, workers: int | None, device: str, quiet
 
 
 def _or_error(run: _Run, name: str, quiet: bool) -> _Outcome:
-    """Run a study and print its outcome; an error must not stop the studies after it."""
+    """Run a study, print and return its outcome; an error must not stop the studies after it."""
     try:
         outcome = run(name, None)
     except AnchorlabError as error:

@@ -6,16 +6,16 @@ from anchorlab.cli.output import Json, print_json, print_text, waiting
 
 
 def table(text: Path, /, *, name: str | None = None, folder: Path = Path(), json: Json = False) -> None:
-    """Build the bigram table of a text, for noisy recall over its characters.
+    """Count the character pairs of a text, for the task recall/noisy on its characters.
 
     Parameters
     ----------
     text
         A UTF-8 text file.
     name
-        Name of the table: letters, digits and underscores; by default the name of the text.
+        Name of the table, in letters, digits and underscores; by default that of the text file.
     folder
-        Folder of its two files; by default the current one.
+        Folder for the two files of the table; by default the current one.
     json
         Print JSON.
     """

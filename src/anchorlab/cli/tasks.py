@@ -4,7 +4,7 @@ from anchorlab.cli.output import Json, print_json, print_table
 
 
 def tasks(*, json: Json = False) -> None:
-    """List the tasks.
+    """List the tasks that models can be trained on.
 
     Parameters
     ----------

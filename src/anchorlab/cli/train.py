@@ -31,25 +31,25 @@ def train(
     Parameters
     ----------
     task
-        Name from `anchorlab tasks`, or a TOML file that declares an anchor function.
+        Name from `anchorlab tasks`, or a TOML file that declares a task.
     seeds
-        `0:10` for seeds 0 to 9, or a list such as `0,3,5`.
+        Seeds of the members: `0:10` for 0 to 9, or a list such as `0,3,5`.
     task_fields
         Argument of the task, such as `--task.length 12`.
     model
-        Field of the model, such as `--model.layers 4` or `--model.kind recall`.
+        Setting of the model, such as `--model.layers 4` or `--model.kind recall`.
     recipe
-        Field of the recipe, such as `--recipe.learning-rate 1e-3` or `--recipe.data.size 600`.
+        Setting of the training, such as `--recipe.learning-rate 1e-3` or `--recipe.data.size 600`.
     members
-        Field that differs between members, one value per seed: `--members.learning-rate 1e-3,1e-4,1e-5`.
+        Setting with one value per seed, such as `--members.learning-rate 1e-3,1e-4,1e-5`.
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     workers
         Number of CPU processes that share the members; by default as many as suit the work.
     device
         `cpu` or `cuda`.
     execution
-        `member` by member, `mapped` over all members at once, or `auto` for the faster one.
+        `member`: one member after the other; `mapped`: all at once; `auto`: the faster of the two.
     json
         Print the last metrics as JSON.
     """

@@ -33,15 +33,14 @@ def truncate(
 ) -> None:
     """Cut the matrices of a finished run to lower rank, one at a time, and find the best cut of each.
 
-    Measurements are kept in the store, so that a stopped search continues.
+    Measurements are kept in the store, so that a search that was stopped can continue.
 
     Parameters
     ----------
     run
         First digits of the run's address, as `anchorlab runs` lists it.
     weights
-        Matrix, pattern such as `blocks.1.mlp.*`, or product of two such as `blocks.0.attn.W_V @ blocks.0.attn.W_O`;
-        repeat the option for several. By default all matrices of all blocks.
+        Matrix, pattern such as `blocks.1.mlp.*`, or product `A @ B`; repeat it for several. By default `blocks.*`.
     rho
         Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, or a list such as `0,0.1,0.5`.
     metric
@@ -49,11 +48,11 @@ def truncate(
     split
         Split to measure on; by default the task's last.
     store
-        Folder of the store; by default $ANCHORLAB_STORE, or `runs`.
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     n
-        Number of sequences.
+        Number of sequences to measure on.
     step
-        Checkpoint; by default the last.
+        Training step of the checkpoint; by default the last.
     figure
         Also draw a heat map of matrices and fractions to this PNG, PDF or SVG file.
     json
