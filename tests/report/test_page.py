@@ -211,6 +211,6 @@ def test_values_and_durations_in_words():
     assert [duration_text(seconds) for seconds in (4.4, 141.0, 11100.0)] == ["4 s", "2 min 21 s", "3 h 05 min"]
     assert [time_text(replace(PROVENANCE, reused=runs)) for runs in (0, 1, 2)] == [
         "2 min 21 s",
-        "2 min 21 s beside 1 run trained before",
-        "2 min 21 s beside 2 runs trained before",
+        "2 min 21 s, reusing 1 run",
+        "2 min 21 s, reusing 2 runs",
     ]

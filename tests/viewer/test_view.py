@@ -137,7 +137,7 @@ def test_a_block_of_another_kind_is_named(part):
         (lambda: live_model([ensemble()], task("anchor/identity", length=8)), r"reads 9 of 201 tokens"),
         (lambda: live_model([Ensemble(nn.Linear(1, 1), {"w": torch.zeros(1, 1)}, ())], IDENTITY), "a Linear is not"),
         (lambda: view(live_model([ensemble()], IDENTITY)), r"view\.live: does not fit the members and steps"),
-        (lambda: view(live_model([ensemble()] * 3, IDENTITY), layers=2), r"view\.live: has another shape"),
+        (lambda: view(live_model([ensemble()] * 3, IDENTITY), layers=2), r"view\.live: does not have 2 layers of "),
         (lambda: view(labels=[[["", ""], ["", ""]]] * 2), r"view\.labels"),
         (lambda: view(labels=[[["", "", ""]] * 3] * 2), r"view\.labels"),
         (lambda: view(labels=[[["", ""]] * 3]), r"view\.labels"),

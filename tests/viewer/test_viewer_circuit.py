@@ -97,7 +97,7 @@ def test_a_click_goes_to_the_head_and_the_query_of_a_path(page):
         "false",
     ]
     page.mouse.move(0, 0)
-    assert page.locator(SAID).inner_text().startswith("Arrows are as strong as")
+    assert page.locator(SAID).inner_text().startswith("Stronger arrows carry more attention")
 
 
 def test_tab_goes_over_paths_arrows_over_their_places_and_enter_follows(page):

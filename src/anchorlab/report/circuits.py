@@ -30,7 +30,7 @@ _COLUMN = 0.5  # least width of a column
 _LETTER, _LINE = 0.063, 0.14  # width of a letter and height of a line of text
 _BOLD = 0.085  # width of a letter of a title
 _NAMES = 0.95  # width of the layer names
-_SHORTEST, _LONGEST = 6, 14  # least and most letters per line of a role's name
+_SHORTEST, _LONGEST = 6, 14  # bounds on the letters per line of a role's name
 _WIDEST = 11.0  # most width of a row of panels
 _APART = 0.1  # between two arrows with the same ends
 _TIP = 0.03  # from the end of an arrow to the middle of its head
@@ -39,9 +39,9 @@ _TIP = 0.03  # from the end of an arrow to the middle of its head
 def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> None:
     """Draw the panels of a figure in rows of at most three.
 
-    Each head has its own colour, counted from the lowest layer of its panel. A stream is dark up to the last layer with
-    a path that reads it and light above; layers without a path are thin. `margin` is the height in inches to keep for
-    the figure's title and provenance.
+    Each head has its own colour, counted from the lowest layer of its panel. A stream is dark up to the last layer in
+    which a path reads it, and light above; if it is written after that, it is dark to the top. Layers without a path
+    are thin. `margin` is the height in inches to keep for the figure's title and provenance.
     """
     names = [_wrapped(panel.roles) for panel in figure.panels]
     columns = [

@@ -72,7 +72,7 @@ def figure_kind(path: Path) -> str:
 
 
 def page_svg(figure: Figure, provenance: Provenance) -> str:
-    """Return the bare figure as an `<svg>` element for a page, in its colours and font, named for screen readers."""
+    """Return the bare figure as an `<svg>` element in a page's colours and font, with a name for screen readers."""
     text = _bytes(draw(figure, provenance, bare=True), "svg").decode()
     text = text[text.index("<svg") :]
     used = set(re.findall(r"(?:url\(|href=\")#([\w-]+)", text))

@@ -22,7 +22,7 @@ def draw_lines(drawing: Drawing, figure: LineFigure) -> None:
     axes.grid(axis="y")
     for index, line in enumerate(figure.lines):
         colour = LINES[index % len(LINES)]
-        # Line style and marker differ as well, so that no curve is known by its colour alone.
+        # Line style and marker differ as well, so that curves can be told apart without colour.
         style = ("-", "--", ":")[index // len(LINES) % 3]
         marker = MARKERS[index % len(MARKERS)] if len(line.x) <= _MOST_MARKERS else None
         if line.low:
@@ -72,7 +72,7 @@ def _spread(values: Sequence[float]) -> list[float]:
 
 
 def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
-    """Write each curve's name at its right end, moved apart to avoid overlap; many curves get a legend instead."""
+    """Write the name of each curve at its right end, moved so that names do not overlap; many curves get a legend."""
     labels: list[tuple[str, float, str]] = []
     many = len(figure.lines) > len(LINES)
     if many:
@@ -128,7 +128,7 @@ def _apart(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
 
     Boxes that touch form a block around the mean of their wanted centres; blocks that touch are joined.
     """
-    # Boxes that want nearly the same centre keep the order in which they were given, from above.
+    # Boxes with nearly the same wanted centre keep the given order, from the top.
     order = sorted(range(len(wanted)), key=lambda index: (round(wanted[index] / 6), -index))
     blocks: list[tuple[list[int], float, float]] = []  # members from below, bottom, height
 

@@ -18,8 +18,8 @@ from anchorlab.viewer import view_json, viewer_script, viewer_style
 def write_report(findings: Findings | Sequence[Findings], path: Path | str, title: str | None = None) -> Path:
     """Write the page of one or more studies and return its path.
 
-    The same findings give the same bytes. `write_page` writes the file. `title` defaults to the title of the study, or
-    to `anchorlab report` for several.
+    The same findings give the same bytes. The file is written as by `write_page`. `title` defaults to the title of the
+    study, or to `anchorlab report` for several.
 
     Errors: `SpecError` if there are no findings.
     """
@@ -53,7 +53,7 @@ def render(studies: Sequence[Findings], title: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the page templates with the functions, scripts and styles that they use."""
+    """Return jinja's environment: the page templates with the functions, scripts and styles that they use."""
     made = Environment(
         loader=PackageLoader("anchorlab.report", "."),
         autoescape=True,
@@ -80,11 +80,11 @@ def value_text(value: str | int | float | None) -> str:
 
 
 def time_text(source: Provenance) -> str:
-    """Return the wall-clock time in words, and how many runs it does not include because they were trained before."""
+    """Return the wall-clock time in words, and how many runs from the store were reused, whose training it excludes."""
     took = duration_text(source.seconds)
     if not source.reused:
         return took
-    return f"{took} beside {source.reused} run{'s' if source.reused > 1 else ''} trained before"
+    return f"{took}, reusing {source.reused} run{'s' if source.reused > 1 else ''}"
 
 
 def duration_text(seconds: float) -> str:

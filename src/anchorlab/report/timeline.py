@@ -11,10 +11,10 @@ _ROW, _AXIS, _LEGEND = 0.3, 0.75, 0.25  # inches
 
 
 def draw_timeline(drawing: Drawing, figure: TimelineFigure, margin: float) -> None:
-    """Draw one row per event, in their order from above; groups differ in colour and marker.
+    """Draw one row per event, the first at the top; groups differ in colour and marker.
 
-    Each point is one member, and the bar is the median if most members have the event. `margin` is the height in inches
-    to keep for the figure's title and provenance.
+    Each point is one member. The bar is the median, drawn if more than half of the members have the event. `margin` is
+    the height in inches to keep for the figure's title and provenance.
     """
     groups = list(dict.fromkeys(event.group for event in figure.events))
     above = _LEGEND if len(groups) > 1 else 0.0

@@ -1,4 +1,4 @@
-"""The attention viewer: the views that a page shows, made of runs and models, and the scripts that draw them."""
+"""The attention viewer: the views that a page shows, made from runs or patterns, and the scripts that draw them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -19,11 +19,11 @@ from anchorlab.viewer.oracle import page_oracle
 from anchorlab.viewer.view import Architecture, LiveModel, Weight
 
 MOST_PARAMETERS = 2**20
-"""The largest member that a page can run: 4 MiB of weights per checkpoint, about 100 ms for 64 tokens."""
+"""The most parameters of a member that a page runs: 4 MiB of weights per checkpoint, about 100 ms for 64 tokens."""
 
 
 def can_run(spec: ModelSpec, task: Task) -> str | None:
-    """Return None if a page can run a model for a task, else the reason in one line that names the part."""
+    """Return None if a page can run a model for a task; else the reason in one line, beginning with the part."""
     try:
         module = build(spec, task.shape)
         _architecture(module, task.shape)

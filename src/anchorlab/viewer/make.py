@@ -43,12 +43,13 @@ def view_run(
     Args:
         run: a trained run
         members: indices among the run's members; by default the first two
-        steps: checkpoints; by default all of them, or eight evenly spaced ones with the first and the last
+        steps: training steps of checkpoints; by default all, or if there are more than eight, eight that are evenly
+            spaced and include the first and the last
         examples: number of sequences per split
-        live: include the weights if a page can run the model (`can_run`), at most 8 MiB; above that, at fewer
-            checkpoints, always with the last. If the page cannot run it, the view gives the reason.
+        live: whether to include the weights, if a page can run the model (`can_run`). If those of all steps exceed
+            8 MiB, fewer steps have them, always with the last. If a page cannot run it, the view gives the reason.
         title: heading of the view; by default the name of the run
-        circuits: one per member shown (`anchorlab.lens.find_circuit`), drawn on the examples
+        circuits: the circuit of each member shown (`anchorlab.lens.find_circuit`), drawn on the examples
 
     Errors: `SpecError` for a member or checkpoint that the run does not have, a number of circuits other than that of
     members, and a view above 64 MiB; `SiteError` for a model without attention.
@@ -127,7 +128,7 @@ def view_patterns(
 
 
 def _rows(field: str, given: Sequence[Any], batch: int, length: int) -> list[list[str]]:
-    """Return texts `[batch][position]`. Errors: `SpecError` at `field` for another shape."""
+    """Return texts as lists, `[batch][position]`. Errors: `SpecError` at `field` for another shape."""
     rows = [[*given]] if batch == 1 and given and isinstance(given[0], str) else [[*row] for row in given]
     if [len(row) for row in rows] != [length] * batch:
         raise SpecError(field, f"does not have {batch} sequences of {length}", "give [batch][position]")

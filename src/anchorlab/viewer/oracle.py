@@ -15,10 +15,10 @@ Node = dict[str, Any]
 
 
 def page_oracle(task: Task) -> str:
-    """Return the task's rules, operations and vocabulary as JSON: patterns as slots, places and gaps, answers as trees.
+    """Return the rules, operations and vocabulary of a task as JSON, or "" for a task that is not an anchor function.
 
-    Return "" for a task that is not an anchor function. `label` holds statistical labels if their targets are
-    distributions; otherwise the oracle answers with the most frequent label.
+    Patterns are written as slots, places and gaps, answers as syntax trees. `label` holds statistical labels if their
+    targets are distributions; otherwise it is null, and the oracle answers with the most frequent label.
     """
     if not isinstance(task, AnchorFunction):
         return ""

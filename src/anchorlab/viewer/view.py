@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 class Architecture:
     """A token transformer that the page can run: its sizes, and the switches of `DecoderSpec` per block.
 
-    `hidden` is the largest number of neurons in a feed-forward layer, 0 if there is none. The page recognises merged
-    key-query matrices and feed-forward layers of one matrix by the names of the weights.
+    `length`, `inputs` and `outputs` are the numbers of positions, of tokens and of output coordinates. `hidden` is the
+    largest number of neurons in a feed-forward layer, 0 if there is none. The page recognises merged key-query matrices
+    and feed-forward layers of one matrix by the names of the weights.
     """
 
     layers: int
@@ -51,9 +52,12 @@ class Weight:
 class LiveModel:
     """The models of a view, for a page that runs them; made by `live_model`.
 
-    `weights` lists a member's weights in the order of its data. `data` `[member][step]` holds their values as
-    little-endian 32-bit floats, or None for a checkpoint that the page does not include. `texts` has the text of each
-    token, and `oracle` the JSON of `page_oracle`, empty if there is none.
+    Fields
+        architecture: the architecture of all members
+        weights: a member's weights, in the order of its data
+        data: `[member][step]`, their values as little-endian 32-bit floats; None for a checkpoint that is not included
+        texts: the text of each token
+        oracle: the JSON of `page_oracle`, empty if there is none
     """
 
     architecture: Architecture
@@ -105,7 +109,7 @@ class AttentionView:
         labels: `[member][step][layer*heads + head]`, the detectors' name of each head, or empty
         circuits: `[member][path]`, or empty
 
-    `live` lets the page run the models itself. If it cannot, `recorded_only` may give the reason.
+    With `live` the page runs the models itself. If it cannot, `recorded_only` may give the reason.
     """
 
     title: str
@@ -163,7 +167,8 @@ class AttentionView:
     def _check_live(self, live: LiveModel) -> None:
         own = (self.layers, self.heads, self.length)
         if (live.architecture.layers, live.architecture.heads, live.architecture.length) != own:
-            raise SpecError("view.live", f"has another shape than {own}", "make it from the models of the view")
+            problem = f"does not have {self.layers} layers of {self.heads} heads for {self.length} positions"
+            raise SpecError("view.live", problem, "make it from the models of the view")
         if [len(member) for member in live.data] != [len(self.steps)] * len(self.members):
             raise SpecError("view.live", "does not fit the members and steps", "give data or None for each")
 

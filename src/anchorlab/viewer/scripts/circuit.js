@@ -2,7 +2,7 @@
 (() => {
   const { shown, clamp, count, element } = anchorlab.parts;
   // All sizes are in pixels.
-  const [USED, UNUSED, ALL_UNUSED] = [52, 10, 80]; // height of a layer with a path, of one without, and of all those at most
+  const [USED, UNUSED, ALL_UNUSED] = [52, 10, 80]; // height of a layer with a path, of one without, and the most for all layers without one
   const [LEFT, TOP, GAP, TIP] = [62, 8, 8, 7]; // width of layer names, space above, space above tokens, arrow head
   const [NARROW, WIDE, LETTER] = [16, 64, 7.3]; // width of a token's column, and of a letter
   const [LOOP, ROOM] = [[16, 26], 12]; // width of an arrow from a stream to itself, and the space right of the last stream
@@ -16,7 +16,7 @@
     return made;
   };
 
-  /** Arrows are drawn as strong as the attention along them; `act.follow(path, query, key)` selects one. */
+  /** The stronger the attention along an arrow, the stronger its line; `act.follow(path, query, key)` selects one. */
   globalThis.anchorlab.circuit = (scene, state, which, act) => {
     const paths = () => scene.circuits[which.member];
     const title = element("h4");
@@ -26,7 +26,7 @@
     let arrows = []; // {path, query, key, mark, text}
 
     const head = (path) => `${path.layer}.${path.head}`;
-    const hint = () => (paths().length ? "Arrows are as strong as the attention along them. Select one to see its head." : "");
+    const hint = () => (paths().length ? "Stronger arrows carry more attention. Select one to see its head." : "");
     const describe = (arrow) => { said.textContent = arrow ? arrow.text : hint(); };
 
     /** Lays out a column for each position, or only for positions with a path if there is no room for all. */
@@ -115,7 +115,7 @@
       arrows = [];
       if (state.typed) {
         figure.replaceChildren();
-        said.textContent = "The places of its paths are known for the recorded examples only.";
+        said.textContent = "Its paths can be drawn on the recorded examples only.";
         return;
       }
       const { tokens } = scene.sequence(state);

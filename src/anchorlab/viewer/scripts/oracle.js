@@ -1,8 +1,8 @@
 // The oracle of an anchor function: which rule a sequence follows, and its answer.
 //
-// `anchorlab.oracle(given)` reads the JSON of viewer/oracle.py. The words are those of tasks/anchor: a pattern has slots
-// (anchors before keys), written at `places` with `gaps` of noise between them; the answer is a tree of nodes. Values
-// are BigInt, cut to 64 bits, so that every result equals that of the task's own oracle; null means no answer.
+// `anchorlab.oracle(given)` reads the JSON of viewer/oracle.py, whose terms are those of tasks/anchor: a pattern has slots
+// (anchors before keys), written at `places` with `gaps` of noise between them; the answer is a tree of nodes. Values are
+// BigInt, cut to 64 bits, so that every result equals that of the task's own oracle; null means no answer.
 (() => {
   const cut = (value) => BigInt.asIntN(64, value);
   const magnitude = (value) => cut(value < 0n ? -value : value);

@@ -4,7 +4,7 @@
 // Attention weights are thousandths; `AttentionView` in viewer/view.py gives their order.
 (() => {
   const { shown, count } = anchorlab.parts;
-  const MOST_KEPT = 12; // cached results: with and without edits, in two panes, and the ones shown just before
+  const MOST_KEPT = 12; // cached results: with and without edits, in two panes, and those shown just before
   const SLOW = 20; // a run of more milliseconds waits for a pause in typing
 
   const decode = (text) => {
@@ -57,7 +57,7 @@
       return { map, stride };
     }
 
-    /** The model's {map, stride, logits} on a sequence under `edits`; null if the page cannot run it. */
+    /** The model's patterns and logits on a sequence under `edits`, as {map, stride, logits}; null if the page cannot. */
     function run({ member, step }, ids, edits) {
       if (!model || !ids || !model.carries(member, step)) return null;
       const key = JSON.stringify([member, step, ids, edits]);

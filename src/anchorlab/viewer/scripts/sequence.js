@@ -55,7 +55,7 @@
       ]);
     }
 
-    /** Writes the predictions under the tokens and in words; `whose` names the model in front of them. */
+    /** Writes the predictions under the tokens and as text, which begins with `whose`, the name of the model. */
     function drawWords(which, whose) {
       const said = scene.live ? scene.outputs(which, state) : null;
       const { split, asked } = scene.sequence(state);

@@ -1,4 +1,5 @@
-// The attention viewer: heads as small maps, one of them large, along training, beside another model, and live.
+// The attention viewer: small maps of all heads and a large one of the selected head, at any checkpoint, beside a second
+// model if one is chosen, and for any sequence if the page can run the model.
 //
 // Each `.attention-view` holds its data as JSON. This file holds the state of the viewer and its controls.
 // Keys: arrows move between heads, Enter into the large map, Escape back, [ ] steps, n p examples, d dark mode.
@@ -136,7 +137,7 @@
       publish();
       pane?.show();
     }
-    /** Selects the place of a circuit's path; focus stays on the circuit. */
+    /** Selects the head, query and key of an arrow in the circuit; focus stays on the circuit. */
     function follow(path, query, key) {
       choose(path.layer, path.head);
       for (const pane of panes) pane.reveal();
