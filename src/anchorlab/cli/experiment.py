@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from anchorlab.training import Experiment, Recipe
 
 _MOST_SEEDS = 100_000
-_SHORT_PATHS = {
+_SHORT_PATHS = {  # options that are shorter than the path of their field
     "seeds": "members.seeds",
     "recipe.learning_rate": "recipe.optimiser.learning_rate",
     "recipe.weight_decay": "recipe.optimiser.weight_decay",
@@ -69,7 +69,7 @@ def read_task(name: str, fields: Fields) -> "Task":
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Parse seeds: `0:10` means 0 to 9, `0,3,5` a list. Errors: `SpecError` at `seeds`."""
+    """Return the seeds that a text lists: `0:10` means 0 to 9, `0,3,5` these three. Errors: `SpecError` at `seeds`."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?::\s*([0-9]{1,18})\s*)?", part)

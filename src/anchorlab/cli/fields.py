@@ -25,7 +25,7 @@ def part(name: str) -> Parameter:
 
 
 def fold(tokens: Sequence[str]) -> list[str]:
-    """Rewrite `--recipe.data.size 600` as `--recipe.FIELD=data.size=600`, an option that the parser knows.
+    """Return the arguments with `--recipe.data.size 600` as `--recipe.FIELD=data.size=600`, which the parser knows.
 
     Errors: `SpecError` for an option without a value.
     """
@@ -67,9 +67,9 @@ def nested(fields: Fields, at: str) -> dict[str, Any]:
 
 
 def read_value(text: str, at: str) -> Any:
-    """Parse a value: `none`, a list with commas, JSON in brackets, or text.
+    """Return the value of an option: None for `none`, a list for commas, JSON for brackets, or else the text itself.
 
-    A rule such as `A x y -> max(x, y)` and pairs such as `3,4;4,3` stay text.
+    A rule such as `A x y -> max(x, y)` and pairs such as `3,4;4,3` remain text.
 
     Errors: `SpecError` at `at` for invalid JSON.
     """
@@ -103,7 +103,7 @@ def canonical(path: str) -> str:
 
 @contextmanager
 def as_written(options: Iterable[str], short: Mapping[str, str]) -> Iterator[None]:
-    """Make errors inside name a field as the user wrote it.
+    """Within `with`, make every `SpecError` name its field as the user wrote it.
 
     `options` are the paths on the command line; `short` maps abbreviated paths to full ones.
     """

@@ -81,7 +81,7 @@ def emergence(
     steps: Sequence[int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Emergence:
-    """Measure a run at every checkpoint, or at those in `steps`, with one checkpoint in memory at a time.
+    """Return the measures of a run at every checkpoint or those in `steps`; one checkpoint is in memory at a time.
 
         emergence(run, lambda ensemble: {"noise": noise_share(memory(ensemble, ...))}).crossings(0.5)
 
@@ -152,7 +152,7 @@ def first_crossing(
 
 
 def crossing_order(crossings: Mapping[str, Float[Tensor, "member"]]) -> CrossingOrder:
-    """Compare the crossings of several measures, by name, in every member; NaN means that a measure never crosses."""
+    """Return the order of the crossings of several measures, by name; NaN means that a measure never crosses."""
     at = torch.stack([value.double() for value in crossings.values()])
     at = at.where(~at.isnan(), torch.inf)
     before = (at.unsqueeze(1) < at.unsqueeze(0)).double().mean(dim=-1)

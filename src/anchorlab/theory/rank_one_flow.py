@@ -63,7 +63,7 @@ class Margins:
 
 
 def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
-    """Integrate the flow from W = 0, to a relative accuracy of about 1e-9, and return the margins at the given times.
+    """Return the margins of the flow from W = 0 at the given times, to a relative accuracy of about 1e-9.
 
     Errors: `SpecError` for an alpha outside (0, 1), and for times that are negative or not strictly ascending.
     """

@@ -13,7 +13,7 @@ _SHARP = 60.0  # difference of scores that makes attention all but exact: exp(-6
 
 
 def retrieval_circuit(task: TokenRetrieval) -> Transformer:
-    """Build a transformer that answers every query of a task, with one head in each of `least_depth` causal layers.
+    """Return a transformer that answers every query of a task, with one head in each of `least_depth` causal layers.
 
     The stream consists of one-hot blocks: the token here, the position, the token before, and the tokens 1, 2, .. D
     steps further along the chain. Layer 1 copies the token before, so that the second member of a pair knows the first.

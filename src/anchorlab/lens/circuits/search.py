@@ -38,7 +38,7 @@ def find_circuit(
     seed: int = 0,
     progress: Progress = lambda phase, done, total: None,
 ) -> Circuit:
-    """Find the attention paths that suffice for a task when all other attention is replaced.
+    """Return the circuit of a member: attention paths that suffice for a task when all other attention is replaced.
 
     The search follows stacked attention heads, appendix E:
 

@@ -1,7 +1,8 @@
 """Detectors by sequence: the scores whose means are in `detectors`, with standard errors and intervals.
 
 Each takes patterns `[... batch head query key]`, whose rows sum to 1, and returns `HeadScores`: a score in [0, 1] for
-each sequence and head. The detector of the same name in `detectors` documents the meaning of a score and its errors.
+each sequence and head. The profiles return `OffsetScores`: these scores at several offsets or positions. For the
+meaning of a score and its errors see the detector of the same name in `detectors`.
 """
 
 from typing import Literal
@@ -40,6 +41,8 @@ def shift_profile(pattern: AttentionPattern, largest: int | None = None) -> Offs
 
     `largest` is n // 2 by default: larger shifts have few queries, and any head that attends to the first position
     shifts by n - 1.
+
+    Errors: `SpecError` for a `largest` of n or more.
     """
     largest = _length(pattern) // 2 if largest is None else largest
     each = [shift(pattern, k) for k in range(largest + 1)]
@@ -64,6 +67,8 @@ def broadcast_profile(
 
     At each offset only those sequences count that contain the source; where they are less than half of all, the mass is
     0. `largest` is n - 1 by default.
+
+    Errors: `SpecError` for an anchor outside the sequence.
     """
     length = _length(pattern)
     _check_positions("anchors", anchors, pattern)
@@ -89,6 +94,8 @@ def fixed_position_profile(
 
     `largest` is n // 2 by default, because few queries come at or after a later position. For heads without a causal
     mask use `all` queries and positions up to n - 1.
+
+    Errors: `SpecError` for a `largest` outside 0..n-1.
     """
     length = _length(pattern)
     largest = length // 2 if largest is None else largest

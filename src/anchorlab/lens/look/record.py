@@ -99,7 +99,7 @@ class Record:
 
 
 def record_patterns(patterns: Sequence[Any], inputs: Shaped[Tensor, "batch position"]) -> Record:
-    """Build a record from the attention patterns of any model, for detectors: one member, one site per layer.
+    """Return a record of the attention patterns of any model, for detectors: one member, one site per layer.
 
     `patterns` has one array `[batch head query key]` per layer, of any type that `torch.as_tensor` accepts, such as
     the `attentions` of a Hugging Face model. `inputs` are the model's tokens, `[batch position]`. The record's sites

@@ -91,7 +91,7 @@ def fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
 
 
 def row_ranges(batch: int, batch_size: int) -> Iterator[range]:
-    """Divide the rows of a batch into ranges of at most `batch_size` rows."""
+    """Return the rows of a batch as consecutive ranges of at most `batch_size` rows."""
     return (range(start, min(start + batch_size, batch)) for start in range(0, batch, batch_size))
 
 

@@ -110,9 +110,9 @@ def sweep(
     batch_size: int = 256,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Apply an intervention at every place of a grid, one place at a time, and measure the answers.
+    """Return the metrics of a model under an intervention at each place of a grid, one place at a time.
 
-    The grid is every site that matches `intervention.site`, times every index of the axes in `over`. This zeroes each
+    The places are the sites that match `intervention.site`, times the indices of the axes in `over`. This zeroes each
     head of each layer and scores the last position:
 
         sweep(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
