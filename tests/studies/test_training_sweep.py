@@ -8,7 +8,7 @@ from anchorlab.findings import LineFigure, MapFigure
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, sweep_study
-from anchorlab.studies.kit import member_values
+from anchorlab.studies.kit import at_end
 from anchorlab.studies.training_sweep import quantity
 from anchorlab.training import Evaluation, FixedSample, Recipe, TrainedRun
 
@@ -18,7 +18,7 @@ RECIPE = Recipe(data=FixedSample(size=20), batch=10, duration=2, evaluation=Eval
 
 def grid(**changes):
     arguments = {"task": "anchor/identity", "model": MODEL, "recipe": RECIPE, "seeds": (0, 1), **changes}
-    return list(sweep_study(**arguments).profiles["quick"].experiments())
+    return list(sweep_study(**arguments).experiments_of("quick"))
 
 
 def test_a_path_changes_one_thing_alone():
@@ -80,8 +80,8 @@ def test_a_sweep_runs_to_a_figure(tmp_path):
     (figure,) = findings.figures
     assert isinstance(figure, LineFigure) and (figure.x_label, figure.y_label) == ("batch", "loss")
     assert [one.label for one in figure.lines] == ["train", "test"] and figure.lines[0].x == (5, 10)
-    run = TrainedRun(Store(tmp_path).open(study.profiles["quick"].experiments()[1].cell))
-    assert figure.lines[1].mean[0] == pytest.approx(float(member_values(run, "test", "loss").mean()))
+    run = TrainedRun(Store(tmp_path).open(study.experiments_of("quick")[1].cell))
+    assert figure.lines[1].mean[0] == pytest.approx(float(at_end(run, "test", "loss").mean()))
     assert [row[0] for row in findings.tables[0].rows] == [10, 5]
     assert findings.tables[0].rows[1][4] == pytest.approx(figure.lines[1].mean[0])
 
@@ -113,4 +113,4 @@ def test_the_sweeps_of_the_example_hold():
         points = 1
         for values in vary.values():
             points *= len(values)
-        assert len(sweep_study("anchor/identity", vary).profiles["quick"].experiments()) == points
+        assert len(sweep_study("anchor/identity", vary).experiments_of("quick")) == points
