@@ -248,6 +248,7 @@ def test_readme_has_the_marks_of_the_gallery():
     assert text.count(build.BEGIN) == text.count(build.END) == 1
 
 
+@pytest.mark.slow
 def test_own_study_runs_and_reads_back(tmp_path):
     own = load(ROOT / "examples" / "own_study.py")
     store = Store(tmp_path)
@@ -263,6 +264,7 @@ def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):
     assert "memory[0]: member 2, batch 100, position 9, width 64" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "take_apart.md", "python"))
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
@@ -276,6 +278,7 @@ def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
     assert numbers["positions alone"] < 0.3 < numbers["tokens alone"]
 
 
+@pytest.mark.slow
 def test_finding_a_circuit_tells_what_the_page_says(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "circuits.md", "python"))
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}

@@ -15,6 +15,7 @@ from tests.test_docs import gallery_build, published
 SHORTER = {"steps = 200": "steps = 10", "seeds=3": "seeds=2"}
 
 
+@pytest.mark.slow
 def test_python_blocks_run(tmp_path):
     source = "\n".join(blocks(README, "python"))
     for long, short in SHORTER.items():
@@ -39,6 +40,7 @@ def test_the_readme_is_short():
     assert len(README.read_text("utf-8").splitlines()) <= 120
 
 
+@pytest.mark.slow
 def test_command_lines_run(tmp_path, monkeypatch, capsys):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)  # what the commands write by a relative path stays out of the checkout

@@ -71,7 +71,7 @@ def claim(
     The function's name becomes the claim's, its docstring says how the claim is measured; a name in braces in the
     docstring, such as `{LEARNED:g}`, is replaced by the constant of the function's module.
 
-    Args
+    Args:
         statement: what the paper says, in one sentence
         at: where it says so, in the study's paper
         paper: the paper's value in words
@@ -100,7 +100,7 @@ def over(
 ) -> Measurement:
     """Return a measurement of several values: their mean, or what `taken` makes of them, and their spread.
 
-    Args
+    Args:
         values: any shape; empty for not measured
         of: what there is one value of, in the plural
         taken: what makes one number of all, such as `torch.min`; by default their mean

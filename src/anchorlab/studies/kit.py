@@ -24,7 +24,7 @@ ACCURACY = (0.0, 1.02)
 def at_end(run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all") -> Float[Tensor, "member"]:
     """Return each member's last value of a metric.
 
-    Args
+    Args:
         run: a finished run
         split: `train`, `test`, ...
         metric: `loss`, `accuracy`, ...
@@ -147,7 +147,7 @@ def curves_against(
     y_range: Range = (None, None),
     references: Sequence[Reference] = (),
 ) -> LineFigure:
-    """Return the figure of values `[member x]` against a quantity, a curve with its range over seeds for each label."""
+    """Return the figure of values `[member x]` against a quantity: for each label a curve with its range over seeds."""
     return LineFigure(
         title=title,
         caption=caption,
@@ -161,9 +161,7 @@ def curves_against(
     )
 
 
-def attention_maps(
-    title: str, maps: Mapping[str, Tensor], ticks: Sequence[str] = (), *, caption: str
-) -> MapFigure:
+def attention_maps(title: str, maps: Mapping[str, Tensor], ticks: Sequence[str] = (), *, caption: str) -> MapFigure:
     """Return the figure of attention patterns `[query key]` in a row, each under its name, on a scale from 0 to 1.
 
     `ticks` are the tokens of the sequence.

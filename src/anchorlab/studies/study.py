@@ -30,7 +30,7 @@ SMOKE_NOTE = "Smoke profile: far too short to show anything; it exercises the co
 class Profile(Generic[Setting]):
     """One setting of a study: `paper` is the paper's own, `quick` shows the phenomenon on two cores in minutes.
 
-    Args
+    Args:
         setting: the sizes that differ between profiles, a frozen value
         note: how far the setting is from the paper's, in words; every report shows it
         paper: whether this is the paper's own setting, for all claims or for those of these names
@@ -49,7 +49,7 @@ class Profile(Generic[Setting]):
 class Analysis:
     """What a study makes of its runs.
 
-    Args
+    Args:
         seen: what the measures of the claims read
         seeds: the seeds of an analysis that draws its own data and reads no runs, in words
     """
@@ -70,7 +70,7 @@ def no_experiments(setting: object) -> Sequence[Experiment]:
 class Study(Generic[Setting]):
     """A figure or question: its settings, their experiments, and what is made of the finished runs.
 
-    Args
+    Args:
         name: `family/name`
         doc: the module's docstring: the title, a paragraph on what is studied, and the source
         claims: the measures, functions under `@claim`
@@ -166,7 +166,7 @@ def run_study(
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
-    Args
+    Args:
         study: from `anchorlab.study(name)`, or your own
         profile: the name of one of its profiles
         store: where runs are kept; by default the folder `runs`

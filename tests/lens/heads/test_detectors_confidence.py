@@ -3,6 +3,7 @@ import statistics
 import pytest
 import torch
 
+from anchorlab.errors import SpecError
 from anchorlab.lens import HeadScores, per_sequence
 from anchorlab.lens.heads.scores import student
 
@@ -135,3 +136,9 @@ def test_profile_gives_the_interval_of_its_best_offset():
             assert profile.mass[member, head, at] == profile.value[member, head]
             assert float(low[member, head]) == pytest.approx(float(alone.interval[0][member, head]), abs=1e-6)
             assert float(high[member, head]) == pytest.approx(float(alone.interval[1][member, head]), abs=1e-6)
+
+
+@pytest.mark.parametrize("largest", [-1, 4])
+def test_a_largest_shift_outside_the_sequence_is_refused(largest):
+    with pytest.raises(SpecError):
+        per_sequence.shift_profile(torch.eye(4).expand(1, 2, 1, 4, 4), largest=largest)

@@ -42,9 +42,11 @@ def shift_profile(pattern: AttentionPattern, largest: int | None = None) -> Offs
     `largest` is n // 2 by default: larger shifts have few queries, and any head that attends to the first position
     shifts by n - 1.
 
-    Errors: `SpecError` for a `largest` of n or more.
+    Errors: `SpecError` for a `largest` below 0, or of n or more.
     """
     largest = _length(pattern) // 2 if largest is None else largest
+    if largest < 0:
+        raise SpecError("largest", f"{largest} is below 0", "give the largest shift to score")
     each = [shift(pattern, k) for k in range(largest + 1)]
     values, weights = torch.stack([one.values for one in each], dim=-3), torch.stack([one.weights for one in each])
     return OffsetScores(torch.arange(largest + 1, device=pattern.device), HeadScores(values, weights))

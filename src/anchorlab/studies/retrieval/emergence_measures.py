@@ -29,7 +29,7 @@ SEQUENCES = 32
 class Growth:
     """The circuit of one model along training.
 
-    Args
+    Args:
         solution: the model and its circuit
         steps: the steps of the checkpoints
         needs: the symbols that need each path, counted from 1

@@ -43,7 +43,7 @@ def quick(
 ) -> Experiment:
     """Return the setting of quick profiles, with the implicit curriculum; `retrieval/plateau` shows what matters in it.
 
-    Args
+    Args:
         steps: D, of the chains
         layers: of one head and no feed-forward part
         duration: batches of training

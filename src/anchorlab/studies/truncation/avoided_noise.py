@@ -32,7 +32,7 @@ _MOST_COLUMNS = 16  # of the sequence that is drawn, so that each has its label
 class Followers:
     """What followed the trigger in noisy sequences that have both noise and the right token there.
 
-    Args
+    Args:
         tokens: the sequences
         right: 1 at the y of [trigger] + y, else 0
         noise: 1 at the noise of [trigger] + noise, else 0
@@ -58,7 +58,7 @@ def followers(task: NoisyRecall, batch: Batch) -> Followers:
 class Attention:
     """How much the last position attends to all places of a kind, mean over sequences.
 
-    Args
+    Args:
         right: attention to all [trigger] + y
         noise: attention to all [trigger] + noise
         ratio: attention to one noise over that to one right token, from their means over all sequences

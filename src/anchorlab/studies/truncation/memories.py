@@ -35,7 +35,7 @@ def experiments(setting: Setting) -> list[Experiment]:
 class Memories:
     """The four bilinear forms of Figures 7 and 8, and what is read off them.
 
-    Args
+    Args:
         previous: attention of the first layer by positions alone, causal
         noise: logits of F_2(W_E(i))
         signal: logits of W_E(i) W_V of the second layer

@@ -45,7 +45,7 @@ class Predicted:
 class Seen:
     """What is predicted by the models trained on noise from the start and fine-tuned with it.
 
-    Args
+    Args:
         delay: how many times later than the noise the recall is learned from the start, lowest over members
         knew: probability of the right token on clean sequences, before fine-tuning
     """

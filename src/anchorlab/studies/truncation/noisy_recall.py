@@ -56,7 +56,7 @@ FeedForwards = tuple[FeedForwardKind, FeedForwardKind]
 class Setting:
     """How noisy recall is learned under one profile.
 
-    Args
+    Args:
         task: the law of the noisy sequences, with one trigger
         model: with a perceptron in both layers
         recipe: for the noisy sequences; `experiment` adds the truncations

@@ -28,7 +28,7 @@ DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
 class Setting:
     """What is drawn.
 
-    Args
+    Args:
         table: the law behind the check of Table 2
         batches: how many batches are drawn for it
         batch: sequences in each of them

@@ -32,7 +32,7 @@ LAWS: Mapping[Law, str] = {"derived": "flow, derived", "printed": "equation (9) 
 class Descent:
     """Probabilities that gradient descent has made, at each learning rate.
 
-    Args
+    Args:
         alpha: the noise
         time: in the paper's unit
         right: of the right output, full matrix
