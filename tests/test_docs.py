@@ -224,10 +224,10 @@ def test_the_ledger_counts_each_claim_by_its_strongest_evidence():
         provenance=replace(made.provenance, profile="paper"),
         claims=tuple(one.judge(value, "paper", paper_setting=True) for one, value in zip(claims, values, strict=True)),
     )
-    text = gallery_build().ledger_text([quick, paper])
-    assert "| `anchor/identity` | Made | 3 | 1 | 1 | 1 |  |" in text
-    assert "| `anchor/identity` | It is high | about 1 | 0.2 | ✗ contradicted (in the paper's own setting) |" in text
-    assert "| `anchor/identity` | It is high | about 1 | 0.1 | ○ not at this scale |" in text
+    text, shown = gallery_build().ledger_text([quick, paper]), "[`anchor/identity`](studies/identity.md)"
+    assert f"| {shown} | Made | 3 | 1 | 1 | 1 |  |" in text
+    assert f"| {shown} | It is high | about 1 | 0.2 | ✗ contradicted (in the paper's own setting) |" in text
+    assert f"| {shown} | It is high | about 1 | 0.1 | ○ not at this scale |" in text
     assert text.count("- `anchor/identity`: Profile `quick`") == text.count("- `anchor/identity`: Profile `paper`") == 1
 
 
@@ -240,6 +240,13 @@ def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):
 def test_the_published_ledger_is_that_of_the_published_findings():
     ledger = (GALLERY / "ledger.md").read_text("utf-8")
     assert ledger == gallery_build().ledger_text(published()), "run docs/gallery/build.py --published"
+
+
+def test_every_study_of_the_ledger_has_a_page():
+    build = gallery_build()
+    for link in map(build.page_link, STUDIES):
+        (path,) = re.findall(r"\((.*)\)", link)
+        assert (DOCS / path).exists(), link
 
 
 def test_readme_has_the_marks_of_the_gallery():

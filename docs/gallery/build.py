@@ -222,9 +222,9 @@ def ledger_text(found: Sequence[Findings]) -> str:
     for name, title in titles.items():
         own = [entry.strongest for entry in entries if entry.study == name]
         counts = [sum(result.verdict == verdict for result in own) for verdict in verdicts]
-        rows.append((f"`{name}`", title, str(len(own)), *(str(count) if count else "" for count in counts)))
+        rows.append((page_link(name), title, str(len(own)), *(str(count) if count else "" for count in counts)))
         others += [
-            (f"`{name}`", result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
+            (page_link(name), result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
             for result in own
             if result.verdict in ("not at this scale", "contradicted")
         ]
@@ -233,10 +233,15 @@ def ledger_text(found: Sequence[Findings]) -> str:
     rows.append(("all", "", str(len(all_results)), *map(str, total)))
     sources = "".join(f"- `{findings.study}`: {source_text(findings.provenance)}\n" for findings in found)
     return (
-        f"{table(('study', 'what it shows', 'claims', *verdicts), rows)}\n"
+        f"{table(('study', 'what it shows', 'claims', *(SYMBOLS[one] for one in verdicts)), rows)}\n"
         f"## Claims outside their bands\n\n{table(('study', 'claim', 'paper', 'ours', 'verdict'), others)}\n"
         f"## Where the numbers come from\n\n{sources}"
     )
+
+
+def page_link(study: str) -> str:
+    """Return a study's name with a link to its page, as the results page needs it."""
+    return f"[`{study}`](studies/{study.partition('/')[2].replace('-', '_')}.md)"
 
 
 def readme_text(found: Sequence[Findings]) -> str:
