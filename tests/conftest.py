@@ -7,9 +7,11 @@ import os
 
 from jaxtyping import install_import_hook
 
+import tests.checked  # noqa: F401 - the hook looks it up by name
+
 everywhere = os.environ.get("ANCHORLAB_CHECK_TYPES") == "all"
-checked = ["anchorlab"] if everywhere else ["anchorlab.models", "anchorlab.tasks.batch", "anchorlab.tasks.task"]
-install_import_hook(checked, "beartype.beartype")
+packages = ["anchorlab"] if everywhere else ["anchorlab.models", "anchorlab.tasks.batch", "anchorlab.tasks.task"]
+install_import_hook(packages, "tests.checked.checked")
 
 import torch  # noqa: E402 - after the hook, which checks only what is imported later
 

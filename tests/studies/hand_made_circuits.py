@@ -1,6 +1,10 @@
 """Circuits written by hand, for chains of two steps and models with one head in each layer."""
 
+import numpy as np
+
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation
+from anchorlab.tasks import Example, Token
+from anchorlab.viewer import AttentionView
 
 JOIN = AttentionRule("x1 of pair 1", "x0 of pair 1")
 FIRST = AttentionRule("query x0", "x1 of pair 1")
@@ -18,3 +22,8 @@ def circuit(*paths, loss=0.02, model=0.005, layers=4):
     for one in paths:
         heads[one.layer, one.head] = Explanation("uniform", (*heads[one.layer, one.head].rules, one.rule))
     return Circuit(heads, tuple(paths), ("x0 of pair 1", "x1 of pair 1", "query x0"), 0.05, model, loss, loss, 1.0, 0.9)
+
+
+def titled(title: str) -> AttentionView:
+    """The smallest attention view there is."""
+    return AttentionView.of(title, [Example((Token("4", "key"),), (), "4", "test")], [0], np.ones((1, 1, 1, 1, 1, 1)))

@@ -10,7 +10,7 @@ from anchorlab.studies.retrieval import circuits
 from anchorlab.studies.retrieval.circuits import STUDY, Found, analyse, later_rules, see
 from anchorlab.studies.retrieval.one_head import Solution, by_head, joining
 from anchorlab.studies.retrieval.settings import smoke
-from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path
+from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
@@ -122,7 +122,7 @@ def test_the_first_head_of_each_circuit_is_made_uniform(monkeypatch):
 def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
     weak = replace(circuit(path(3, SECOND), path(0, JOIN)), live_loss=0.03, empty_loss=1.02, rest_loss=0.4)
     monkeypatch.setattr(circuits, "see", lambda runs: found(weak, circuit(layers=2), uniform=(0.2, 0.7)))
-    monkeypatch.setattr(circuits, "view_circuits", lambda run, models, steps: steps)
+    monkeypatch.setattr(circuits, "view_circuits", lambda run, models, steps: titled(f"step {steps}"))
     analysis = analyse([HandMadeRun(smoke(2), (0, 6), {}, {3: None, 6: None})], smoke(2))
     models, paths = analysis.tables
     assert models.rows == (
@@ -137,4 +137,4 @@ def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
     )
     assert [len(panel.arrows) for panel in analysis.figures[0].panels] == [2, 0]
     assert analysis.figures[0].panels[0].layers == 4
-    assert analysis.views == [[6]]
+    assert [view.title for view in analysis.views] == ["step [6]"]

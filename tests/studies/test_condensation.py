@@ -55,7 +55,9 @@ def layer(**changes) -> Layer:
         "neurons": [[9, 0.3], [9, 9], [0.3, 0.5]],
         "neurons_untrained": [[9, 9]] * 3,
     }
-    return Layer((LARGE, MIDDLE, SMALL), **{name: torch.tensor(one) for name, one in (values | changes).items()})
+    return Layer(
+        (LARGE, MIDDLE, SMALL), **{name: torch.tensor(one).float() for name, one in (values | changes).items()}
+    )
 
 
 def test_values_of_a_layer_made_by_hand():

@@ -17,7 +17,7 @@ from anchorlab.studies.retrieval.one_head import Solution
 from anchorlab.studies.retrieval.settings import smoke
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
-from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path
+from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 STEPS = (0, 10, 20, 30, 40)
@@ -125,7 +125,7 @@ def three(first, second, third, fell, needed):
         for one, at in zip(paths, (first, second, third), strict=True)
     }
     needs = {one: frozenset(symbols) for one, symbols in zip(paths, needed, strict=True)}
-    return Growth(Solution(0, 0, circuit(*paths)), steps, needs, attention, dict(enumerate(fell, 1)))
+    return Growth(Solution(0, 0, circuit(*paths)), steps, needs, attention, dict(enumerate(map(float, fell), 1)))
 
 
 def test_every_band_from_both_sides():
@@ -210,7 +210,7 @@ def test_growths_are_read_member_by_member(monkeypatch):
 
 def test_figures_and_table(monkeypatch):
     monkeypatch.setattr(emergence, "growths", lambda run: [GOOD, replace(HALF, solution=Solution(1, 5, circuit()))])
-    monkeypatch.setattr(emergence, "view_circuits", lambda run, models: len(models))
+    monkeypatch.setattr(emergence, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
     found = analyse([HandMadeRun(smoke(2), (0, 3, 6), values, {0: None, 6: None})], smoke(2))
     losses, _, attention, timeline = found.figures
@@ -224,4 +224,4 @@ def test_figures_and_table(monkeypatch):
         ("x_2", (36, None)),
     ]
     assert found.tables[0].rows[2] == (0, 2, "query x0", "x2 of pair 2", "x_2", 35, 1)
-    assert (timeline.end, found.views) == (6, [2])
+    assert (timeline.end, [view.title for view in found.views]) == (6, ["2 models"])

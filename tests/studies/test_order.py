@@ -156,7 +156,7 @@ def test_values_of_no_order():
 
 def test_the_order_is_judged_only_where_the_task_is_learned():
     after = order([1.0, 1.0], [1.0, 1.0])
-    values = values_of(STUDY, Seen(torch.tensor([0.85, 0.93]), after, after, on_a_line(range(ITEMS))))
+    values = values_of(STUDY, Seen(torch.tensor([0.85, 0.93]), after, after, on_a_line(range(ITEMS), range(ITEMS))))
     assert {name for name, value in values.items() if value is not None} == {"learned", "not-given"}
 
 

@@ -127,7 +127,9 @@ class TestFlow:
 
     def measured(self, monkeypatch, name, flows):
         """A claim on flows by alpha and law, each of its a and b at both ends; any other flow is not to be read."""
-        made = {key: Margins(self.TIME, np.array(a), np.array(b)) for key, (a, b) in flows.items()}
+        made = {
+            key: Margins(self.TIME, np.array(a, dtype=float), np.array(b, dtype=float)) for key, (a, b) in flows.items()
+        }
         monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived": made[alpha, law])
         return measured(name, *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
 

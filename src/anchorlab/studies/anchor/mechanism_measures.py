@@ -142,10 +142,10 @@ def _apart(left: Tensor, right: Tensor) -> PerMember:
     return ((left - right).abs().sum(dim=-1) / 2)[..., 1:].mean(dim=(1, 2, 3))
 
 
-def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -> list[Rows]:
+def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -> list[Tensor]:
     """Return rows sent through a block's feed-forward network, residual connection and layer norm: the six `STAGES`.
 
-    `weights` are stacked, `[member ...]`.
+    `weights` are stacked, `[member ...]`; each stage is `[member batch position neuron]` or `[... width]`.
     """
     name = f"blocks.{block}"
     first = rows @ weights[f"{name}.mlp.W_in"].unsqueeze(1)

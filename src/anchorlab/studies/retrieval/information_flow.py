@@ -51,7 +51,7 @@ class Depths:
     simulated: Mapping[str, Int[np.ndarray, "step"]]  # by exact simulation; the bound itself for Theorem 1
     formula: Mapping[str, Int[np.ndarray, "step"]]  # by the closed form
 
-    def over(self, value: float) -> Measurement:
+    def over(self, value: float | np.integer) -> Measurement:
         """Return a measurement over all D."""
         return Measurement(float(value), f"all D to {self.most}")
 

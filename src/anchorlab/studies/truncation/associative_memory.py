@@ -80,7 +80,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     }
 
 
-def _of_both(seen: Seen, edit: str) -> Float[Tensor, "member"]:
+def _of_both(seen: Seen, edit: str) -> Float[Tensor, "run"]:
     return torch.cat([losses[edit] for losses in seen.values()])
 
 
