@@ -58,4 +58,5 @@ STUDY = al.Study(
 
 if __name__ == "__main__":
     findings = al.run_study(STUDY, sys.argv[1] if len(sys.argv) > 1 else "quick")
+    print(findings)
     print("report:", al.write_report(findings, "weight_decay.html"))

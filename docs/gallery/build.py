@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             path = folder / "findings.json"
             if path.exists():
-                found.append(judged_again(Findings.from_json(path.read_bytes(), at=str(path))))
+                found.append(study(name).judge_again(Findings.from_json(path.read_bytes(), at=str(path))))
             elif not beside:
                 print(f"no findings of {name}: run `anchorlab study {name} --profile {profile}`", file=sys.stderr)
     if not {*STUDIES} <= {one.study for one in found if one.profile == chosen.profile}:
@@ -60,18 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.readme.exists():
         write_readme(chosen.readme, found)
     return 0
-
-
-def judged_again(findings: Findings) -> Findings:
-    """Return findings with the claims of today: their values stay, words, bands and scopes are those of the study."""
-    own = study(findings.study)
-    claims = {own.claim(measure).id: (measure, own.claim(measure)) for measure in own.claims}
-    results = []
-    for result in findings.claims:
-        measure, claim = claims[result.claim.id]
-        paper_setting = own.profile(findings.profile).is_papers_setting(measure.name)
-        results.append(claim.judge(result.value, findings.profile, result.spread, result.detail, paper_setting))
-    return replace(findings, claims=tuple(results), title=own.title)
 
 
 def folder_of(study: str, out: Path, beside: str = "") -> Path:

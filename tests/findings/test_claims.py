@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from anchorlab.findings import Claim, Findings, Provenance, at_least, at_most, band_text, ledger, within
+from anchorlab.errors import SpecError
+from anchorlab.findings import Claim, Findings, Provenance, at_least, at_most, band_text, check_band, ledger, within
 
 
 def claim(band, exact=False) -> Claim:
@@ -63,6 +64,16 @@ def test_the_strongest_evidence_comes_first():
     assert entry.strongest.verdict == "contradicted"
 
 
+def test_a_smoke_profile_is_never_the_strongest():
+    one = claim(at_least(0.5), exact=True)
+    assert one.judge(0.9, "smoke").scope == "other"
+    (entry,) = ledger(
+        findings(result.profile, result) for result in (one.judge(0.9, "smoke"), one.judge(None, "quick"))
+    )
+    assert [each.result.profile for each in entry.evidence] == ["quick", "smoke"]
+    assert entry.strongest.verdict == "not measured"
+
+
 def test_evidence_without_a_value_comes_last_and_scope_before_profile():
     one = claim(at_least(0.5))
     unmeasured = one.judge(None, "paper", paper_setting=True)
@@ -88,3 +99,9 @@ def test_the_ledger_keeps_claims_and_studies_in_order():
         ("c/d", "c/d/x"),
     ]
     assert [entry.strongest.verdict for entry in entries] == ["reproduced", "contradicted", "reproduced"]
+
+
+@pytest.mark.parametrize("band", [0.5, (0.5,), (1.0, 0.0), [0.0, 1.0]])
+def test_what_is_no_band(band):
+    with pytest.raises(SpecError, match=r"^band: "):
+        check_band(band)

@@ -65,6 +65,17 @@ def test_findings_go_to_json_and_back():
     assert again.tables[0].rows[1][2] == "1"
 
 
+def test_findings_print_as_verdicts():
+    results = (CLAIM.judge(0.95, "quick"), CLAIM.judge(0.5, "quick"), CLAIM.judge(math.nan, "quick"))
+    lines = str(Findings("a/b", "t", "s", "quick", PROVENANCE, results)).splitlines()
+    assert lines[0] == f"a/b, {PROVENANCE.line}"
+    assert lines[1:] == [
+        "✓ reproduced: It is high. (0.95)",
+        "○ not at this scale: It is high. (0.5)",
+        "— not measured: It is high.",
+    ]
+
+
 def test_values_that_are_not_finite_survive_json():
     figure = LineFigure("t", "c", "x", "y", (Line("a", (1, 2), (math.nan, math.inf)),))
     findings = Findings("a/b", "t", "s", "quick", PROVENANCE, figures=(figure,))

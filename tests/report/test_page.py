@@ -58,7 +58,6 @@ def test_has_claims_values_and_provenance(page):
         "0.2 to 0.3",
         "profile quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
         "2 min 21 s",
-        "anchorlab study made/by-hand --profile quick",
         "0.1235",
     ):
         assert part in text, part

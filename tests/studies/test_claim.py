@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from anchorlab.errors import SpecError
 from anchorlab.findings import at_least, within
 from anchorlab.studies.claim import Measurement, claim, judge, measures_in, over
 from anchorlab.theory import PowerLaw
@@ -69,3 +71,44 @@ def test_verdicts_of_measures():
     assert judge(made, 0.4, "paper", paper_setting=True).verdict == "contradicted"
     assert judge(made, math.nan, "quick").verdict == "not measured"
     assert judge(_exactly_one.claim("a/b", ""), 0.9, "quick").verdict == "contradicted"
+
+
+def test_a_smoke_profile_decides_nothing():
+    exact = _exactly_one.claim("a/b", "")
+    assert judge(exact, 0.9, "smoke").scope == "other"
+    assert judge(exact, 0.9, "smoke").verdict == "not at this scale"
+
+
+@pytest.mark.parametrize("measured", [True, "0.5", [0.5], torch.zeros(2, 2), object()])
+def test_what_a_measure_may_not_return(measured):
+    with pytest.raises(SpecError, match=r"^claim\.a/b/is-high: its measure returned .*; return a tensor"):
+        judge(is_high.claim("a/b", ""), measured, "quick")
+
+
+def test_counts_and_numpy_numbers_are_numbers():
+    made = is_high.claim("a/b", "")
+    assert judge(made, torch.tensor([True, True, False, True]), "quick").value == 0.75
+    assert judge(made, torch.tensor([1, 2]), "quick").value == 1.5
+    assert judge(made, np.float64(0.5), "quick").value == judge(made, torch.tensor(0.5), "quick").value == 0.5
+
+
+def test_claims_that_are_refused():
+    def decorated(doc, band=(0.0, 1.0)):
+        def norm(seen):
+            return 0.0
+
+        norm.__doc__ = doc
+        return claim("It is", at="Fig 1", paper="1", band=band)(norm)
+
+    assert decorated("R^2 of the fit.").measured_as == "R^2 of the fit"
+    assert decorated("Norm of W_{{QK}}.").measured_as == "norm of W_{QK}"
+    for doc, message in (
+        (None, r"^claim\.norm: has no docstring; say in its docstring how"),
+        ("Norm of W_{QK}.", r"^claim\.norm: its docstring has braces that name nothing .*QK.*; write \{\{ and \}\}"),
+        ("Norm of {", r"^claim\.norm: its docstring has braces"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            decorated(doc)
+    for band in (0.5, (1.0, 0.0), (None,)):
+        with pytest.raises(SpecError, match=r"^claim\.norm\.band: "):
+            decorated("Norm.", band)

@@ -106,3 +106,9 @@ def test_figures_and_table(monkeypatch):
     assert rows["mlp", "linear", "without F₂"] == pytest.approx(THEN_LINEAR["without F2"])
     assert rows["linear", "mlp", "without F₁"] == pytest.approx(THEN_MLP["without F1"])
     assert rows["none", "none", "ρ = 0.01"] == pytest.approx(NEITHER["rho=0.01"])
+
+
+def test_a_gain_that_is_not_a_number_is_not_measured():
+    nothing = {edit: (float("nan"),) * 3 for edit in ("none", "without F1", "without F2")}
+    for choices in ((BOTH, nothing, THEN_MLP, NEITHER), (nothing, THEN_LINEAR, THEN_MLP, NEITHER)):
+        assert verdicts_of(STUDY, see(runs(*choices)))["none-less"] == "not measured"

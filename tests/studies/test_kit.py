@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 import torch
 
+from anchorlab.errors import SpecError
 from anchorlab.findings import Line, Reference
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.claim import spread
@@ -33,7 +34,7 @@ class Measured(TrainedRun):
 
     def __init__(self):
         rows = [(0, 0, 0.1), (1, 0, 0.2), (1, 5, 0.6), (0, 10, 0.9)]
-        more = [("7", 0, 0.3), ("7", 1, 0.3)]  # a group of the sequences, which is not asked for
+        more = [("7", 0, 0.3), ("7", 1, 0.3), ("8", 1, 0.4)]  # groups of the sequences, read only by name
         self.metrics = pl.DataFrame(
             [(member, step, "test", "all", "none", "accuracy", value) for member, step, value in rows]
             + [(member, 20, "test", group, "none", "accuracy", value) for group, member, value in more],
@@ -50,10 +51,12 @@ class Measured(TrainedRun):
 def test_at_end():
     run = Measured()
     assert at_end(run, "test", "accuracy").tolist() == pytest.approx([0.9, 0.6])
-    with pytest.raises(ValueError, match="has no loss on test under none in group all for every member"):
+    with pytest.raises(SpecError, match=r"^metric: unknown metric 'loss'"):
         at_end(run, "test", "loss")
-    with pytest.raises(ValueError, match="in group 7 for every member"):
+    with pytest.raises(SpecError, match=r"^split: unknown split 'train'"):
         at_end(Measured(), "train", "accuracy", group="7")
+    with pytest.raises(SpecError, match=r"^accuracy: was measured for 1 of 2 members on test, edit none, group 8"):
+        at_end(run, "test", "accuracy", group="8")
     assert at_end(run, "test", "accuracy", group="7").tolist() == pytest.approx([0.3, 0.3])
 
 

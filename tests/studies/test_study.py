@@ -109,6 +109,56 @@ def test_an_unknown_profile_writes_nothing(tmp_path):
     assert not (tmp_path / "store").exists()
 
 
+def test_findings_of_another_study_are_not_written_over(tmp_path):
+    run_study(replace(TINY, name="own/a-b"), "quick", Store(tmp_path))
+    with pytest.raises(StoreError, match=r"findings\.json: holds findings of own/a-b; give own-a/b another name"):
+        run_study(replace(TINY, name="own-a/b"), "quick", Store(tmp_path))
+
+
+def test_damaged_findings_are_written_anew(tmp_path):
+    whole = run_study(TINY, "quick", Store(tmp_path))
+    path = findings_directory(Store(tmp_path), "a/b", "quick") / "findings.json"
+    path.write_text("{")
+    assert run_study(TINY, "quick", Store(tmp_path)).claims == whole.claims
+    assert Findings.from_json(path.read_bytes()).claims == whole.claims
+
+
+def test_kept_findings_are_judged_again_by_the_claims_of_today(tmp_path):
+    """Values stay; band, words, scope, title and summary are new."""
+    kept = run_study(TINY, "quick", Store(tmp_path))
+    stricter = replace(loss, band=(1e9, None), statement="The loss is huge")
+    doc = DOC.replace("A study.", "Another title.")
+    today = replace(TINY, claims=(stricter,), doc=doc, profiles={"quick": Profile((3, 1), "New note.", paper=True)})
+    again = today.judge_again(kept)
+    assert (again.title, again.summary.endswith("New note.")) == ("Another title", True)
+    (before,), (after,) = kept.claims, again.claims
+    assert (after.value, after.claim.statement, after.scope) == (before.value, "The loss is huge", "paper")
+    assert (before.verdict, after.verdict) == ("reproduced", "contradicted")
+    assert replace(again, title=kept.title, summary=kept.summary, claims=kept.claims) == kept
+    assert TINY.judge_again(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            replace(loss, measured_as="highest loss"),
+            r"^a/b/loss: was measured as 'loss at the end' under quick; run a/b",
+        ),
+        (replace(loss, name="other"), r"^a/b/other: has no value under quick; run a/b again"),
+    ],
+)
+def test_a_claim_measured_otherwise_is_not_judged_again(tmp_path, changed, message):
+    kept = run_study(TINY, "quick", Store(tmp_path))
+    with pytest.raises(SpecError, match=message):
+        replace(TINY, claims=(changed,)).judge_again(kept)
+
+
+def test_an_analysis_must_be_one(tmp_path):
+    with pytest.raises(SpecError, match=r"^study\.analyse: returned NoneType; return an Analysis"):
+        run_study(replace(TINY, analyse=lambda runs, setting: None), "quick", Store(tmp_path))
+
+
 def test_no_findings_in_an_empty_store(tmp_path):
     assert kept_findings(Store(tmp_path / "nowhere")) == []
 
@@ -133,6 +183,13 @@ def test_the_smoke_setting_becomes_a_profile():
         ({"doc": None}, r"^study\.doc: has no title"),
         ({"doc": "  \n"}, r"^study\.doc: has no title"),
         ({"claims": (loss, loss)}, r"^study\.claims: has 'loss' twice"),
+        ({"claims": (analyse,)}, r"^study\.claims: <function analyse.* is not a claim; put @claim above"),
+        ({"name": "../x"}, r"^study\.name: '\.\./x' is not a name"),
+        (
+            {"profiles": {"quick": Profile((3, 1), "", paper=("los",))}},
+            r"^study\.profiles\.quick\.paper: 'los' is not a claim",
+        ),
+        ({"profiles": {"quick": Profile((3, 1), "", paper="loss")}}, r"^study\.profiles\.quick\.paper: 'loss' is not"),
     ],
 )
 def test_studies_that_are_refused(changes, message):
@@ -146,7 +203,7 @@ def test_a_profile_says_for_which_claims_it_is_the_papers_setting(tmp_path):
         one = replace(TINY, claims=(high,), profiles={"quick": Profile((3, 1), "", paper=paper)}, smoke=None)
         return run_study(one, "quick", Store(tmp_path)).claims[0].verdict
 
-    assert verdict(False) == verdict(("another",)) == "not at this scale"
+    assert verdict(False) == verdict(()) == "not at this scale"
     assert verdict(True) == verdict(("loss",)) == "contradicted"
 
 
@@ -176,7 +233,7 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     assert (findings.study, findings.profile, findings.provenance.profile) == (name, "smoke", "smoke")
     assert [result.claim for result in findings.claims] == [found.claim(measure) for measure in found.claims]
     assert {result.profile for result in findings.claims} == {"smoke"}
-    assert {result.scope for result in findings.claims} <= {"other", "exact"}
+    assert {result.scope for result in findings.claims} == {"other"}
     assert Findings.from_json(findings.to_json()) == findings
     page = write_report(findings, tmp_path / "page.html").read_text()
     assert all(result.claim.statement.split("'")[0] in page for result in findings.claims)

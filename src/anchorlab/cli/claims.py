@@ -58,7 +58,7 @@ def claims(
     def chosen(study: str) -> bool:
         return not names or any(fnmatchcase(study, name) for name in names)
 
-    entries = ledger(findings for findings in kept if chosen(findings.study))
+    entries = ledger(_judged_again(findings) for findings in kept if chosen(findings.study))
     missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
     if json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
@@ -71,6 +71,17 @@ def claims(
         for study in missing:
             head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
             _print_ledger(head, [(study.claim(one).judge(None, ""), ()) for one in study.claims])
+
+
+def _judged_again(findings: "Findings") -> "Findings":
+    """Return findings judged by the claims of today; as they are if the study is not ours or measured otherwise."""
+    from anchorlab.errors import SpecError
+    from anchorlab.studies import study
+
+    try:
+        return study(findings.study).judge_again(findings)
+    except SpecError:
+        return findings
 
 
 def evidence_data(evidence: "Evidence") -> dict[str, Any]:
@@ -144,6 +155,7 @@ def _print_ledger(
         colour = _COLOURS[result.verdict]
         lines.add_row(Text(SYMBOLS[result.verdict], f"bold {colour}"), Text(result.claim.statement))
         values = _values(result, with_profile)
+        lines.add_row("", Text(f"measured as {result.claim.measured_as}", "dim"))
         lines.add_row("", values.append(f" · paper {result.claim.paper} · accepted {result.claim.band_text}", "dim"))
         for other in others:
             if other.verdict != "not measured":
@@ -153,6 +165,10 @@ def _print_ledger(
 
 def _values(result: "ClaimResult", with_profile: bool) -> Text:
     text = Text(result.verdict, _COLOURS[result.verdict])
+    if result.verdict == "not measured":
+        return text
+    if result.scope_text:
+        text.append(f" ({result.scope_text})", "default")
     if with_profile:
         text.append(f" · {result.profile}", "default")
     if result.value is not None:

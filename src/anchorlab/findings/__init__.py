@@ -10,6 +10,7 @@ from anchorlab.findings.claims import (
     at_least,
     at_most,
     band_text,
+    check_band,
     within,
 )
 from anchorlab.findings.figures import (
@@ -64,6 +65,7 @@ __all__ = [
     "at_least",
     "at_most",
     "band_text",
+    "check_band",
     "event",
     "grid",
     "ledger",

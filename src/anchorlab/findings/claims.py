@@ -5,6 +5,7 @@ from typing import Literal, SupportsFloat
 
 from pydantic.dataclasses import dataclass
 
+from anchorlab.errors import SpecError
 from anchorlab.spec import JSON_CONFIG
 
 Band = tuple[float | None, float | None]
@@ -15,6 +16,9 @@ Scope = Literal["paper", "exact", "other"]
 
 Verdict = Literal["reproduced", "not at this scale", "contradicted", "not measured"]
 """Whether a value supports its claim; `ClaimResult.verdict` has the rules."""
+
+SMOKE = "smoke"
+"""The name of profiles that only exercise the code; not even an exact claim is decided there."""
 
 SYMBOLS: dict[Verdict, str] = {
     "reproduced": "✓",
@@ -38,6 +42,15 @@ def at_most(high: float) -> Band:
 def within(low: float, high: float) -> Band:
     """Return the band of values from `low` to `high`."""
     return low, high
+
+
+def check_band(band: Band, at: str = "band") -> None:
+    """Raise `SpecError` unless a band has a lowest and a highest value in order, or None where a side is open."""
+    if not isinstance(band, tuple) or len(band) != 2:
+        raise SpecError(at, f"{band!r} is not a band", "use at_least, at_most or within")
+    low, high = band
+    if low is not None and high is not None and low > high:
+        raise SpecError(at, f"{low:g} to {high:g} accepts no value", "give the lower end first")
 
 
 def band_text(band: Band) -> str:
@@ -94,7 +107,8 @@ class Claim:
             detail: in words, anything else that a reader should know
             paper_setting: whether the profile is the paper's own setting for this claim
         """
-        scope: Scope = "exact" if self.exact else "paper" if paper_setting else "other"
+        exact = self.exact and profile != SMOKE
+        scope: Scope = "exact" if exact else "paper" if paper_setting else "other"
         return ClaimResult(self, None if value is None else float(value), profile, spread, detail, scope)
 
 

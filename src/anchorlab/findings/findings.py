@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from anchorlab.findings.claims import ClaimResult
+from anchorlab.findings.claims import SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
 from anchorlab.spec import JSON_CONFIG, spec_error
@@ -31,6 +31,14 @@ class Findings:
     figures: tuple[Annotated[Figure, Field(discriminator="kind")], ...] = ()
     tables: tuple[Table, ...] = ()
     views: tuple[AttentionView, ...] = ()
+
+    def __str__(self) -> str:
+        """The study's claims, a line each: verdict, statement and value."""
+        lines = [f"{self.study}, {self.provenance.line}"]
+        for result in self.claims:
+            value = "" if result.verdict == "not measured" else f" ({result.value:.4g})"
+            lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{value}")
+        return "\n".join(lines)
 
     def to_json(self) -> str:
         """Return the findings as JSON; numbers that are not finite are strings. Equal findings give the same text."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from anchorlab.findings.claims import Claim, ClaimResult
+from anchorlab.findings.claims import SMOKE, Claim, ClaimResult
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
 
@@ -50,7 +50,6 @@ def ledger(findings: Iterable[Findings]) -> list[Entry]:
     return entries
 
 
-def _rank(result: ClaimResult) -> tuple[bool, bool, int]:
-    last = {"smoke": len(PROFILES) + 1}.get(result.profile, len(PROFILES))
-    place = PROFILES.index(result.profile) if result.profile in PROFILES else last
-    return result.verdict == "not measured", result.scope == "other", place
+def _rank(result: ClaimResult) -> tuple[bool, bool, bool, int]:
+    place = PROFILES.index(result.profile) if result.profile in PROFILES else len(PROFILES)
+    return result.profile == SMOKE, result.verdict == "not measured", result.scope == "other", place

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from anchorlab.errors import SpecError
 from anchorlab.findings import SYMBOLS, Figure, Findings, Provenance
 from anchorlab.report.figures import page_svg
+from anchorlab.studies.registry import STUDIES
 from anchorlab.viewer import view_json, viewer_script, viewer_style
 
 
@@ -64,6 +65,7 @@ def environment() -> Environment:
     made.filters |= {"value": value_text, "time": time_text}
     made.globals |= {
         "symbols": SYMBOLS,
+        "known_studies": STUDIES,
         "svg": _svg,
         "view_json": lambda view: Markup(view_json(view)),
         "viewer_style": Markup(viewer_style()),

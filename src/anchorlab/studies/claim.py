@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc, unwrap
+from numbers import Real
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from anchorlab.findings import Band, Claim, ClaimResult
+from anchorlab.errors import SpecError
+from anchorlab.findings import Band, Claim, ClaimResult, check_band
 from anchorlab.theory import PowerLaw
 
 Seen = TypeVar("Seen")
@@ -80,13 +82,28 @@ def claim(
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
-        name = function.__name__.strip("_").replace("_", "-")
-        constants = unwrap(function).__globals__
-        text = " ".join(cleandoc(function.__doc__ or "").split()).removesuffix(".").format_map(constants)
-        measured_as = text if text[1:2].isupper() else text[:1].lower() + text[1:]
-        return Measure(name, statement, at, paper, measured_as, band, exact, function)
+        name = claim_name(function.__name__)
+        check_band(band, f"claim.{name}.band")
+        return Measure(name, statement, at, paper, _measured_as(name, function), band, exact, function)
 
     return decorate
+
+
+def claim_name(function: str) -> str:
+    """Return the name of the claim that a function of this name measures: `shift_by_one` gives `shift-by-one`."""
+    return function.strip("_").replace("_", "-")
+
+
+def _measured_as(name: str, function: Callable[..., Any]) -> str:
+    text = " ".join(cleandoc(function.__doc__ or "").split()).removesuffix(".")
+    if not text:
+        raise SpecError(f"claim.{name}", "has no docstring", "say in its docstring how the claim is measured")
+    try:
+        text = text.format_map(unwrap(function).__globals__)
+    except (KeyError, ValueError, AttributeError) as error:
+        problem = f"its docstring has braces that name nothing in the module ({error})"
+        raise SpecError(f"claim.{name}", problem, "write {{ and }} for braces") from None
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def measures_in(module: str) -> tuple[Measure[Any], ...]:
@@ -120,16 +137,24 @@ def spread(values: Tensor, of: str = "seeds") -> str:
 
 
 def judge(claim: Claim, measured: Measured, profile: str, paper_setting: bool = False) -> ClaimResult:
-    """Return the verdict on a claim from what its measure returned."""
+    """Return the verdict on a claim from what its measure returned.
+
+    Errors: `SpecError` that names the claim, for a value that is none of `Measured`.
+    """
     found = _measurement(measured)
+    if found is None:
+        problem = f"its measure returned {type(measured).__name__}"
+        raise SpecError(f"claim.{claim.id}", problem, "return a tensor [seed], a number, None or a Measurement")
     return claim.judge(found.value, profile, found.spread, found.detail, paper_setting)
 
 
-def _measurement(measured: Measured) -> Measurement:
+def _measurement(measured: Any) -> Measurement | None:
     if isinstance(measured, Measurement):
         return measured
-    if isinstance(measured, Tensor):
-        return over(measured)
+    if isinstance(measured, Tensor) and measured.ndim <= 1:
+        return over(measured if measured.is_floating_point() else measured.float())
     if isinstance(measured, PowerLaw):
         return Measurement(measured.slope, f"95 % interval {measured.low:.3f} to {measured.high:.3f}")
-    return Measurement(measured)
+    if measured is None or (isinstance(measured, Real) and not isinstance(measured, bool)):
+        return Measurement(None if measured is None else float(measured))
+    return None

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from anchorlab.errors import SpecError
 from anchorlab.findings import LineFigure, Map, MapFigure, Reference, Table, grid, line
 from anchorlab.findings.figures import Range
 from anchorlab.tasks import Batch, Task
@@ -31,29 +32,20 @@ def at_end(run: TrainedRun, split: str, metric: str, edit: str = "none", group: 
         edit: the name of an edit of the weights that was evaluated beside training
         group: the sequences of one group; `all` for all of them
 
-    Errors: `ValueError` where the run did not measure this for every member.
+    Errors: `SpecError` for an unknown name, and for a metric that was not measured for every member.
     """
-    import polars as pl
-
-    kept = run.metrics.filter(
-        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == group
-    )
-    kept = kept.sort("step").group_by("member", maintain_order=True).last().sort("member")
-    if kept.height != len(run.experiment.members):
-        raise ValueError(f"{run} has no {metric} on {split} under {edit} in group {group} for every member")
-    return torch.tensor(kept["value"].to_list())
+    last = run.metric(metric, split, group, edit).group_by("member", maintain_order=True).last()
+    if last.height != len(run.experiment.members):
+        problem = f"was measured for {last.height} of {len(run.experiment.members)} members"
+        raise SpecError(metric, f"{problem} on {split}, edit {edit}, group {group}", "choose another")
+    return torch.tensor(last["value"].to_list())
 
 
 def along(
     run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all"
 ) -> tuple[list[int], Float[Tensor, "member step"]]:
     """Return the optimiser steps at which a metric was evaluated, and its values. Arguments as in `at_end`."""
-    import polars as pl
-
-    kept = run.metrics.filter(
-        pl.col("split") == split, pl.col("metric") == metric, pl.col("edit") == edit, pl.col("group") == group
-    )
-    table = kept.pivot(on="member", index="step", values="value").sort("step")
+    table = run.metric(metric, split, group, edit).pivot(on="member", index="step", values="value").sort("step")
     return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
 
 

@@ -1,5 +1,6 @@
 """The study contract: settings, the experiments they ask for, an analysis of the runs, and claims on what it saw."""
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Claim, Figure, Findings, Table, provenance
+from anchorlab.findings.claims import SMOKE
 from anchorlab.runs import Store
 from anchorlab.runs.files import write_file
 from anchorlab.spec import unknown_name
@@ -23,7 +25,7 @@ Setting = TypeVar("Setting")
 PAPERS = {"anchor": "anchor functions", "truncation": "truncated weights", "retrieval": "stacked attention heads"}
 """The short name of each family's paper, the beginning of its claims' sources."""
 
-SMOKE_NOTE = "Smoke profile: far too short to show anything; it exercises the code."
+SMOKE_NOTE = "Smoke profile: the smallest setting that exercises the code."
 
 
 @dataclass(frozen=True)
@@ -93,15 +95,30 @@ class Study(Generic[Setting]):
     paper: str | None = None
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
+            raise SpecError(
+                "study.name", f"{self.name!r} is not a name such as own/width", "use letters, digits, dashes"
+            )
         if not (self.doc or "").strip():
             raise SpecError("study.doc", "has no title", "begin the module with a docstring and pass __doc__")
+        if strange := [one for one in self.claims if not isinstance(one, Measure)]:
+            raise SpecError("study.claims", f"{strange[0]!r:.60} is not a claim", "put @claim above the function")
         names = [measure.name for measure in self.claims]
         for name in names:
             if names.count(name) > 1:
                 raise SpecError("study.claims", f"has {name!r} twice", "name each measure once")
+        for key, profile in self.profiles.items():
+            if isinstance(profile.paper, bool):
+                continue
+            for name in profile.paper if isinstance(profile.paper, tuple) else ("",):
+                if name not in names:
+                    raise SpecError(
+                        f"study.profiles.{key}.paper",
+                        f"{name or profile.paper!r} is not a claim of the study",
+                        f"give True, False or a tuple of {', '.join(names)}",
+                    )
         if self.smoke is not None:
-            smoke = Profile(self.smoke, SMOKE_NOTE)
-            object.__setattr__(self, "profiles", {**self.profiles, "smoke": smoke})
+            object.__setattr__(self, "profiles", {**self.profiles, SMOKE: Profile(self.smoke, SMOKE_NOTE)})
 
     @cached_property
     def title(self) -> str:
@@ -138,6 +155,8 @@ class Study(Generic[Setting]):
         """
         chosen, began = self.profile(profile), time.monotonic()
         analysis = self.analyse(runs, chosen.setting)
+        if not isinstance(analysis, Analysis):
+            raise SpecError("study.analyse", f"returned {type(analysis).__name__}", "return an Analysis")
         claims = tuple(
             judge(self.claim(measure), measure(analysis.seen), profile, chosen.is_papers_setting(measure.name))
             for measure in self.claims
@@ -154,6 +173,23 @@ class Study(Generic[Setting]):
             tables=tuple(analysis.tables),
             views=tuple(analysis.views),
         )
+
+    def judge_again(self, findings: Findings) -> Findings:
+        """Return findings of this study judged by its claims of today: values stay, words, bands and scopes are new.
+
+        Errors: `SpecError` that names a claim whose value is missing, or was measured in another way.
+        """
+        chosen, before = self.profile(findings.profile), {one.claim.id: one for one in findings.claims}
+        results = []
+        for measure in self.claims:
+            claim, old = self.claim(measure), before.get(self.claim(measure).id)
+            if old is None or old.claim.measured_as != claim.measured_as:
+                problem = "has no value" if old is None else f"was measured as {old.claim.measured_as!r}"
+                raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
+            paper_setting = chosen.is_papers_setting(measure.name)
+            results.append(claim.judge(old.value, findings.profile, old.spread, old.detail, paper_setting))
+        summary = f"{self.summary} {chosen.note}".strip()
+        return replace(findings, title=self.title, summary=summary, claims=tuple(results))
 
 
 def run_study(
@@ -183,17 +219,27 @@ def run_study(
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
     runs = run(experiments, store, workers, device, report=report)
-    if report is not None and not trained_before:
+    if report is not None and cells and not trained_before:
         report(Status(1, label="reading the runs"))
     findings = study.findings(profile, runs, time.monotonic() - began, device, reused)
     path = findings_directory(store, study.name, profile) / "findings.json"
-    if trained_before and path.exists():  # reading runs again is not what they cost
-        before = Findings.from_json(path.read_bytes()).provenance
-        made = replace(findings.provenance, seconds=before.seconds, reused=before.reused)
+    before = _findings_at(path)
+    if before is not None and before.study != study.name:
+        raise StoreError(f"{path}: holds findings of {before.study}; give {study.name} another name or store")
+    if before is not None and trained_before:  # reading runs again is not what they cost
+        made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path.parent, path.name, [findings.to_json().encode()])
     return findings
+
+
+def _findings_at(path: Path) -> Findings | None:
+    """Return kept findings; None where there are none, or damaged ones, which the study then writes anew."""
+    try:
+        return Findings.from_json(path.read_bytes()) if path.exists() else None
+    except SpecError:
+        return None
 
 
 def findings_directory(store: Store, study: str, profile: str) -> Path:

@@ -15,7 +15,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, line
 from anchorlab.models import ModelSpec
 from anchorlab.studies.anchor.settings import quick_model, quick_recipe
-from anchorlab.studies.kit import at_end
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, mean_and_range
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
@@ -104,12 +104,12 @@ def _figure(title: str, vary: Vary, scores: Mapping[str, Tensor], metric: str) -
         x = [float(value) for value in values[0]]
         return LineFigure(
             title=title,
-            caption="Mean over seeds; the band reaches from the lowest to the highest.",
+            caption=MEAN_AND_RANGE,
             x_label=quantity(paths[0]),
             y_label=metric,
             lines=tuple(_sorted_line(split, x, score) for split, score in scores.items()),
             log_x=min(x) > 0 and max(x) / min(x) >= _LOG_FROM,
-            y_range=(0.0, 1.02) if metric == "accuracy" else (None, None),
+            y_range=ACCURACY if metric == "accuracy" else (None, None),
         )
     rows, columns = (values[0], values[1]) if len(paths) == 2 else ((metric,), values[0])
     ticks = [tuple(map(str, side)) for side in (rows, columns)]
@@ -141,7 +141,7 @@ def _table(vary: Vary, scores: Mapping[str, Tensor], metric: str) -> Table:
                 value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
                 for value in point
             ),
-            *(number for score in scores.values() for number in _numbers(score[index])),
+            *(number for score in scores.values() for number in mean_and_range(score[index])),
         )
         for index, point in enumerate(product(*vary.values()))
     ]
@@ -154,7 +154,3 @@ def _table(vary: Vary, scores: Mapping[str, Tensor], metric: str) -> Table:
         ),
         rows=tuple(rows),
     )
-
-
-def _numbers(values: Tensor) -> tuple[float, float, float]:
-    return float(values.mean()), float(values.min()), float(values.max())

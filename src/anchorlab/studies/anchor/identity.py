@@ -318,7 +318,7 @@ STUDY = Study(
             "results that the paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by 200. The paper "
             "does not say on how many sequences the two-layer model was trained; here it is 1000. Nor does it give "
             "AdamW's weight decay; PyTorch's 0.01 is used.",
-            paper=True,
+            paper=("enough-data", "little-data", "fits"),
         ),
     },
     smoke=QUICK.shortened(steps=40, sizes=(200, 1000)),

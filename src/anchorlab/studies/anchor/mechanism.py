@@ -230,7 +230,6 @@ STUDY = Study(
             PAPER,
             "Paper profile: two layers of one head, width 400, 4000 epochs. The paper shows one model and does not say "
             "how many sequences it was trained on: five seeds and 2000 here.",
-            paper=True,
         ),
     },
     smoke=QUICK.shortened(steps=4, size=200),

@@ -250,7 +250,6 @@ STUDY = Study(
             PAPER,
             "Paper profile: stream 400 and heads 64 wide in the first three and the last two structures, 201 in the "
             "others; 4000 epochs, five seeds. The paper does not give the number of training sequences here: 2000.",
-            paper=True,
         ),
         "subsets": Profile(
             SUBSETS,
