@@ -228,7 +228,6 @@ STUDY = Study(
             PAPER,
             "Paper profile: all sizes 201, 4000 epochs, five seeds. The paper does not say how many sequences the "
             "model was trained on: 2000.",
-            paper=("generalises",),
         ),
     },
     smoke=QUICK.shortened(steps=2),

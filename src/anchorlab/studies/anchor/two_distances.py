@@ -220,7 +220,6 @@ STUDY = Study(
             PAPER,
             "Paper profile: two layers of two heads, width 400, 2000 sequences, 4000 epochs. The paper names neither "
             "the seeds (five here) nor the training sequences of this figure.",
-            paper=True,
         ),
     },
     smoke=QUICK.shortened(steps=2, size=200),
