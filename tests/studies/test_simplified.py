@@ -135,6 +135,6 @@ def test_what_a_run_made_by_hand_does():
     assert heads["Attn1, anchor to key"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_only_that_it_generalises_is_claimed_of_the_paper_profiles_setting():
+def test_the_paper_profile_rests_on_a_number_of_sequences_that_the_paper_does_not_give():
     paper = STUDY.profile("paper")
-    assert [one.name for one in STUDY.claims if paper.is_papers_setting(one.name)] == ["generalises"]
+    assert not any(paper.is_papers_setting(one.name) for one in STUDY.claims)
