@@ -20,7 +20,7 @@ class Setting:
 
     def experiment(self, task: Task, label: str) -> Experiment:
         """Return the experiment that trains this setting on a task."""
-        return Experiment(task, self.model, self.recipe, Members(seeds=tuple(range(self.seeds))), label)
+        return Experiment(task, self.model, self.recipe, Members(seeds=self.seeds), label)
 
     @property
     def size(self) -> int:

@@ -60,7 +60,7 @@ def experiments(setting: Setting) -> list[Experiment]:
         duration=setting.steps,
         evaluation=Evaluation(at=moments, size=INPUTS, splits=("clean",), edits=CUTS),
     )
-    members = Members(seeds=tuple(range(setting.runs)))
+    members = Members(seeds=setting.runs)
     law = task("associative/noisy", inputs=INPUTS, alpha=ALPHA)
     return [Experiment(law, AssociativeSpec(width=width), recipe, members, f"d = {width}") for width in WIDTHS]
 

@@ -95,7 +95,7 @@ class Setting:
             self.task.replace(alpha=alpha, triggers=triggers, max_scored=scored),
             model,
             self.recipe.replace(evaluation=evaluation),
-            Members(seeds=tuple(range(self.seeds))),
+            Members(seeds=self.seeds),
             label,
         )
 
