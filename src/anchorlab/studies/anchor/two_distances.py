@@ -179,7 +179,7 @@ def _figure(run: TrainedRun, member: int) -> MapFigure:
     return MapFigure(
         title="Attention of a model of two layers with two heads (Fig 14)",
         caption=f"Seed {member} on two test sequences, with the anchor 3 above and 4 below, both at the fourth "
-        "position. In the paper one head of layer 1 shifts by one position and the other by two, whatever the input; "
+        "position. In the paper one head of layer 1 shifts by one position and the other by two for every input; "
         "in layer 2 the position that is read lies one later for 4.",
         maps=tuple(rows),
         value_range=(0.0, 1.0),

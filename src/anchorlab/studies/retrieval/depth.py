@@ -171,7 +171,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
             f"Partial losses along training, {layers[-1]} layers",
             steps,
             partials,
-            "With the implicit curriculum; mean and range over seeds. In the paper, the earlier a symbol stands in "
+            "With the implicit curriculum; mean and range over seeds. In the paper, the earlier a symbol comes in "
             "the chain, the earlier it is retrieved.",
         ),
     ]

@@ -1,7 +1,7 @@
 """Associative memory: the smallest singular value stores the noise.
 
 One matrix stores which output belongs with each of three inputs, and that one noise output comes three times in a
-hundred whatever the input. It is cut to its best approximation of each rank.
+hundred for every input. It is cut to its best approximation of each rank.
 
 Source: truncated weights, section 5, Figure 6 and appendix C.1.
 """
