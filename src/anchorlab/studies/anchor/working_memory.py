@@ -178,8 +178,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         "Test accuracy along training",
         {"working memory": run},
         "test",
-        caption=f"{MEAN_AND_RANGE} In test the key is at a position where training never shows it (modular "
-        "residue).",
+        caption=f"{MEAN_AND_RANGE} In test the key is at a position where training never shows it (modular residue).",
     )
     return Analysis(seen, figures=[_switch_figure(seen), learning], tables=[_example_table(seen), _table(seen)])
 
