@@ -101,6 +101,7 @@ def test_the_ledger_keeps_claims_and_studies_in_order():
     assert [entry.strongest.verdict for entry in entries] == ["reproduced", "contradicted", "reproduced"]
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize("band", [0.5, (0.5,), (1.0, 0.0), [0.0, 1.0]])
 def test_what_is_no_band(band):
     with pytest.raises(SpecError, match=r"^band: "):

@@ -79,6 +79,7 @@ def test_a_smoke_profile_decides_nothing():
     assert judge(exact, 0.9, "smoke").verdict == "not at this scale"
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize("measured", [True, "0.5", [0.5], torch.zeros(2, 2), object()])
 def test_what_a_measure_may_not_return(measured):
     with pytest.raises(SpecError, match=r"^claim\.a/b/is-high: its measure returned .*; return a tensor"):
@@ -92,6 +93,7 @@ def test_counts_and_numpy_numbers_are_numbers():
     assert judge(made, np.float64(0.5), "quick").value == judge(made, torch.tensor(0.5), "quick").value == 0.5
 
 
+@pytest.mark.untyped
 def test_claims_that_are_refused():
     def decorated(doc, band=(0.0, 1.0)):
         def norm(seen):

@@ -154,6 +154,7 @@ def test_a_claim_measured_otherwise_is_not_judged_again(tmp_path, changed, messa
         replace(TINY, claims=(changed,)).judge_again(kept)
 
 
+@pytest.mark.untyped
 def test_an_analysis_must_be_one(tmp_path):
     with pytest.raises(SpecError, match=r"^study\.analyse: returned NoneType; return an Analysis"):
         run_study(replace(TINY, analyse=lambda runs, setting: None), "quick", Store(tmp_path))
@@ -183,18 +184,24 @@ def test_the_smoke_setting_becomes_a_profile():
         ({"doc": None}, r"^study\.doc: has no title"),
         ({"doc": "  \n"}, r"^study\.doc: has no title"),
         ({"claims": (loss, loss)}, r"^study\.claims: has 'loss' twice"),
-        ({"claims": (analyse,)}, r"^study\.claims: <function analyse.* is not a claim; put @claim above"),
         ({"name": "../x"}, r"^study\.name: '\.\./x' is not a name"),
         (
             {"profiles": {"quick": Profile((3, 1), "", paper=("los",))}},
             r"^study\.profiles\.quick\.paper: 'los' is not a claim",
         ),
-        ({"profiles": {"quick": Profile((3, 1), "", paper="loss")}}, r"^study\.profiles\.quick\.paper: 'loss' is not"),
     ],
 )
 def test_studies_that_are_refused(changes, message):
     with pytest.raises(SpecError, match=message):
         replace(TINY, **changes)
+
+
+@pytest.mark.untyped
+def test_what_is_no_claim_or_no_name_of_claims_is_refused():
+    with pytest.raises(SpecError, match=r"^study\.claims: <function analyse.* is not a claim; put @claim above"):
+        replace(TINY, claims=(analyse,))
+    with pytest.raises(SpecError, match=r"^study\.profiles\.quick\.paper: 'loss' is not"):
+        replace(TINY, profiles={"quick": Profile((3, 1), "", paper="loss")})
 
 
 def test_a_profile_says_for_which_claims_it_is_the_papers_setting(tmp_path):
