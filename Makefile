@@ -44,7 +44,8 @@ imports: .venv/installed-dev
 docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
-# the published results: run every study (four and a half hours on two cores) and write what the docs and the README show
+# the published results: run every study (two and a half hours on two cores, one for paper-start) and write what the docs
+# and the README show of them
 gallery: .venv/installed
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
