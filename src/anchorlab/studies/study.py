@@ -165,7 +165,7 @@ class Study(Generic[Setting]):
         return Findings(
             study=self.name,
             title=self.title,
-            summary=f"{self.summary} {chosen.note}".strip(),
+            summary=self._summary_of(chosen),
             profile=profile,
             provenance=source if analysis.seeds is None else replace(source, seeds=analysis.seeds),
             claims=claims,
@@ -188,8 +188,10 @@ class Study(Generic[Setting]):
                 raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
             paper_setting = chosen.is_papers_setting(measure.name)
             results.append(claim.judge(old.value, findings.profile, old.spread, old.detail, paper_setting))
-        summary = f"{self.summary} {chosen.note}".strip()
-        return replace(findings, title=self.title, summary=summary, claims=tuple(results))
+        return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=tuple(results))
+
+    def _summary_of(self, profile: Profile[Setting]) -> str:
+        return f"{self.summary} {profile.note}".strip()
 
 
 def run_study(
