@@ -21,8 +21,8 @@ from anchorlab.tasks import Batch, task
 from tests.studies.hand_made_outputs import hand_made_ensemble
 from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
 
-# Eight tokens each. The key 30, anchor 1 at 2 and 4 at 5; 40, 2 at 1 and 3 at 2; 70, 2 at 1 and 3 at 5.
-INPUTS = torch.tensor([[50, 30, 1, 51, 52, 4, 53, 54], [40, 2, 3, 60, 61, 62, 63, 64], [70, 2, 60, 61, 62, 3, 63, 64]])
+# Eight tokens each. The key 30, anchor 2 at 2 and 4 at 5; 40, 1 at 1 and 3 at 2; 70, 1 at 1 and 3 at 5.
+INPUTS = torch.tensor([[50, 30, 2, 51, 52, 4, 53, 54], [40, 1, 3, 60, 61, 62, 63, 64], [70, 1, 60, 61, 62, 3, 63, 64]])
 ANSWERS = torch.tensor([[29], [40], [70]])  # 30 + 1 - 2, and the others as they are
 BATCH = Batch(
     inputs=INPUTS,
@@ -31,7 +31,7 @@ BATCH = Batch(
     positions=torch.tensor([7]),
     split="test",
     latents={
-        "anchors": torch.tensor([[1, 4], [2, 3], [2, 3]]),
+        "anchors": torch.tensor([[2, 4], [1, 3], [1, 3]]),
         "anchor_positions": torch.tensor([[2, 5], [1, 2], [1, 5]]),
         "key_positions": torch.tensor([[1], [0], [0]]),
     },
@@ -59,6 +59,16 @@ def test_the_anchors_and_the_hand_made_sequences_are_of_the_task():
         assert of.operations[anchor](keys.numpy()).tolist() == (keys + added).tolist()
 
 
+def test_the_papers_three_examples_are_answered_as_printed():
+    printed = {
+        "43 67 99 90 63 46 2 94 23 21 50 54 69 55 64 56 32 4 89 94": 45,
+        "70 61 92 27 78 66 43 63 33 36 85 62 50 1 59 32 79 79 4 33": 48,
+        "76 37 40 2 23 47 92 43 70 77 95 72 38 20 51 3 62 40 60 38": 41,
+    }
+    inputs = torch.tensor([[int(token) for token in one.split()] for one in printed])
+    assert task("anchor/working-memory").oracle(inputs).answers[:, 0].tolist() == list(printed.values())
+
+
 def test_the_first_stretch_ends_before_the_second_anchor():
     assert first_stretch(BATCH, 1)[:2].int().tolist() == [[0, 0, 1, 1, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]]
     assert first_stretch(BATCH, 3).sum(dim=1).tolist() == [3, 0, 4]
@@ -67,7 +77,7 @@ def test_the_first_stretch_ends_before_the_second_anchor():
 def test_a_model_that_holds_the_intermediate_result_and_then_the_answer():
     held = seen([HOLDS], [1.0])
     assert held.common.tolist() == [1.0] and held.whole.tolist() == [1.0]
-    assert held.constants.tolist() == [[1, 0]] and share(held.moved, held.stretch).tolist() == [1.0]
+    assert held.constants.tolist() == [[0, 1]] and share(held.moved, held.stretch).tolist() == [1.0]
     assert held.answered().tolist() == [1.0]
     assert values_of(STUDY, held) == dict.fromkeys(
         ("learns", "one-value", "function-of-key", "own-operation", "answer-kept"), 1.0
@@ -80,7 +90,7 @@ def test_members_that_hold_another_value_or_waver():
     # The second sequence's stretch, of a single position, is too short to count.
     torch.testing.assert_close(held.common, torch.tensor([1.0, 5 / 7]))
     assert held.whole.tolist() == [1.0, 0.0]
-    assert held.constants.tolist() == [[7, 0], [1, 1]]
+    assert held.constants.tolist() == [[0, 7], [1, 1]]
     torch.testing.assert_close(share(held.moved, held.stretch), torch.tensor([1.0, 5 / 7]))
     torch.testing.assert_close(share(held.possible, held.stretch), torch.tensor([4 / 7, 4 / 7]))
     torch.testing.assert_close(held.answered(), torch.tensor([1.0, 8 / 12]))  # of 3, 6 and 3 positions
@@ -110,7 +120,7 @@ def holding(inputs):
     position = torch.arange(inputs.shape[1])
     first, second = (torch.isin(inputs, torch.tensor(anchors)).int().argmax(dim=1) for anchors in ((1, 2), (3, 4)))
     rows = torch.arange(len(inputs))
-    held = inputs[rows, first - 1] + (inputs[rows, first] == 1).int()
+    held = inputs[rows, first - 1] + (inputs[rows, first] == 2).int()
     answer = held - 2 * (inputs[rows, second] == 4).int()
     return torch.where(position < second[:, None], held[:, None], answer[:, None])
 
@@ -128,7 +138,7 @@ def test_outputs_and_accuracy_are_read_from_the_test_split():
     assert read_off.accuracy.tolist() == pytest.approx([0.97, 0.6])
     assert read_off.learned.tolist() == [True, False]
     assert read_off.common[0] == 1 and read_off.common[1] < 0.5
-    assert read_off.constants[0].tolist() == [1, 0]
+    assert read_off.constants[0].tolist() == [0, 1]
     assert read_off.answered()[0] == 1 and values_of(STUDY, read_off)["function-of-key"] == 1
 
 

@@ -120,7 +120,7 @@ def next_but(distance: int) -> Callable[[torch.Tensor, int], torch.Tensor]:
 
 COMPOSITE = (tuple(map(number, (1, 2, 3, 4))), shifts(5, 1, -2, -8))
 SYNONYM = (tuple(map(number, (1, 2, 4, 9, 3))), shifts(5, 1, -8, -2, -2))
-MEMORY = (tuple(map(number, (1, 2, 3, 4))), shifts(1, 0, 0, -2))
+MEMORY = (tuple(map(number, (1, 2, 3, 4))), shifts(0, 1, 0, -2))
 EQUATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "anchor/identity": lambda inputs: identity(numbers(inputs), ANCHOR)[:, 0],
     "anchor/statistical": lambda inputs: key_ratio(numbers(inputs), ANCHOR, lambda key: key)[:, 0],

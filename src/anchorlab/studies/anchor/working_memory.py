@@ -26,7 +26,7 @@ from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, TrainedRun
 
 FIRST, SECOND = (1, 2), (3, 4)  # the anchors that can come first, and second
-ADDS = {1: 1, 2: 0, 3: 0, 4: -2}  # what each anchor adds to the key
+ADDS = {1: 0, 2: 1, 3: 0, 4: -2}  # what each anchor adds to the key
 LEARNED = 0.9  # only seeds of this test accuracy are judged: what an untrained model holds says nothing
 SHORTEST = 3  # shorter stretches are left out: a single position holds one value in any case
 LOOKED_AT = 1000  # test sequences

@@ -16,7 +16,7 @@ def working_memory(
     length: int = 20,
     first: Numbers = (1, 2),
     second: Numbers = (3, 4),
-    operations: Texts = ("+1", "x", "x", "-2"),
+    operations: Texts = ("x", "+1", "x", "-2"),
     items: Pair = (20, 100),
     size: int = 201,
     modulus: int | None = None,
@@ -24,8 +24,8 @@ def working_memory(
     """Two operations in turn, with noise between the two anchors.
 
     (.., x, a, .., b, ..) -> g(g(x; a); b) for a in `first` and b in `second`, at any distance. `operations` are in the
-    order of `first`, then `second`; the paper's code has +1, +0, +0, -2. The text of section 4.5 calls the anchors 2, 3
-    and 4, 5; its Figure 8 calls them 1, 2 and 3, 4.
+    order of `first`, then `second`, those of Figure 8, which calls the anchors 1, 2 and 3, 4; the text of section 4.5
+    calls them 2, 3 and 4, 5.
     Source: anchor functions, section 4.5, Figure 8.
     """
     if set(first) & set(second):
