@@ -36,16 +36,17 @@ class Setting:
         return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
 
 
-def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 100) -> Recipe:
+def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 100, whole: int = 4000) -> Recipe:
     """Return the paper's recipe: 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, AdamW, clip 1.
 
-    The schedule is the same however early a run stops. The weight decay is PyTorch's 0.01; the paper gives none.
+    The schedule is the same however early a run stops; with `whole` epochs in place of 4000 it has the same shape, with
+    the first tenth of them for the warm-up. The weight decay is PyTorch's 0.01; the paper gives none.
     Source: anchor function paper, appendix A; batch 50 and the clip from its code.
     """
     return Recipe(
         data=FixedSample(size=size),
         optimiser=AdamW(learning_rate=2e-4),
-        schedule=WarmupCosine(warmup=400, horizon=4000, start=0.1, end=0.1),
+        schedule=WarmupCosine(warmup=whole // 10, horizon=whole, start=0.1, end=0.1),
         batch=batch,
         unit="epochs",
         duration=epochs,

@@ -28,6 +28,7 @@ LOOKED_AT = 500  # test sequences
 FIRST, SECOND = (f"blocks.{layer}.attn.hook_pattern" for layer in range(2))
 
 QUICK = Setting(quick_model(heads=2), quick_recipe(2000, steps=1200), seeds=5)
+SCALED = Setting(DecoderSpec(layers=2, heads=2), paper_recipe(2000, epochs=400, every=10, whole=400), seeds=2)
 PAPER = Setting(DecoderSpec(layers=2, heads=2), paper_recipe(2000), seeds=5)
 
 
@@ -215,6 +216,11 @@ STUDY = Study(
             QUICK,
             "Quick profile: two layers of two heads, width 64, on 2000 sequences, 1200 steps of batch 50 with learning "
             "rate 6e-3 and weight decay 0.3, five seeds. The paper's model has the same heads and is 400 wide.",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the paper's model, two layers of two heads, width 400, on 2000 sequences in batches of "
+            "50. Its schedule, 2e-5 to 2e-4 and back, takes 400 epochs in place of 4000; two seeds.",
         ),
         "paper": Profile(
             PAPER,
