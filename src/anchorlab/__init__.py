@@ -39,6 +39,7 @@ _FACE = {
     "detect": "lens",
     "look": "lens",
     "sweep": "lens",
+    "pretrained": "language",
     "Analysis": "studies",
     "Profile": "studies",
     "Study": "studies",
@@ -70,6 +71,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from anchorlab.engine import compare, train
     from anchorlab.findings import at_least, at_most, within
+    from anchorlab.language import pretrained
     from anchorlab.lens import Intervention, detect, look, sweep
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import draw, write_report

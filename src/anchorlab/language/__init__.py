@@ -1,1 +1,6 @@
-"""Pretrained language models behind the same sites, and the texts on which they are measured."""
+"""Pretrained language models behind the lens's instruments."""
+
+from anchorlab.language.model import LanguageModel
+from anchorlab.language.pretrained import pretrained, wrap
+
+__all__ = ["LanguageModel", "pretrained", "wrap"]

@@ -1,0 +1,6 @@
+"""Where Hugging Face's models keep their parts: one short table for each architecture."""
+
+from anchorlab.language.architectures.architecture import Architecture
+from anchorlab.language.architectures.tables import ARCHITECTURES
+
+__all__ = ["ARCHITECTURES", "Architecture"]

@@ -1,0 +1,139 @@
+"""The attention that transformers calls in place of its own: eager attention, with every value handed to the pass."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anchorlab.errors import SpecError
+from anchorlab.models.sites import Tap
+
+ATTENTION = "anchorlab"
+"""The name under which the attention and its mask are registered with transformers."""
+
+# Arguments that change nothing here: the mask already holds the window, and no cache is read beyond the keys given.
+_HARMLESS = frozenset(
+    {
+        "cache_position",
+        "is_causal",
+        "layer_past",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "past_key_values",
+        "position_embeddings",
+        "position_ids",
+        "sliding_window",
+        "use_cache",
+    }
+)
+
+
+@dataclass
+class Pass:
+    """One forward pass: the tap, and what its hooks hand to one another.
+
+    Fields
+        tap: called at every site
+        batch: the number of sequences
+        rotary: whether queries and keys reach the attention rotated
+        float32_softmax: whether attention weights are computed in float32 whatever the precision
+        entering: the first block to run and the stream that enters it; None: all of them
+        middles: by block, the stream between its layers where the tap has changed it
+        added: by block, the output of its feed-forward layer
+    """
+
+    tap: Tap
+    batch: int
+    rotary: bool
+    float32_softmax: bool
+    entering: tuple[int, Tensor] | None = None
+    middles: dict[int, Tensor] = field(default_factory=dict)
+    added: dict[int, Tensor] = field(default_factory=dict)
+
+
+_CURRENT: ContextVar[Pass | None] = ContextVar("anchorlab_pass", default=None)
+
+
+def current_pass() -> Pass | None:
+    """Return the pass that this thread is in; None where Hugging Face's model is called on its own."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def passing(this: Pass) -> Iterator[None]:
+    """Make `this` the pass of all hooks within `with`."""
+    token = _CURRENT.set(this)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def register() -> None:
+    """Register the attention with transformers, and the mask it needs: without the mask it would see later tokens."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(ATTENTION, attend)
+    AttentionMaskInterface.register(ATTENTION, eager_mask)
+
+
+def attend(
+    module: nn.Module,
+    query: Float[Tensor, "batch head query head_width"],
+    key: Float[Tensor, "batch key_value_head key head_width"],
+    value: Float[Tensor, "batch key_value_head key head_width"],
+    attention_mask: Float[Tensor, "..."] | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **others: Any,
+) -> tuple[Float[Tensor, "batch query head head_width"], Float[Tensor, "batch head query key"]]:
+    """Return the mixture of each head and its pattern, as transformers' eager attention does.
+
+    Errors: `SpecError` for an argument that changes the scores in a way that is not computed here.
+    """
+    refuse_unknown(others)
+    this = current_pass()
+    name = f"blocks.{module.layer_idx}.attn"
+
+    def visit(hook: str, seen: Tensor) -> Tensor:
+        return seen if this is None else this.tap(f"{name}.{hook}", seen)
+
+    def by_position(hook: str, seen: Tensor) -> Tensor:
+        """Visit a site whose heads come after the positions; the same tensor comes back if nothing changed."""
+        if this is None:
+            return seen
+        before = seen.transpose(1, 2)
+        after = visit(hook, before)
+        return seen if after is before else after.transpose(1, 2)
+
+    rotated = "rot_" if this is not None and this.rotary else ""
+    query, key = by_position(f"hook_{rotated}q", query), by_position(f"hook_{rotated}k", key)
+    value = by_position("hook_v", value)
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores = visit("hook_attn_scores_unmasked", torch.matmul(query, key.transpose(2, 3)) * scaling)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    scores = visit("hook_attn_scores", scores)
+    in_float32 = this is None or this.float32_softmax
+    pattern = functional.softmax(scores, dim=-1, dtype=torch.float32 if in_float32 else None).to(query.dtype)
+    pattern = visit("hook_pattern", functional.dropout(pattern, p=dropout, training=module.training))
+    mixed = visit("hook_z", torch.matmul(pattern, value).transpose(1, 2))
+    return mixed.contiguous(), pattern
+
+
+def refuse_unknown(others: Mapping[str, Any]) -> None:
+    """Raise `SpecError` that names an argument of attention that is not understood, such as a soft cap or sinks."""
+    for argument, given in others.items():
+        if argument not in _HARMLESS and given is not None and given is not False:
+            problem = f"its attention takes {argument!r}, which the sites would not show"
+            raise SpecError("model", problem, "open a model without it")

@@ -1,0 +1,134 @@
+"""Weights by our names and in our orientation, `[input output]`, from Hugging Face's and back, without loss."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anchorlab.language.architectures import Architecture
+
+BASE, HEAD = "base", "head"
+"""The names of the base model and of the output map within the module that runs them."""
+
+_QKV = "QKV"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of Hugging Face's weights: its name, the weights that it holds under our names, and the way there and back.
+
+    Fields
+        theirs: the name below `base` or `head`
+        ours: one name, or those of queries, keys and values
+        split: from Hugging Face's tensor to ours, in the order of `ours`; views where the memory allows it
+        join: the way back
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+    split: Callable[[Tensor], Sequence[Tensor]]
+    join: Callable[[Sequence[Tensor]], Tensor]
+
+
+def layout(architecture: Architecture, weights: Mapping[str, Tensor], layers: int, heads: int) -> list[Entry]:
+    """Return the entries of a model with these weights, each of Hugging Face's weights in exactly one.
+
+    Args:
+        architecture: its table
+        weights: Hugging Face's weights by their names below `base` and `head`
+        layers: the number of blocks
+        heads: the number of query heads, by which a fused map is divided
+
+    Errors: `KeyError` with the names of weights that the table does not cover, or lacks.
+    """
+    found = [_same("embed.W_E", f"{BASE}.{architecture.embed}.weight")]
+    if architecture.pos_embed is not None:
+        found.append(_same("pos_embed.W_pos", f"{BASE}.{architecture.pos_embed}.weight"))
+    for layer in range(layers):
+        found += _block(architecture, f"blocks.{layer}", f"{BASE}.{architecture.layers}.{layer}", heads)
+    found += _norm("ln_final", f"{BASE}.{architecture.final_norm}")
+    found += _map(f"{HEAD}", "unembed", "U", stored_as_inputs=False)
+    kept = [entry for entry in found if entry.theirs in weights]
+    covered = {entry.theirs for entry in kept}
+    needed = {entry.theirs for entry in found if entry.theirs.endswith(".weight")}
+    if strange := sorted((set(weights) - covered) | (needed - covered)):
+        raise KeyError(", ".join(strange[:3]))
+    return kept
+
+
+def split_all(entries: Sequence[Entry], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return our weights by name from Hugging Face's."""
+    return {
+        name: part
+        for entry in entries
+        for name, part in zip(entry.ours, entry.split(weights[entry.theirs]), strict=True)
+    }
+
+
+def join_all(entries: Sequence[Entry], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return Hugging Face's weights by name from ours."""
+    return {entry.theirs: entry.join([weights[name] for name in entry.ours]) for entry in entries}
+
+
+def _block(architecture: Architecture, ours: str, theirs: str, heads: int) -> list[Entry]:
+    stored = architecture.stored_as_inputs
+    found = _norm(f"{ours}.ln1", f"{theirs}.{architecture.attention_norm}")
+    found += _norm(f"{ours}.ln2", f"{theirs}.{architecture.feed_forward_norm}")
+    if architecture.fused is not None:
+        path, fusion = architecture.fused
+        found += _fused(f"{theirs}.{path}", f"{ours}.attn", heads, by_head=fusion == "heads", stored_as_inputs=stored)
+    for letter, path_of in zip(_QKV, (architecture.query, architecture.key, architecture.value), strict=True):
+        if path_of is not None:
+            found += _map(f"{theirs}.{path_of}", f"{ours}.attn", letter, stored)
+    found += _map(f"{theirs}.{architecture.attention_out}", f"{ours}.attn", "O", stored)
+    found += _map(f"{theirs}.{architecture.feed_forward_in}", f"{ours}.mlp", "in", stored)
+    if architecture.gate is not None:
+        found += _map(f"{theirs}.{architecture.gate}", f"{ours}.mlp", "gate", stored)
+    found += _map(f"{theirs}.{architecture.feed_forward_out}", f"{ours}.mlp", "out", stored)
+    return found + [_same(f"{ours}.{name}", f"{theirs}.{path}") for name, path in architecture.further.items()]
+
+
+def _same(ours: str, theirs: str) -> Entry:
+    return Entry(theirs, (ours,), lambda value: (value,), lambda parts: parts[0])
+
+
+def _norm(ours: str, theirs: str) -> list[Entry]:
+    return [_same(f"{ours}.w", f"{theirs}.weight"), _same(f"{ours}.b", f"{theirs}.bias")]
+
+
+def _map(theirs: str, ours: str, letter: str, stored_as_inputs: bool) -> list[Entry]:
+    weight, bias = f"{theirs}.weight", f"{theirs}.bias"
+    if stored_as_inputs:
+        return [_same(f"{ours}.W_{letter}", weight), _same(f"{ours}.b_{letter}", bias)]
+    turned = Entry(weight, (f"{ours}.W_{letter}",), lambda value: (value.T,), lambda parts: parts[0].T)
+    return [turned, _same(f"{ours}.b_{letter}", bias)]
+
+
+def _fused(theirs: str, ours: str, heads: int, by_head: bool, stored_as_inputs: bool) -> list[Entry]:
+    """The entries of one map to queries, keys and values; its outputs are `[head 3 head_width]`, or `[3 ...]`."""
+
+    def split(value: Tensor, dim: int) -> list[Tensor]:
+        if not by_head:
+            return list(value.chunk(3, dim=dim))
+        return [part.flatten(dim, dim + 1) for part in torch.unflatten(value, dim, (heads, 3, -1)).unbind(dim + 1)]
+
+    def join(parts: Sequence[Tensor], dim: int) -> Tensor:
+        if not by_head:
+            return torch.cat(list(parts), dim=dim)
+        return torch.stack([torch.unflatten(part, dim, (heads, -1)) for part in parts], dim=dim + 1).flatten(
+            dim, dim + 2
+        )
+
+    def split_map(value: Tensor) -> list[Tensor]:
+        return split(value, 1) if stored_as_inputs else [part.T for part in split(value, 0)]
+
+    def join_map(parts: Sequence[Tensor]) -> Tensor:
+        return join(parts, 1) if stored_as_inputs else join([part.T for part in parts], 0)
+
+    maps = tuple(f"{ours}.W_{letter}" for letter in _QKV)
+    biases = tuple(f"{ours}.b_{letter}" for letter in _QKV)
+    return [
+        Entry(f"{theirs}.weight", maps, split_map, join_map),
+        Entry(f"{theirs}.bias", biases, lambda value: split(value, 0), lambda parts: join(parts, 0)),
+    ]

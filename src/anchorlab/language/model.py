@@ -1,0 +1,196 @@
+"""Pretrained language models as modules with named sites and weights under our names."""
+
+import copy
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anchorlab.errors import SpecError
+from anchorlab.language.architectures import Architecture
+from anchorlab.language.attention import Pass, passing
+from anchorlab.language.layout import BASE, Entry, join_all, layout, split_all
+from anchorlab.language.parts import Heads, Layers, Norm, Part
+from anchorlab.language.taps import install, sites
+from anchorlab.models.model import gather_positions
+from anchorlab.models.sites import Sites, Tap, identity_tap
+from anchorlab.models.transformer import Entering
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class LanguageModel(nn.Module):
+    """A pretrained decoder: Hugging Face's own computation, with the sites and weights of this package's models.
+
+        model = al.pretrained("smollm2")
+        model.texts(model.tokens(["The capital of France is"])[0])
+        al.look(model, tokens, ["blocks.*.attn.hook_pattern"])
+
+    Its weights have the names and the orientation `[input output]` of this package, such as `blocks.3.attn.W_Q`, and
+    share Hugging Face's memory where its layout allows. Input and output embeddings that Hugging Face ties are two
+    weights here, `embed.W_E` and `unembed.W_U`: an edit of one leaves the other as it is.
+
+    Fields
+        name: what it was opened as
+        sites: by name, in the order of visits
+        context: the largest number of positions
+        vocabulary: the number of token ids that it reads
+        tokenizer: Hugging Face's; None for a model without one
+        hugging_face: the model that computes, with its own configuration and methods such as `generate`
+    """
+
+    positions_narrow_sites: ClassVar[bool] = False
+    """Positions select rows of the logits alone; sites have all positions."""
+
+    sites: Sites
+
+    def __init__(
+        self,
+        name: str,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase | None",
+        architecture: Architecture,
+    ) -> None:
+        super().__init__()
+        config = model.config
+        self.name, self.tokenizer = name, tokenizer
+        self.context = int(config.max_position_embeddings)
+        self.parallel = architecture.is_parallel(config)
+        running = _Running(model, architecture)
+        heads, layers = int(config.num_attention_heads), len(running.layers)
+        theirs = dict(running.named_parameters(remove_duplicate=False))
+        try:
+            self._entries: list[Entry] = layout(architecture, theirs, layers, heads)
+        except KeyError as error:
+            problem = f"has other weights than a {config.model_type!r} model: {error.args[0]}"
+            raise SpecError("model", problem, "open a model of an architecture as published") from None
+        self.vocabulary = len(theirs[f"{BASE}.{architecture.embed}.weight"])
+        # Outside the tree of modules: the weights are this module's own, and Hugging Face's are replaced by them.
+        self.__dict__["_running"], self.__dict__["_architecture"] = running, architecture
+        first = running.attention(0)
+        grouped = int(getattr(config, "num_key_value_heads", None) or heads) != heads
+        self.sites = {site.name: site for site in sites(architecture, layers, grouped, self.parallel)}
+        install(architecture, running.base, heads, self.parallel)
+        self.embed, self.unembed, self.blocks = Part("embed"), Part("unembed"), nn.ModuleList()
+        self.pos_embed = None if architecture.rotary else Part("pos_embed")
+        norms = running.base.get_submodule(architecture.final_norm)
+        self.ln_final = Norm.like(norms, "ln_final", architecture.gain_offset)
+        for layer in range(layers):
+            width = int(getattr(first, "head_dim", None) or config.hidden_size // heads)
+            shared = int(getattr(config, "num_key_value_heads", None) or heads)
+            attn = Heads(f"blocks.{layer}.attn", heads, shared, width, float(running.attention(layer).scaling))
+            self.blocks.append(Layers(f"blocks.{layer}", attn, norms, architecture, parallel=self.parallel))
+        for ours, value in split_all(self._entries, {key: value.detach() for key, value in theirs.items()}).items():
+            owner, _, leaf = ours.rpartition(".")
+            _part_of(self, owner).register_parameter(leaf, nn.Parameter(value))
+        for place, (_, value) in enumerate(running.named_buffers()):
+            self.register_buffer(f"constant_{place}", value, persistent=False)
+
+    @property
+    def hugging_face(self) -> "PreTrainedModel":
+        """Hugging Face's model, with its own weights: edits of this module's weights do not reach it."""
+        found: PreTrainedModel = self.__dict__["_running"].model[0]
+        return found
+
+    def forward(
+        self,
+        inputs: Int[Tensor, "batch position"],
+        positions: Int[Tensor, "*batch scored"] | None = None,
+        tap: Tap = identity_tap,
+        entering: Entering | None = None,
+    ) -> Float[Tensor, "batch scored output"]:
+        """Return the logits of the next token at `positions`, or everywhere when None.
+
+        Sequences start at position 0. Shorter ones may be padded on the right with any token: attention is causal, so
+        nothing before the padding changes.
+
+        Args:
+            inputs: token ids
+            positions: `[scored]` or `[batch scored]`; sites keep all positions, but `hook_logits` has these alone
+            tap: called at every site
+            entering: start at this block, with this stream, instead of at the embedding
+
+        Errors: `SpecError` for sequences longer than the context and for ids outside the vocabulary.
+        """
+        self._check(inputs)
+        running: _Running = self.__dict__["_running"]
+        architecture: Architecture = self.__dict__["_architecture"]
+        weights = join_all(self._entries, dict(self.named_parameters(remove_duplicate=False)))
+        constants = {
+            name: getattr(self, f"constant_{place}") for place, (name, _) in enumerate(running.named_buffers())
+        }
+        this = Pass(tap, len(inputs), architecture.rotary, architecture.float32_softmax, entering)
+        arguments = {"positions": positions, "first": 0 if entering is None else entering[0]}
+        with passing(this):
+            logits: Tensor = functional_call(running, {**weights, **constants}, (inputs,), arguments, tie_weights=False)
+        return tap("hook_logits", logits)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LanguageModel":
+        """Return a copy with weights of its own; Hugging Face's weights, which it does not read, stay shared."""
+        running: _Running = self.__dict__["_running"]
+        memo |= {id(value): value for value in (*running.parameters(), *running.buffers())}
+        memo[id(self.tokenizer)] = self.tokenizer
+        memo[id(self.hugging_face)] = self.hugging_face
+        made = self.__class__.__new__(self.__class__)
+        memo[id(self)] = made
+        for name, value in self.__dict__.items():
+            made.__dict__[name] = value if name == "_entries" else copy.deepcopy(value, memo)
+        return made
+
+    def _check(self, inputs: Tensor) -> None:
+        if inputs.shape[1] > self.context:
+            problem = f"have {inputs.shape[1]} tokens, and {self.name} reads {self.context}"
+            raise SpecError("inputs", problem, "give shorter texts")
+        if inputs.numel() and (int(inputs.min()) < 0 or int(inputs.max()) >= self.vocabulary):
+            problem = f"hold a token id outside 0..{self.vocabulary - 1}"
+            raise SpecError("inputs", problem, f"use the tokenizer of {self.name}")
+
+
+class _Running(nn.Module):
+    """Hugging Face's base model and output map, run from a block on and at some positions."""
+
+    def __init__(self, model: "PreTrainedModel", architecture: Architecture) -> None:
+        super().__init__()
+        self.model = (model,)  # in a tuple, so that its weights do not appear under a second name
+        base, head = model.base_model, model.get_output_embeddings()
+        self.base, self.head = base, head
+        self.layers_path = architecture.layers
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        found = self.base.get_submodule(self.layers_path)
+        assert isinstance(found, nn.ModuleList)
+        return found
+
+    def attention(self, layer: int) -> Any:
+        """The attention module of a layer: the one with a scale."""
+        return next(part for part in self.layers[layer].modules() if hasattr(part, "scaling"))
+
+    def forward(self, inputs: Tensor, positions: Tensor | None, first: int) -> Tensor:
+        base = self.base
+        if first:
+            base = copy.copy(base)
+            skipped = [_Skipped() for _ in range(first)]
+            base._modules = {**base._modules, self.layers_path: nn.ModuleList([*skipped, *self.layers[first:]])}
+        hidden = base(input_ids=inputs, use_cache=False).last_hidden_state
+        logits: Tensor = self.head(gather_positions(hidden, positions))
+        return logits
+
+
+class _Skipped(nn.Module):
+    """A block that does nothing."""
+
+    def forward(self, stream: Tensor, *others: Any, **named: Any) -> Tensor:
+        return stream
+
+
+def _part_of(model: nn.Module, path: str) -> nn.Module:
+    """Return the submodule at a path, made where it is missing."""
+    part = model
+    for name in path.split("."):
+        if getattr(part, name, None) is None:
+            setattr(part, name, Part(path))
+        part = part.get_submodule(name)
+    return part

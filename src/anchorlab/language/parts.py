@@ -1,0 +1,55 @@
+"""The parts of a pretrained model, which hold its weights under our names and say what the lens needs to know."""
+
+from typing import Any
+
+from torch import nn
+
+from anchorlab.language.architectures import Architecture
+
+
+class Part(nn.Module):
+    """A part that only holds weights."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+class Norm(Part):
+    """The weights of a norm: `(x - mean) / sqrt(variance + epsilon) * (offset + w) + b`.
+
+    A root-mean-square norm, which is not `centred`, leaves the mean in and has no `b`.
+    """
+
+    def __init__(self, name: str, centred: bool, epsilon: float, offset: float) -> None:
+        super().__init__(name)
+        self.centred, self.epsilon, self.offset = centred, epsilon, offset
+
+    @classmethod
+    def like(cls, norm: nn.Module, name: str, offset: float) -> "Norm":
+        """Return the norm that one of Hugging Face's computes."""
+        epsilon: Any = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
+        return cls(name, isinstance(norm, nn.LayerNorm), float(epsilon), offset)
+
+
+class Heads(Part):
+    """The weights of attention, with the numbers of its heads."""
+
+    def __init__(self, name: str, heads: int, key_value_heads: int, head_width: int, scale: float) -> None:
+        super().__init__(name)
+        self.heads, self.key_value_heads, self.head_width, self.scale = heads, key_value_heads, head_width, scale
+
+
+class Layers(Part):
+    """A block: attention and a feed-forward layer, each after its norm, around the stream."""
+
+    norm_first, residual, causal = True, True, True
+
+    def __init__(self, name: str, attn: Heads, norm: nn.Module, architecture: Architecture, parallel: bool) -> None:
+        super().__init__(name)
+        self.parallel = parallel
+        self.adds_normed = architecture.attention_added is not None
+        self.ln1 = Norm.like(norm, f"{name}.ln1", architecture.gain_offset)
+        self.attn = attn
+        self.ln2 = Norm.like(norm, f"{name}.ln2", architecture.gain_offset)
+        self.mlp = Part(f"{name}.mlp")

@@ -1,0 +1,198 @@
+"""Open a pretrained language model from the hub's cache, a folder or a GGUF file."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.language.architectures import ARCHITECTURES, Architecture
+from anchorlab.language.attention import ATTENTION, register
+from anchorlab.language.model import LanguageModel
+from anchorlab.language.smollm2 import smollm2_folder
+from anchorlab.spec import unknown_name
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Precision = Literal["float32", "float64", "bfloat16", "float16"]
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_PROBE = 3  # tokens; enough for a missing mask to show
+
+
+def pretrained(
+    name: str | Path,
+    revision: str | None = None,
+    *,
+    download: bool = False,
+    precision: Precision = "float32",
+    device: str = "cpu",
+) -> LanguageModel:
+    """Open a pretrained language model, for `look`, `sweep` and every other instrument of the lens.
+
+        model = al.pretrained("EleutherAI/pythia-160m", revision="step1000", download=True)
+        model = al.pretrained("smollm2")  # after `make language`
+
+    Only safetensors and GGUF files are read, and no code that comes with a model is run. Its logits are compared with
+    Hugging Face's own on a few tokens before it is returned.
+
+    Args:
+        name: a name on Hugging Face's hub, a local folder, a `.gguf` file, or `smollm2`, the model that tests use.
+        revision: a branch, tag or commit of the hub's repository, such as a checkpoint of Pythia.
+        download: fetch what the cache of the hub lacks; otherwise nothing goes over the network.
+        precision: of the weights.
+        device: such as `cpu` or `cuda`.
+
+    Errors: `SpecError` for a missing library, a name, revision or file that is not there, weights in pickle files only,
+    and an architecture or a setting of one that is not understood.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
+    register()
+    place = _place(str(name))
+    options = {"revision": revision} if revision else {}
+    options |= {"gguf_file": place.file} if place.file else {}
+    with _quiet(), _network(allowed=download and not place.local):
+        config = _asked(lambda: transformers.AutoConfig.from_pretrained(place.source, **options), place, revision)
+        architecture = _architecture(config)
+        model = _asked(
+            lambda: transformers.AutoModelForCausalLM.from_pretrained(
+                place.source,
+                dtype=getattr(torch, precision),
+                attn_implementation="eager",
+                trust_remote_code=False,
+                **({} if place.file else {"use_safetensors": True}),
+                **options,
+            ),
+            place,
+            revision,
+        )
+        tokenizer = _tokenizer(place.source, options)
+    return wrap(model.to(device), tokenizer, str(name), architecture)
+
+
+def wrap(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    name: str = "model",
+    architecture: Architecture | None = None,
+) -> LanguageModel:
+    """Return a model of transformers, such as one made from a configuration, as a `LanguageModel`.
+
+    From then on the model computes with this package's attention, which gives the same values.
+
+    Errors: `SpecError` for an architecture that is not understood, and for one whose logits here are not its own.
+    """
+    register()
+    architecture = _architecture(model.config) if architecture is None else architecture
+    if not getattr(type(model), "_supports_attention_backend", False):
+        raise SpecError("model", f"{type(model).__name__} does not let its attention be replaced", "open another one")
+    model.eval()
+    tokens = torch.arange(_PROBE, device=model.device).unsqueeze(0) % model.config.vocab_size
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        expected = model(input_ids=tokens).logits
+        model.set_attn_implementation(ATTENTION)
+        made = LanguageModel(name, model, tokenizer, architecture).eval()
+        if not torch.equal(made(tokens), expected):
+            problem = f"its logits differ from Hugging Face's by {float((made(tokens) - expected).abs().max()):.1e}"
+            raise SpecError("model", problem, "open a model of an architecture as published")
+    return made
+
+
+class _Place:
+    """Where a model is: `source` for transformers, the GGUF `file` in it, and whether it is on this machine."""
+
+    def __init__(self, source: str, file: str | None, local: bool) -> None:
+        self.source, self.file, self.local = source, file, local
+
+
+def _place(name: str) -> _Place:
+    if name == "smollm2":
+        return _Place(str(smollm2_folder()), None, local=True)
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise SpecError("model", f"there is no file {name}", "give the path of a GGUF file")
+        return _Place(str(path.parent), path.name, local=True)
+    if path.is_dir():
+        if not any(path.glob("*.safetensors")):
+            pickles = any(found for pattern in _PICKLES for found in path.glob(pattern))
+            problem = f"{name} holds pickle weights only" if pickles else f"{name} holds no safetensors file"
+            raise SpecError("model", problem, "save it with save_pretrained, which writes safetensors")
+        return _Place(str(path), None, local=True)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise SpecError("model", f"there is no folder {name}", "give a folder, a .gguf file or a name on the hub")
+    return _Place(name, None, local=False)
+
+
+def _architecture(config: Any) -> Architecture:
+    """Return the table of a configuration. Errors: `SpecError` for one that is not understood, by name."""
+    kind = str(config.model_type)
+    if kind not in ARCHITECTURES:
+        raise unknown_name("model", kind, ARCHITECTURES, "architecture")
+    found = ARCHITECTURES[kind]
+    for setting in found.refused:
+        if getattr(config, setting, False):
+            raise SpecError(f"model.{setting}", "is not understood", "open a model without it")
+    return found
+
+
+def _asked(load: Any, place: _Place, revision: str | None) -> Any:
+    """Load something from transformers; its errors become one line with the remedy."""
+    try:
+        return load()
+    except (OSError, ValueError, KeyError) as error:
+        said = " ".join(str(error).split())
+        at = f"{place.source} at {revision}" if revision else place.source
+        if isinstance(error, OSError) and not place.local:
+            missing = "is not on this machine" if "offline" in said.lower() or "cached" in said.lower() else None
+            problem = f"{at} {missing or 'cannot be opened: ' + said[:160]}"
+            raise SpecError(
+                "model", problem, "check the name and revision, and allow the download (--download)"
+            ) from None
+        raise SpecError("model", f"{at} cannot be opened: {said[:200]}", "give another model") from None
+
+
+def _tokenizer(source: str, options: dict[str, Any]) -> "PreTrainedTokenizerBase | None":
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+
+@contextmanager
+def _network(allowed: bool) -> Iterator[None]:
+    """Within `with`, keep the hub's client from the network unless it is allowed."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not allowed
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within `with`, keep transformers from printing its progress and warnings."""
+    from transformers.utils import logging as theirs
+
+    level, shown = theirs.get_verbosity(), theirs.is_progress_bar_enabled()
+    theirs.set_verbosity(logging.ERROR)
+    theirs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        theirs.set_verbosity(level)
+        if shown:
+            theirs.enable_progress_bar()
