@@ -30,6 +30,8 @@ class Model(nn.Module):
     _draw: Draw
     predicts_last_alone: ClassVar[bool] = False
     """Whether the model makes one prediction per sequence, and so fits only tasks that score just the last position."""
+    positions_narrow_sites: ClassVar[bool] = True
+    """Whether some sites lack the positions that the forward is not given; otherwise only the logits lack them."""
 
     @abstractmethod
     def forward(

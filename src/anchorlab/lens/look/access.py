@@ -1,6 +1,5 @@
 """The sites of a module: its own, visited by `tap`, or its submodules, visited by hooks."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from anchorlab.errors import SiteError, SpecError
+from anchorlab.models.model import accepts
 from anchorlab.models.sites import Sites, Tap
 from anchorlab.spec import unknown_name
 
@@ -40,8 +40,7 @@ class Access:
     def own_sites(self) -> Sites | None:
         """The sites that the module declares, or None where its submodules are the sites."""
         sites = getattr(self.module, "sites", None)
-        takes_tap = "tap" in inspect.signature(self.module.forward).parameters
-        return sites if isinstance(sites, Mapping) and takes_tap else None
+        return sites if isinstance(sites, Mapping) and accepts(self.module, "tap") else None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -80,21 +79,43 @@ class Access:
             raise SiteError(f"site {site!r} has axes {axes}; a batch axis must come first")
         return axes
 
-    def run(self, weights: Mapping[str, Tensor], inputs: Tensor, targets: Iterable[str], visit: Tap) -> Tensor:
+    def hands_on_positions(self, targets: Iterable[str]) -> bool:
+        """Return whether the module can compute its output at some positions alone without a change at the targets."""
+        if not accepts(self.module, "positions") or getattr(self.module, "predicts_last_alone", False):
+            return False
+        if getattr(self.module, "positions_narrow_sites", True) or self.own_sites is None:
+            return not set(targets)
+        return not any("output" in self.own_sites[site].axes for site in targets)
+
+    def least_positions(self, targets: Iterable[str], inputs: Tensor) -> Tensor | None:
+        """Return the positions to hand on where the output is not wanted: the last, or None for no choice."""
+        return torch.tensor([inputs.shape[1] - 1]) if self.hands_on_positions(targets) else None
+
+    def run(
+        self,
+        weights: Mapping[str, Tensor],
+        inputs: Tensor,
+        targets: Iterable[str],
+        visit: Tap,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """Run the module with one member's weights, call `visit` at each target site, and return the output.
+
+        `positions` are handed on to the module where they are given (`hands_on_positions`).
 
         Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is not one.
         """
         wanted = frozenset(targets)
+        arguments: dict[str, Any] = {} if positions is None else {"positions": positions.to(inputs.device)}
         if self.own_sites is not None:
 
             def tap(site: str, value: Tensor) -> Tensor:
                 return visit(site, value) if site in wanted else value
 
-            output = functional_call(self.module, dict(weights), (inputs,), {"tap": tap})
+            output = functional_call(self.module, dict(weights), (inputs,), {**arguments, "tap": tap})
         else:
             with _hooked(self.module, wanted, visit):
-                output = functional_call(self.module, dict(weights), (inputs,))
+                output = functional_call(self.module, dict(weights), (inputs,), arguments)
         if not isinstance(output, Tensor):
             kind = type(output).__name__
             raise SpecError("model", f"returns a {kind}, not a tensor", "wrap it to return its predictions")

@@ -1,20 +1,19 @@
 """Run a model and record the values at named sites, under interventions and weight edits."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 
-import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
-from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens.look.access import OUTPUT, Access, evaluating
-from anchorlab.lens.look.intervene import Moment, intervene
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.access import OUTPUT, Access
+from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
 from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.look.passes import Arrays, Passes, branches_of
+from anchorlab.lens.look.reading import check_read
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.look.sources import Borrowed, borrower, fitting, row_ranges
-from anchorlab.models.edits import Remove, Truncate, apply_edits
-from anchorlab.models.model import gather_positions
+from anchorlab.lens.look.sources import row_ranges
+from anchorlab.models.edits import Remove, Truncate
 from anchorlab.training.ensemble import Ensemble
 
 
@@ -28,8 +27,9 @@ def look(
     candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None = None,
     patch_inputs: Tensor | None = None,
     positions: Int[Tensor, "*batch scored"] | None = None,
+    output: bool = True,
     axes: Mapping[str, tuple[str, ...]] | None = None,
-    batch_size: int = 512,
+    batch_size: int | None = None,
 ) -> Record:
     """Run every member on `inputs` and return the values at the named sites.
 
@@ -37,11 +37,12 @@ def look(
         record["blocks.0.attn.hook_pattern"]  # [member batch head query key]
 
     A site is recorded after its interventions, so the record holds the value that the model went on with. `"output"`
-    is always recorded: `[member batch position output]`, or `[member batch scored output]` with `positions`. If
+    is recorded too: `[member batch position output]`, or `[member batch scored output]` with `positions`. If
     candidates are given, the axis `candidate` follows `member`.
 
     Members run one by one, in evaluation mode and without gradients. The record is kept in memory, and besides it the
-    values of `batch_size` sequences at a time. The model is left unchanged.
+    values of `batch_size` sequences at a time. Where the record itself is too large, `look_by_parts` gives it in
+    parts. The model is left unchanged.
 
     Args:
         model: an ensemble; a single module counts as one member.
@@ -52,156 +53,105 @@ def look(
         candidates: named lists of further interventions and edits, each run by itself; an empty list is the model with
             `interventions` and `edits` alone.
         patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`.
-        positions: the positions at which the output is recorded, `[scored]` or `[batch scored]`; None: all.
+        positions: the positions at which the output is recorded, `[scored]` or `[batch scored]`; None: all. The model
+            computes no others if it takes `positions` and no site that is recorded or changed would lack any.
+        output: whether to record the output. Without it, a model that can compute the logits of some positions alone
+            computes those of the last.
         axes: axis names by site pattern, for a module without `sites` of its own. Its sites are its submodules:
             `"encoder.0"` is the output of that submodule, `"attention[1]"` the second element of a tuple.
-        batch_size: how many sequences run at a time.
+        batch_size: how many sequences run at a time; None: at most 512, and as many as take about 512 MiB, reckoned
+            from one pass over the first sequence.
 
     Errors: `SiteError` for a site that the model does not have (naming the nearest one), does not visit or visits
-    twice, and for an intervention that changed nothing in any member; `SpecError` for a selection or an operand that
-    does not fit its site.
+    twice, for an intervention that changed nothing in any member, and for one at a submodule's value that the module
+    does not read; `SpecError` for a selection or an operand that does not fit its site.
     """
+    names = None if candidates is None else tuple(candidates)
+    passes = _passes(
+        model, inputs, record, interventions, edits, candidates, patch_inputs, positions, output, axes, batch_size
+    )
+    arrays = Arrays(passes.members, None if names is None else len(names), len(inputs))
+    for rows in row_ranges(len(inputs), passes.batch_size):
+        passes.fill(arrays, rows, 0)
+    for branch in passes.branches:
+        branch.check_changed()
+    return arrays.record(inputs, names)
+
+
+def look_by_parts(
+    model: Ensemble | nn.Module,
+    inputs: Shaped[Tensor, "batch position *feature"],
+    record: Sequence[str] = (),
+    interventions: Sequence[Intervention] = (),
+    *,
+    edits: Sequence[Truncate | Remove] = (),
+    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None = None,
+    patch_inputs: Tensor | None = None,
+    positions: Int[Tensor, "*batch scored"] | None = None,
+    output: bool = True,
+    axes: Mapping[str, tuple[str, ...]] | None = None,
+    batch_size: int | None = None,
+) -> Iterator[Record]:
+    """Yield what `look` returns in parts: one record for every `batch_size` sequences, in their order.
+
+        detect(look_by_parts(model, inputs, ["blocks.*.attn.hook_pattern"], output=False))
+
+    Only one part need be in memory at a time. Interventions mean the same as in `look`: means, places and operands
+    are those of the whole batch. The last part is followed by the check that every intervention changed something.
+
+    Args: as in `look`; here `batch_size` None reckons with the values of a part that are recorded, too.
+    Errors: as `look`.
+    """
+    names = None if candidates is None else tuple(candidates)
+    passes = _passes(
+        model, inputs, record, interventions, edits, candidates, patch_inputs, positions, output, axes, batch_size, True
+    )
+    for rows in row_ranges(len(inputs), passes.batch_size):
+        arrays = Arrays(passes.members, None if names is None else len(names), len(rows))
+        passes.fill(arrays, rows, rows.start)
+        yield arrays.record(inputs[rows.start : rows.stop], names)
+    for branch in passes.branches:
+        branch.check_changed()
+
+
+def _passes(
+    model: Ensemble | nn.Module,
+    inputs: Tensor,
+    record: Sequence[str],
+    interventions: Sequence[Intervention],
+    edits: Sequence[Truncate | Remove],
+    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None,
+    patch_inputs: Tensor | None,
+    positions: Tensor | None,
+    output: bool,
+    axes: Mapping[str, tuple[str, ...]] | None,
+    batch_size: int | None,
+    by_parts: bool = False,
+) -> Passes:
+    """Check what a look is given, and choose how many sequences run at a time."""
     if len(inputs) == 0:
         raise SpecError("inputs", "holds no sequence", "give at least one")
-    if batch_size < 1:
-        raise SpecError("batch_size", f"{batch_size} is not a number of sequences", "give at least 1")
+    if not output and (positions is not None or not record):
+        field = "record" if positions is None else "positions"
+        raise SpecError(field, "leaves nothing to record without the output", "name a site, or set output to True")
     ensemble = as_ensemble(model)
     members = ensemble.size if ensemble.weights else 1
     access = Access(ensemble.template, axes or {})
     recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record.{at}")} - {OUTPUT}
-    branches = _branches(ensemble, access, interventions, edits, candidates)
-    collected = _Arrays(members, None if candidates is None else len(branches), len(inputs))
-
-    with evaluating(ensemble.template):
-        for member in range(members):
-            for place, branch in enumerate(branches):
-                weights = branch.ensemble.member_weights(member)
-                borrow = borrower(access, weights, inputs, branch.interventions, patch_inputs, batch_size)
-                for rows in row_ranges(len(inputs), batch_size):
-                    moment = Moment(member, members, rows, len(inputs))
-                    visit = _Visit(access, moment, branch, recorded, borrow(rows))
-                    present = fitting(inputs[rows.start : rows.stop], weights)
-                    output = access.run(weights, present, visit.targets, visit)
-                    visit.check_visited()
-                    for site, (value, names) in visit.seen.items():
-                        collected.put(site, names, value, member, place, rows)
-                    collected.put(OUTPUT, *_output(output, positions, rows), member, place, rows)
-    for branch in branches:
-        branch.check_changed()
-    return collected.record(inputs, None if candidates is None else tuple(candidates))
-
-
-@dataclass
-class _Branch:
-    """One candidate: its weights, its interventions by name, and the names of those that changed a value."""
-
-    ensemble: Ensemble
-    interventions: Mapping[str, Intervention]
-    changed: set[str] = field(default_factory=set)
-
-    @property
-    def sites(self) -> set[str]:
-        return {intervention.site for intervention in self.interventions.values()}
-
-    def check_changed(self) -> None:
-        for name, intervention in self.interventions.items():
-            if name not in self.changed and not intervention.may_do_nothing:
-                raise SiteError(f"{name} ({intervention.describe()}) changed nothing; set may_do_nothing to allow it")
-
-
-def _branches(
-    ensemble: Ensemble,
-    access: Access,
-    interventions: Sequence[Intervention],
-    edits: Sequence[Truncate | Remove],
-    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None,
-) -> list[_Branch]:
-    if candidates is not None and not candidates:
-        raise SpecError("candidates", "none is given", "name at least one, or leave candidates out")
-    branches = []
-    for name, changes in ({"": ()} if candidates is None else candidates).items():
-        own_edits = [change for change in changes if not isinstance(change, Intervention)]
-        all_edits = [*edits, *own_edits]
-        edited = ensemble.with_weights(apply_edits(ensemble.weights, all_edits)) if all_edits else ensemble
-        named = {f"interventions.{at}": each for at, each in enumerate(interventions)}
-        named |= {f"candidates.{name}.{at}": each for at, each in enumerate(changes) if isinstance(each, Intervention)}
-        for at, intervention in named.items():
-            if access.resolve(intervention.site, f"{at}.site") != [intervention.site]:
-                raise SiteError(f"{at}.site: {intervention.site!r} is a pattern; name one site for each intervention")
-        branches.append(_Branch(edited, named))
-    return branches
-
-
-class _Visit:
-    """The tap of one pass: applies the interventions and keeps the values to record."""
-
-    def __init__(self, access: Access, moment: Moment, branch: _Branch, recorded: set[str], borrowed: Borrowed) -> None:
-        self.access, self.moment, self.branch, self.recorded, self.borrowed = access, moment, branch, recorded, borrowed
-        self.targets = recorded | branch.sites
-        self.visited: set[str] = set()
-        self.seen: dict[str, tuple[Tensor, tuple[str, ...]]] = {}
-
-    def __call__(self, site: str, value: Tensor) -> Tensor:
-        if site in self.visited:
-            raise SiteError(f"site {site!r} is visited twice in one pass, so that its name is ambiguous")
-        self.visited.add(site)
-        axes = self.access.axes(site, value)
-        if axes[:1] == ("batch",) and len(value) != len(self.moment.rows):
-            shape, batch = tuple(value.shape), len(self.moment.rows)
-            raise SiteError(f"site {site!r} has shape {shape}, whose first axis is not the batch of {batch}")
-        for name, intervention in self.branch.interventions.items():
-            if intervention.site == site:
-                before = value
-                value = intervene(intervention, value, axes, self.moment, self.borrowed.get(name), name)
-                if name not in self.branch.changed and not torch.equal(before, value):
-                    self.branch.changed.add(name)
-        if site in self.recorded:
-            # Copied, as the model may change the value in place later.
-            self.seen[site] = (value.detach().to("cpu", copy=True), axes)
-        return value
-
-    def check_visited(self) -> None:
-        for name, intervention in self.branch.interventions.items():
-            if intervention.site not in self.visited:
-                raise SiteError(f"{name} ({intervention.describe()}) never fired: the model does not visit this site")
-        if missing := sorted(self.recorded - self.visited):
-            raise SiteError(f"site {missing[0]!r} was not visited by the model, so there is nothing to record")
-
-
-class _Arrays:
-    """The arrays of a record, filled some rows of the batch at a time."""
-
-    def __init__(self, members: int, candidates: int | None, batch: int) -> None:
-        self.members, self.candidates, self.batch = members, candidates, batch
-        self.arrays: dict[str, Tensor] = {}
-        self.axes: dict[str, tuple[str, ...]] = {}
-
-    def put(self, site: str, axes: tuple[str, ...], value: Tensor, member: int, candidate: int, rows: range) -> None:
-        batched = axes[:1] == ("batch",)
-        if site not in self.arrays:
-            size = (self.batch, *value.shape[1:]) if batched else value.shape
-            self.arrays[site] = torch.empty(self.members, self.candidates or 1, *size, dtype=value.dtype)
-            self.axes[site] = ("member", *(() if self.candidates is None else ("candidate",)), *axes)
-        place = self.arrays[site][member, candidate]
-        (place[rows.start : rows.stop] if batched else place).copy_(value)
-
-    def record(self, inputs: Tensor, candidates: tuple[str, ...] | None) -> Record:
-        single = candidates is None
-        arrays = {site: value.squeeze(1) if single else value for site, value in self.arrays.items()}
-        return Record(arrays, self.axes, inputs.cpu(), candidates)
-
-
-def _output(output: Tensor, positions: Tensor | None, rows: range) -> tuple[tuple[str, ...], Tensor]:
-    if positions is not None:
-        if output.ndim < 3:
-            problem = f"the model's output of shape {tuple(output.shape)} has no axis of positions"
-            raise SpecError("positions", problem, "leave them out")
-        here = positions if positions.ndim == 1 else positions[rows.start : rows.stop]
-        # The model still computes every position, so that the sites of the last layer keep all their queries.
-        output = gather_positions(output, here.to(output.device))
-    place = "position" if positions is None else "scored"
-    other = tuple(f"axis_{index}" for index in range(1, output.ndim))
-    return {2: ("batch", "output"), 3: ("batch", place, "output")}.get(output.ndim, ("batch", *other)), output
+    branches = branches_of(ensemble, access, interventions, edits, candidates)
+    named = {name: each for branch in branches for name, each in branch.interventions.items()}
+    weights = ensemble.member_weights(0)
+    check_read(access, weights, inputs, {name: each.site for name, each in named.items() if not each.may_do_nothing})
+    targets = recorded | {each.site for each in named.values()}
+    if output:
+        asked = positions if access.hands_on_positions(targets) else None
+    else:
+        asked = access.least_positions(targets, inputs)
+    recorded |= {OUTPUT} if output else set()
+    if batch_size is None:
+        kept, copies = (recorded, members * len(branches)) if by_parts else ((), 1)
+        batch_size = sequences_at_a_time(access, weights, inputs, asked, kept=kept, copies=copies)
+    return Passes(access, members, branches, inputs, recorded, positions, asked, patch_inputs, checked_size(batch_size))
 
 
 def as_ensemble(model: Ensemble | nn.Module) -> Ensemble:

@@ -19,7 +19,7 @@ class Record:
 
     `record["blocks.0.attn.hook_pattern"]` is a tensor, and `record.axes(...)` names its axes, such as
     `("member", "batch", "head", "query", "key")`. The first axis is `member`, the second `candidate` where candidates
-    were given. `"output"`, the model's output, is always there. All arrays are on the CPU.
+    were given. `"output"` is the model's output, unless `look` was called without it. All arrays are on the CPU.
 
     Fields
         arrays: by site, `[member ...]` or `[member candidate ...]` with the site's own axes after these

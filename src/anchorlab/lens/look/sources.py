@@ -15,6 +15,9 @@ from anchorlab.rng import torch_generator
 Borrowed = Mapping[str, Tensor]
 """By the name of an intervention, the values that it puts in place of the selected ones, for some rows of the batch."""
 
+Borrower = Callable[[range], Borrowed]
+"""A function from rows of the batch to the values that interventions borrow for these rows."""
+
 
 def borrower(
     access: Access,
@@ -23,7 +26,7 @@ def borrower(
     interventions: Mapping[str, Intervention],
     patch_inputs: Tensor | None,
     batch_size: int,
-) -> Callable[[range], Borrowed]:
+) -> Borrower:
     """Return a function from rows of the batch to the values that the interventions borrow for these rows.
 
     Means over all sequences are computed now, other values when the function is called. Every pass is without
@@ -64,7 +67,8 @@ def borrower(
             return value
 
         sites = {interventions[name].site for name in names}
-        access.run(weights, fitting(source[sequences.to(source.device)], weights), sites, keep)
+        least = access.least_positions(sites, inputs)
+        access.run(weights, fitting(source[sequences.to(source.device)], weights), sites, keep, least)
         return values
 
     sums: dict[str, Tensor] = {}
@@ -88,6 +92,11 @@ def fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     if floating is None:
         return inputs
     return inputs.to(floating.device, floating.dtype if inputs.is_floating_point() else inputs.dtype)
+
+
+def positions_of(positions: Tensor | None, rows: range) -> Tensor | None:
+    """Return the scored positions of some rows of the batch, from `[scored]` or `[batch scored]`."""
+    return positions if positions is None or positions.ndim == 1 else positions[rows.start : rows.stop]
 
 
 def row_ranges(batch: int, batch_size: int) -> Iterator[range]:
