@@ -79,8 +79,10 @@ TEST = {  # two seeds of each structure that a claim is about
 }
 
 
-def seen(test) -> Accuracies:
-    return Accuracies({}, {name: torch.tensor(values) for name, values in test.items()})
+def seen(test, train=0.95) -> Accuracies:
+    """Test accuracies by structure; all seeds fit their training sequences, but for those given."""
+    made = {name: torch.tensor(values) for name, values in test.items()}
+    return Accuracies({name: torch.full_like(values, train) for name, values in made.items()}, made)
 
 
 def test_values_of_accuracies_made_by_hand():
@@ -109,6 +111,15 @@ def test_verdicts_outside_the_bands():
     )
     assert values_of(STUDY, outside)["fewer-is-better"] == pytest.approx(0.06)
     assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+
+
+def test_a_structure_that_should_fail_is_judged_only_where_it_fits():
+    unfit = values_of(STUDY, seen(TEST, train=0.94))
+    assert {name for name, value in unfit.items() if value is None} == {"one-layer", "badly", "fewer-is-better"}
+    one = seen(TEST)
+    one.train[of.BADLY][1] = one.train[of.ONE_LAYER][0] = 0.9  # the second and the first of two seeds do not
+    values = values_of(STUDY, one)
+    assert [values[name] for name in ("one-layer", "badly", "fewer-is-better")] == pytest.approx([0.02, 0.1, 0.8])
 
 
 def test_a_structure_that_was_not_trained_is_not_judged():

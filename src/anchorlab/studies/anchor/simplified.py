@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.findings import MapFigure, Table, at_most, within
-from anchorlab.lens import Record, cosine_similarity, look
+from anchorlab.findings import MapFigure, Table, within
+from anchorlab.lens import Record, look
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
 from anchorlab.studies.anchor.structures import NONE, structures
 from anchorlab.studies.claim import claim, measures_in
@@ -31,7 +31,8 @@ LOOKED_AT = 500  # test sequences over which attention is averaged
 _FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"
 
 QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=5)
-PAPER = Setting(structures()[NONE], paper_recipe(2000), seeds=5)
+SCALED = Setting(structures()[NONE], paper_recipe(1000), seeds=2)
+PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
@@ -47,8 +48,7 @@ class Mechanism:
     product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
     anchor_to_key: Float[Tensor, "member"]  # attention of layer 1
     others_to_anchor: Float[Tensor, "member"]  # attention of layer 1
-    alike: Float[Tensor, "member"]  # cosine between the others' rows, as layer 2 gets them
-    other: Float[Tensor, "member"]  # cosine between these and the anchor's row
+    kinds: Float[Tensor, "member"]  # share of the variance of layer 2's rows between the anchor's and the others
     all_to_anchor: Float[Tensor, "member"]  # attention of layer 2
 
     def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
@@ -66,18 +66,30 @@ def read_mechanism(record: Record, batch: Batch, accuracy: Float[Tensor, "member
     anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
     each, length = torch.arange(len(anchors)), first.shape[-1]
     others = torch.arange(length) != anchors.unsqueeze(-1)  # [batch position]
-    pairs = others.unsqueeze(-1) & others.unsqueeze(-2) & ~torch.eye(length, dtype=torch.bool)
-    similarity = cosine_similarity(rows, rows)
     to_anchor = first[:, each, :, anchors].movedim(0, 1)  # [member batch query]
     return Mechanism(
         accuracy=accuracy,
         product=(second @ first)[:, each, -1, keys].mean(dim=-1),
         anchor_to_key=first[:, each, anchors, keys].mean(dim=-1),
         others_to_anchor=to_anchor[:, others].mean(dim=-1),
-        alike=similarity[:, pairs].mean(dim=-1),
-        other=similarity[:, each, anchors][:, others].mean(dim=-1),
+        kinds=variance_between(rows, anchors).mean(dim=-1),
         all_to_anchor=second[:, each, :, anchors].mean(dim=(0, 2)),
     )
+
+
+def variance_between(
+    rows: Float[Tensor, "member batch position width"], at: Int[Tensor, "batch"]
+) -> Float[Tensor, "member batch"]:
+    """Return the share of the variance of a sequence's rows that lies between the row `at` and the mean of the others.
+
+    1 for two kinds of rows, the one and all others; 0 where all rows are the same. Of n unrelated rows it is 1 / (n-1).
+    """
+    centred = rows - rows.mean(dim=2, keepdim=True)
+    one = centred[:, torch.arange(len(at)), at].square().sum(dim=-1)
+    whole, count = centred.square().sum(dim=(2, 3)), rows.shape[2]
+    # The others' mean is -one / (count - 1), so that both kinds together have the squares `between`.
+    between = one * count / (count - 1)
+    return (between / whole).where(whole > 0, torch.zeros(()))
 
 
 def see(runs: Sequence[TrainedRun]) -> Mechanism:
@@ -136,27 +148,15 @@ def broadcast(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "So that the second layer gets just two kinds of rows: those without the key are alike",
+    "So that the second layer gets just two kinds of rows: one with the key, at the anchor, and all the others",
     at=FIG_16,
     paper="only two types of rows",
-    band=within(0.9, 1.0),
+    band=within(0.8, 1.0),
 )
-def alike(seen: Mechanism) -> Tensor:
-    """Cosine similarity between rows other than the anchor's, mean over pairs, mean over seeds with a test accuracy of
-    at least {LEARNED:g}."""
-    return seen.learned(seen.alike)
-
-
-@claim(
-    "The row at the anchor's position is of the other kind",
-    at=FIG_16,
-    paper="only two types of rows",
-    band=at_most(0.5),
-)
-def other(seen: Mechanism) -> Tensor:
-    """Cosine similarity between the anchor's row and the others, mean over these, mean over seeds with a test accuracy
-    of at least {LEARNED:g}."""
-    return seen.learned(seen.other)
+def two_kinds(seen: Mechanism) -> Tensor:
+    """Share of the variance of a sequence's rows that lies between the anchor's row and the mean of the others, mean
+    over seeds with a test accuracy of at least {LEARNED:g}; one eighth for unrelated rows."""
+    return seen.learned(seen.kinds)
 
 
 @claim(
@@ -196,16 +196,15 @@ def _maps(run: TrainedRun, member: int) -> MapFigure:
 def _table(seen: Mechanism, seeds: Sequence[int]) -> Table:
     return seed_table(
         "What the simplified model does, seed by seed",
-        f"On {LOOKED_AT} test sequences. Attention from row to column position; similarity of the rows that the second "
-        "layer gets.",
+        f"On {LOOKED_AT} test sequences. Attention from row to column position; two kinds of rows: the share of the "
+        "variance of the second layer's rows that lies between the anchor's and the others.",
         seeds,
         {
             "test accuracy": seen.accuracy,
             "product, last to key": seen.product,
             "Attn1, anchor to key": seen.anchor_to_key,
             "Attn1, others to anchor": seen.others_to_anchor,
-            "similarity of the others": seen.alike,
-            "similarity to the anchor's": seen.other,
+            "two kinds of rows": seen.kinds,
             "Attn2, all to anchor": seen.all_to_anchor,
         },
     )
@@ -224,10 +223,16 @@ STUDY = Study(
             "on 2000 sequences with learning rate 2e-3 and weight decay 0.3, five seeds. The paper trains for 4000 "
             "epochs at up to 2e-4.",
         ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the setting of Figure 15, where the structure was found: all sizes 201, 1000 sequences in "
+            "batches of 50, 4000 epochs at up to 2e-4; two seeds.",
+        ),
         "paper": Profile(
             PAPER,
-            "Paper profile: all sizes 201, 4000 epochs, five seeds. The paper does not say how many sequences the "
-            "model was trained on: 2000.",
+            "Paper profile: all sizes 201; 30000 sequences and 10000 epochs, as the model of Figure 16 has in the "
+            "authors' public code. The learning rate stays at 2e-5 after epoch 4000, since no other schedule is given; "
+            "five seeds.",
         ),
     },
     smoke=QUICK.shortened(steps=2),
