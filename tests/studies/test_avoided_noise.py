@@ -89,14 +89,15 @@ def test_values_of_runs_made_by_hand():
             "noisy-attends": 1.0,
             "noisy-avoids": 0.0,
             "clean-attends": (3 / 8 + 1) / 2,
-            "clean-attends-to-both": (1 + 0) / 2,
+            "clean-attends-to-both": 0.0,  # of the member that attends; uniform attention is not judged
             "tuned-attends": (1 + 1 / 8) / 2,
             "tuned-avoids": (0 + 2 / 3) / 2,
         },
         abs=1e-5,
     )
     verdicts = verdicts_of(STUDY, found)
-    assert {name for name, verdict in verdicts.items() if verdict != "reproduced"} == {"tuned-avoids"}
+    outside = {name for name, verdict in verdicts.items() if verdict != "reproduced"}
+    assert outside == {"tuned-avoids", "clean-attends-to-both"}
 
 
 def numbers(right, noise, ratio=1.0):
@@ -106,17 +107,27 @@ def numbers(right, noise, ratio=1.0):
 @pytest.mark.parametrize(
     ("noisy", "clean", "tuned", "outside"),
     [
-        (numbers(0.51, 0.05), numbers(0.2, 0.31, 2.9), numbers(0.51, 0.05), set()),
-        (numbers(0.51, 0.05), numbers(0.2, 0.31, 0.34), numbers(0.51, 0.05), set()),
-        (numbers(0.49, 0.05), numbers(0.2, 0.29), numbers(0.51, 0.05), {"noisy-attends", "clean-attends"}),
-        (numbers(0.8, 0.1), numbers(0.5, 0.1, 3.1), numbers(0.8, 0.05), {"noisy-avoids", "clean-attends-to-both"}),
-        (numbers(0.8, 0.08), numbers(0.5, 0.1, 0.32), numbers(0.49, 0.05), {"clean-attends-to-both", "tuned-attends"}),
+        (numbers(0.51, 0.05), numbers(0.2, 0.31, 1.9), numbers(0.51, 0.05), set()),
+        (numbers(0.51, 0.05), numbers(0.2, 0.31, 0.51), numbers(0.51, 0.05), set()),
+        (
+            numbers(0.49, 0.05),
+            numbers(0.2, 0.29),
+            numbers(0.51, 0.05),
+            {"noisy-attends", "clean-attends", "clean-attends-to-both"},
+        ),
+        (numbers(0.8, 0.1), numbers(0.5, 0.1, 2.1), numbers(0.8, 0.05), {"noisy-avoids", "clean-attends-to-both"}),
+        (numbers(0.8, 0.08), numbers(0.5, 0.1, 0.49), numbers(0.49, 0.05), {"clean-attends-to-both", "tuned-attends"}),
         (numbers(0.8, 0.08), numbers(0.5, 0.1), numbers(0.8, 0.1), {"tuned-avoids"}),
     ],
 )
 def test_bands(noisy, clean, tuned, outside):
     verdicts = verdicts_of(STUDY, Seen([clean, noisy], [clean, tuned]))
     assert {name for name, verdict in verdicts.items() if verdict != "reproduced"} == outside
+
+
+def test_models_that_attend_to_neither_are_not_judged_on_both():
+    uniform = numbers(0.1, 0.1)
+    assert verdicts_of(STUDY, Seen([uniform], [uniform]))["clean-attends-to-both"] == "not measured"
 
 
 def test_the_sequence_drawn_has_the_most_of_both():

@@ -12,7 +12,7 @@ from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 # (right, noise, loss) at the end by edit, in the order of the choices of layers
 BOTH = {"none": (0.5, 0.5, 0.7), "without F1": (0.2, 0.75, 2.0), "without F2": (0.96, 0.0, 0.05)}
 THEN_LINEAR = {"none": (0.5, 0.5, 0.7), "without F1": (0.62, 0.4, 0.6), "without F2": (0.7, 0.1, 0.5)}
-THEN_MLP = {"none": (0.5, 0.5, 0.7), "without F1": (0.1, 0.6, 3.0), "without F2": (0.9, 0.2, 0.1)}
+THEN_MLP = {"none": (0.5, 0.5, 0.7), "without F1": (0.1, 0.61, 3.0), "without F2": (0.9, 0.2, 0.1)}
 NEITHER = {
     "none": (0.5, 0.5, 0.7),
     "rho=0.05": (0.58, 0.4, 0.5),
@@ -49,7 +49,7 @@ def test_values_of_runs_made_by_hand():
         "mlp-linear-without-f1": 0.12,
         "mlp-linear-f1-is-better": -0.1,
         "linear-mlp-without-f2": 0.4,
-        "linear-mlp-without-f1": 0.1,
+        "linear-mlp-without-f1": 0.11,
         "none-best": 0.08,
         "none-less": 0.2 - 0.08,  # the better layer to drop: 0.46, 0.2 and 0.4
         "none-destroyed": ratio,
@@ -68,7 +68,7 @@ def test_values_of_runs_made_by_hand():
         ("mlp-linear-without-f1", 1, "without F1", (0.59, 0.4, 0.6), 0.09),
         ("mlp-linear-f1-is-better", 1, "without F1", (0.62, 0.4, 0.51), -0.01),
         ("linear-mlp-without-f2", 2, "without F2", (0.59, 0.2, 0.1), 0.09),
-        ("linear-mlp-without-f1", 2, "without F1", (0.1, 0.51, 3.0), 0.01),
+        ("linear-mlp-without-f1", 2, "without F1", (0.1, 0.59, 3.0), 0.09),
         ("none-best", 3, "rho=0.05", (0.5, 0.4, 0.5), 0.0),
         ("none-best", 3, "rho=0.05", (0.81, 0.4, 0.5), 0.31),
         ("none-less", 3, "rho=0.05", (0.61, 0.4, 0.5), 0.09),
@@ -91,14 +91,17 @@ def test_a_lower_loss_without_f1_is_found():
 
 
 def test_figures_and_table(monkeypatch):
-    monkeypatch.setattr(feedforward_choices, "ideal_scores", lambda task, split: {"right": 0.3, "noise": 0.6})
+    ideal = {"right": 0.3, "noise": 0.6, "loss": 1.1}
+    monkeypatch.setattr(feedforward_choices, "ideal_scores", lambda task, split: ideal)
     analysis = analyse(runs(BOTH, THEN_LINEAR, THEN_MLP, NEITHER), QUICK)
     *panels, against = analysis.figures
-    for panel, given in zip(panels, (BOTH, THEN_LINEAR, THEN_MLP, NEITHER), strict=True):
+    all_given = [given for given in (BOTH, THEN_LINEAR, THEN_MLP, NEITHER) for _ in range(3)]
+    for at, (panel, given) in enumerate(zip(panels, all_given, strict=True)):
         drawn = [line.mean[-1] for line in panel.lines]
-        assert sorted(drawn) == pytest.approx(sorted(right for right, _, _ in given.values()))
-        assert panel.lines[0].mean[-1] == pytest.approx(0.5)
-        assert [one.value for one in panel.references] == [0.3]
+        assert sorted(drawn) == pytest.approx(sorted(numbers[at % 3] for numbers in given.values()))
+        assert panel.lines[0].mean[-1] == pytest.approx((0.5, 0.5, 0.7)[at % 3])
+        assert [one.value for one in panel.references] == [(0.3, 0.6, 1.1)[at % 3]]
+        assert panel.title.endswith((": the right token", ": the noise token", ": the loss")[at % 3])
     assert against.lines[0].x == (0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1)
     assert against.lines[0].mean == pytest.approx((0.03, 0.1, 0.44, 0.58, 0.44, 0.44, 0.44, 0.5))
     assert against.lines[1].mean == pytest.approx((0.02, 0.15, 0.45, 0.4, 0.45, 0.45, 0.45, 0.5))

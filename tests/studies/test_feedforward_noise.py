@@ -30,6 +30,7 @@ def run(early_right=EARLY_RIGHT, early_noise=EARLY_NOISE, **changed):
             before = early if edit == FULL else ((9.0,) * 4,) * 2
             values["clean", metric, edit] = [[*curve, end] for curve, end in zip(before, last, strict=True)]
             values["train", metric, edit] = [[7.0] * 5] * 2  # never to be read
+    values["clean", "predicts_noise"] = [[*curve, 0.0] for curve in early_noise]
     return HandMadeRun(experiments(replace(QUICK, seeds=2))[0], STEPS, values)
 
 

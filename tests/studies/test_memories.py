@@ -27,7 +27,8 @@ def by_hand(*triggers, previous=PREVIOUS, noise=LOGITS, signal=LOGITS, match=LOG
 
 def test_measures_of_memories_by_hand():
     found = by_hand(1)
-    assert found.previous_share.tolist() == pytest.approx([2 / 3])
+    assert found.previous_share().tolist() == pytest.approx([2 / 3])
+    assert found.previous_share(3).tolist() == [1]
     assert found.noise_share().tolist() == pytest.approx([2 / 3])
     assert found.noise_share([0]).tolist() == [0]
     assert found.trigger_ratio.tolist() == pytest.approx([4 / 1.5])
@@ -44,6 +45,7 @@ def test_values_of_memories_by_hand():
     assert values_of(STUDY, Seen(by_hand(1), other)) == pytest.approx(
         {
             "previous-token": 2 / 3,
+            "previous-token-early": 1.0,
             "noise-from-trigger": 1.0,
             "noise-from-all": 2 / 3,
             "signal-diagonal": 1 / 2,
@@ -54,6 +56,7 @@ def test_values_of_memories_by_hand():
     )
     verdicts = verdicts_of(STUDY, Seen(by_hand(1), other))
     assert {name for name, verdict in verdicts.items() if verdict == "reproduced"} == {
+        "previous-token-early",
         "noise-from-trigger",
         "match-five",
     }
@@ -69,7 +72,7 @@ class TestBands:
     signal = torch.diag(torch.ones(21).index_fill(0, torch.tensor(2), 0.49))
     match = torch.ones(21, 21).index_put((torch.tensor(1), torch.tensor(1)), torch.tensor(1.01))
 
-    def memories(self, previous=(3, 4), noise=(5, 6), signal=(7, 8)):
+    def memories(self, previous=(13, 14), noise=(5, 6), signal=(7, 8)):
         """In these rows the largest entry is in column 0, where it does not belong."""
         forms = [self.previous.clone(), self.noise.clone(), self.signal.clone(), self.match.clone()]
         for form, rows in zip(forms, (previous, noise, signal), strict=False):
@@ -85,7 +88,8 @@ class TestBands:
 
     def test_outside_each(self):
         good = self.memories()
-        assert self.outside(self.memories(previous=(3, 4, 5)), good) == {"previous-token"}
+        assert self.outside(self.memories(previous=(13, 14, 15)), good) == {"previous-token"}
+        assert self.outside(self.memories(previous=(3,)), good) == {"previous-token-early"}  # 3 of 4
         assert self.outside(self.memories(noise=(5, 6, 7)), good) == {"noise-from-all"}
         assert self.outside(self.memories(noise=(1, 5)), good) == {"noise-from-trigger"}
         assert self.outside(self.memories(signal=(7, 8, 9)), good) == {"signal-diagonal"}
@@ -125,7 +129,7 @@ def test_memories_of_a_model_built_by_hand():
     torch.testing.assert_close(found.signal[0], torch.diag(keeps()), rtol=0, atol=1e-4)
     torch.testing.assert_close(found.noise[0][:, NOISE], torch.ones(N), rtol=0, atol=1e-4)
     assert float(found.match[0, 1, 1]) == pytest.approx(5, abs=1e-3)
-    assert found.previous_share.tolist() == [1]
+    assert found.previous_share().tolist() == [1]
     assert found.own_output.tolist() == [1]
     assert found.noise_share().tolist() == [1]
     assert abs(float(found.noise_ratio)) < 1e-3
@@ -160,7 +164,7 @@ def test_figures_and_table():
     *maps, lines, timeline = analysis.figures
     assert [len(figure.maps[0]) for figure in maps] == [1, 1, 1, 2]
     assert maps[3].maps[0][1].title == "triggers ␣ a e o t"
-    assert [line.mean[-1] for line in lines.lines] == [1, 1, 1]
+    assert [line.mean[-1] for line in lines.lines] == [1, 1, 1, 1]
     assert {event.label: event.at for event in timeline.events}["right token without F₂ at 0.9"] == (
         pytest.approx(1 + 9 * 0.9 / 0.95),
     )

@@ -10,7 +10,7 @@ from anchorlab.studies.truncation.noisy_recall import QUICK, noisy_and_tuned
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 STEPS = (0, 5, 10, 20, 100)
-# two members; on noisy sequences, peaks of 0.85 and 0.77 afresh, of 0.7 and 0.92 in fine-tuning
+# two members; fractions of predicting the noise, with peaks of 0.85 and 0.77 afresh, of 0.7 and 0.92 in fine-tuning
 AFRESH = ((0.1, 0.85, 0.2, 1.0, 0.41), (0.9, 0.3, 0.77, 1.0, 0.45))
 TUNED = ((0.2, 0.7, 0.6, 1.0, 0.6), (1.0, 0.1, 0.92, 1.0, 0.58))
 # on clean ones: afresh, noise reaches 0.5 at 5 and 2.5, the right token 0.25 at 60 and 20
@@ -27,7 +27,8 @@ def runs(afresh=AFRESH, tuned=TUNED, right=RIGHT, knew=KNEW):
             experiment,
             STEPS,
             {
-                ("train", "noise"): noisy,
+                ("train", "predicts_noise"): noisy,
+                ("train", "noise"): OTHER,
                 ("train", "right"): OTHER,
                 ("clean", "noise"): clean_noise,
                 ("clean", "right"): clean_right,
@@ -89,11 +90,11 @@ def test_figures_and_table(monkeypatch):
     monkeypatch.setattr(noise_first, "ideal_scores", lambda task, split: ideal if split == "train" else {})
     analysis = analyse(runs(), QUICK)
     for panel, noisy in zip(analysis.figures, (AFRESH, TUNED), strict=True):
-        noise, right = panel.lines
-        assert noise.mean == pytest.approx([(first + second) / 2 for first, second in zip(*noisy, strict=True)])
-        assert right.mean == pytest.approx(OTHER[0])
-        assert noise.x == (1, 6, 11, 21, 101)
+        fraction, noise, right = panel.lines
+        assert fraction.mean == pytest.approx([(first + second) / 2 for first, second in zip(*noisy, strict=True)])
+        assert noise.mean == right.mean == pytest.approx(OTHER[0])
+        assert fraction.x == (1, 6, 11, 21, 101)
         assert [one.value for one in panel.references] == [0.6, 0.3]
     assert [row[0] for row in analysis.tables[0].rows] == ["from the start", "fine-tuned"]
-    assert analysis.tables[0].rows[0][1:] == pytest.approx((0.5, 0.33, 0.81, 0.43, 0.37))
-    assert analysis.tables[0].rows[1][1:] == pytest.approx((0.6, 0.33, 0.81, 0.59, 0.37))
+    assert analysis.tables[0].rows[0][1:] == pytest.approx((0.5, 0.33, 0.33, 0.81, 0.43, 0.37, 0.37))
+    assert analysis.tables[0].rows[1][1:] == pytest.approx((0.6, 0.33, 0.33, 0.81, 0.59, 0.37, 0.37))

@@ -163,6 +163,7 @@ def test_metrics() -> None:
     assert metrics["noise"].flatten().tolist() == pytest.approx([66 / 131] * 3)
     assert metrics["right"].flatten().tolist() == pytest.approx([1 / 131] * 3)
     assert metrics["accuracy"].flatten().tolist() == [0, 0, 0]
+    assert metrics["predicts_noise"].flatten().tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

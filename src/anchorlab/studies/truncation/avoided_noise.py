@@ -15,13 +15,16 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, at_least, at_most, grid, within
 from anchorlab.lens import look
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import mean_table
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import SMOKE, Setting, by_step, noisy_and_tuned, profiles
 from anchorlab.tasks import Batch
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun
+
+ATTENDS = 0.5
+"""The attention that goes to what followed the trigger in a model that attends to it."""
 
 _PATTERN = "blocks.1.attn.hook_pattern"
 _SEQUENCES, _SEED = 512, 0  # how many are drawn to look at, and from which seed
@@ -121,7 +124,7 @@ def noisy_avoids(seen: Seen) -> Tensor:
     "A model trained without noise attends to all that followed the trigger",
     at="Fig 5 right, first step",
     paper="all tokens just after the triggers",
-    band=at_least(0.5),
+    band=at_least(ATTENDS),
 )
 def clean_attends(seen: Seen) -> Tensor:
     """Attention to [trigger] + y and [trigger] + noise in all, trained without noise, mean over seeds."""
@@ -132,12 +135,14 @@ def clean_attends(seen: Seen) -> Tensor:
     "It attends to noise there as to right tokens",
     at="Fig 5 right, first step",
     paper="towards all",
-    band=within(1 / 3, 3.0),
+    band=within(0.5, 2.0),
 )
-def clean_attends_to_both(seen: Seen) -> Tensor:
+def clean_attends_to_both(seen: Seen) -> Measurement:
     """Attention to one noise that followed the trigger over that to one right token, trained without noise, mean over
-    seeds."""
-    return seen.tuned[0].ratio
+    seeds; judged only in models whose attention goes to both by {ATTENDS:g} in all, as uniform attention does not."""
+    clean, noisy = seen.tuned[0], seen.noisy[-1]
+    ratio = clean.ratio[clean.right + clean.noise >= ATTENDS]
+    return over(ratio, detail=f"{float(noisy.ratio.mean()):.3g} trained with noise")
 
 
 @claim(

@@ -117,11 +117,12 @@ def loss_order(seen: Seen) -> Tensor | None:
 @claim(
     "The noise is learned within a few steps",
     at="section 4 and Fig 4",
-    paper="noise near probability 1 within about 5 to 10 steps",
+    paper="fraction of predicting the noise near 1 within about 5 to 10 steps",
     band=at_least(0.8),
 )
 def noise_first(seen: Seen) -> Tensor:
-    """Highest probability of the noise token after 1 to 10 steps, on clean sequences, full model, mean over seeds."""
+    """Highest fraction of predicting the noise, as the most probable token, after 1 to 10 steps, on clean sequences,
+    full model, mean over seeds."""
     return seen.peak
 
 

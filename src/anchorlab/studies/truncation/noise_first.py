@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, within
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, mean_table
 from anchorlab.studies.study import Analysis, Study
@@ -33,9 +33,18 @@ from anchorlab.training import TrainedRun
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a model predicts on noisy sequences: the noise and the right token, and the noise at its early peak."""
+    """What a model predicts on noisy sequences.
+
+    Args:
+        steps: the steps of evaluation
+        fraction: of predictions that are the noise, the most probable token; the quantity of Figure 4
+        noise: the mean probability of the noise
+        right: the mean probability of the right token
+        peak: the highest `fraction` in the first steps
+    """
 
     steps: Sequence[int]
+    fraction: Float[Tensor, "member step"]
     noise: Float[Tensor, "member step"]
     right: Float[Tensor, "member step"]
     peak: Float[Tensor, "member"]
@@ -63,30 +72,36 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
 
 
 def _predicted(run: TrainedRun) -> Predicted:
-    steps, noise = along(run, "train", "noise")
-    return Predicted(steps, noise, along(run, "train", "right")[1], noise_peak(run, "train"))
+    steps, fraction = along(run, "train", "predicts_noise")
+    noise, right = (along(run, "train", metric)[1] for metric in ("noise", "right"))
+    return Predicted(steps, fraction, noise, right, noise_peak(run, "train"))
 
 
 @claim(
-    "Trained on noise from the start, the model first predicts the noise almost surely",
+    "Trained on noise from the start, the model first predicts the noise almost always",
     at="Fig 4 left",
-    paper="close to 1 in the first 5 or so steps",
+    paper="fraction close to 1 in the first 5 or so steps",
     band=at_least(0.8),
 )
 def pretraining_peak(seen: Seen) -> Tensor:
-    """Highest probability of the noise token after 1 to {FIRST} steps, on noisy sequences, mean over seeds."""
+    """Highest fraction of predicting the noise, as the most probable token, after 1 to {FIRST} steps, on noisy
+    sequences, mean over seeds."""
     return seen.afresh.peak
 
 
 @claim(
-    "It then predicts the noise with probability nearly alpha",
+    "It then predicts the noise nearly with probability alpha",
     at="Fig 4 left",
-    paper="nearly 0.5",
+    paper="fraction nearly 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
 )
-def pretraining_settles(seen: Seen) -> Tensor:
-    """Probability of the noise token at the end, on noisy sequences, mean over seeds."""
-    return seen.afresh.noise[:, -1]
+def pretraining_settles(seen: Seen) -> Measurement:
+    """Fraction of predicting the noise, as the most probable token, at the end, on noisy sequences, mean over seeds."""
+    return _settled(seen.afresh)
+
+
+def _settled(one: Predicted) -> Measurement:
+    return over(one.fraction[:, -1], detail=f"mean probability {float(one.noise[:, -1].mean()):.3g}")
 
 
 @claim("The recall is learned only later", at="section 4", paper="slower, after the noise", band=at_least(10.0))
@@ -97,26 +112,27 @@ def pretraining_recall_later(seen: Seen) -> Tensor | None:
 
 
 @claim(
-    "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost surely too",
+    "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost always too",
     at="Fig 4 right",
-    paper="close to 1 in the first 5 or so steps",
+    paper="fraction close to 1 in the first 5 or so steps",
     band=at_least(0.8),
 )
 def tuning_peak(seen: Seen) -> Tensor:
-    """Highest probability of the noise token after 1 to {FIRST} steps of fine-tuning, on noisy sequences, mean over
-    seeds."""
+    """Highest fraction of predicting the noise, as the most probable token, after 1 to {FIRST} steps of fine-tuning, on
+    noisy sequences, mean over seeds."""
     return seen.tuned.peak
 
 
 @claim(
-    "It then predicts the noise with probability nearly alpha",
+    "It then predicts the noise nearly with probability alpha",
     at="Fig 4 right",
-    paper="nearly 0.5",
+    paper="fraction nearly 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
 )
-def tuning_settles(seen: Seen) -> Tensor:
-    """Probability of the noise token at the end of fine-tuning, on noisy sequences, mean over seeds."""
-    return seen.tuned.noise[:, -1]
+def tuning_settles(seen: Seen) -> Measurement:
+    """Fraction of predicting the noise, as the most probable token, at the end of fine-tuning, on noisy sequences, mean
+    over seeds."""
+    return _settled(seen.tuned)
 
 
 @claim("Before fine-tuning it recalls", at="Fig 4 right", paper="pretrained on clean data", band=at_least(0.9))
@@ -137,13 +153,16 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         tables=[
             mean_table(
                 "Before, in the first steps, and at the end",
-                f"Means over seeds on noisy sequences; the peak is the highest value after 1 to {FIRST} steps.",
+                "Means over seeds on noisy sequences. Fraction: of predictions that are the noise, as the most "
+                f"probable token; the peak is the highest after 1 to {FIRST} steps. Noise, right: mean probabilities.",
                 "trained",
                 {
                     name: {
+                        "fraction before": one.fraction[:, 0],
                         "noise before": one.noise[:, 0],
                         "right before": one.right[:, 0],
-                        "noise at its peak": one.peak,
+                        "fraction at its peak": one.peak,
+                        "fraction, end": one.fraction[:, -1],
                         "noise, end": one.noise[:, -1],
                         "right, end": one.right[:, -1],
                     }
@@ -159,11 +178,16 @@ def _panel(title: str, time: str, one: Predicted, run: TrainedRun) -> LineFigure
     return by_step(
         title,
         one.steps,
-        {"noise": one.noise, "right token": one.right},
-        "Probability of the noise token and of the sequence's own token, on noisy sequences (α = 0.5); where that "
-        "token is the noise itself, it counts as both. Mean and range over seeds. Dashed: the ideal predictor, which "
-        "knows the law.",
+        {
+            "fraction of predicting the noise": one.fraction,
+            "probability of the noise": one.noise,
+            "probability of the right token": one.right,
+        },
+        "The share of predictions that are the noise token, and the probabilities of that token and of the sequence's "
+        "own, on noisy sequences (α = 0.5); where both are one token, it counts as both. Mean and range over seeds. "
+        "Dashed: the ideal predictor, which knows the law.",
         x_label=f"step of {time} + 1",
+        y_label="fraction, probability",
         references=[Reference("noise, ideal", ideal["noise"]), Reference("right token, ideal", ideal["right"])],
     )
 

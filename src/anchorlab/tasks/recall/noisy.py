@@ -341,11 +341,15 @@ class NoisyRecall(Task):
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
     ) -> dict[str, Float[Tensor, "batch scored"]]:
-        """Return the probabilities of y (`right`) and noise (`noise`), and `accuracy`: y is the most probable."""
+        """Return the probabilities of y (`right`) and noise (`noise`), and what is predicted.
+
+        `accuracy` and `predicts_noise` are 1 where y, or noise, is the most probable token, and 0 elsewhere.
+        """
         return {
             "right": probability(outputs, batch.answers),
             "noise": torch.softmax(outputs, dim=-1)[..., self.noise_token],
             "accuracy": correct(outputs, batch.answers),
+            "predicts_noise": correct(outputs, torch.full_like(batch.answers, self.noise_token)),
         }
 
     def text_of(self, token: int) -> str:
