@@ -108,14 +108,13 @@ def test_torch_default_distributions(spec):
 
 @pytest.mark.parametrize("spec", [DecoderSpec(), LSTMSpec(), FNNSpec(width=40, hidden=500)], ids=lambda s: s.kind)
 def test_normal_distributions(spec):
-    """Standard deviation 1/sqrt(rows) of every matrix, the one-hot inputs of an embedding included."""
-    rows = {"W_E": 201, "W_pos": 9}
-    for name, weight in weights_of(spec.replace(initialisation="normal"), ANCHOR).items():
+    """Standard deviation 1/sqrt(rows) of every map, and 1/sqrt(width) of embeddings."""
+    for name, weight in weights_of(spec.replace(initialisation="gamma"), ANCHOR).items():
         last = name.rpartition(".")[2]
         if weight.ndim == 1:
             assert (weight == (last == "w")).all()
         else:
-            expected = rows.get(last, len(weight)) ** -0.5
+            expected = (weight.shape[1] if last in ("W_E", "W_pos") else len(weight)) ** -0.5
             assert float(weight.std()) == pytest.approx(expected, rel=0.06 if weight.numel() < 4000 else 0.02)
             assert float(weight.abs().max()) > 2.5 * expected
 

@@ -82,9 +82,7 @@ def seen(accuracy, product, anchor_to_key, others_to_anchor, kinds, all_to_ancho
 
 
 def test_seeds_that_did_not_learn_are_not_judged():
-    mixed = seen(
-        [0.89, 0.91, 0.97], [9, 0.5, 0.7], [9, 0.1, 0.2], [9, 0.3, 0.5], [9, 0.8, 0.7], [9, 0, 1.0]
-    )
+    mixed = seen([0.89, 0.91, 0.97], [9, 0.5, 0.7], [9, 0.1, 0.2], [9, 0.3, 0.5], [9, 0.8, 0.7], [9, 0, 1.0])
     assert values_of(STUDY, mixed) == {
         "generalises": pytest.approx(0.97),
         "carries": pytest.approx(0.6),

@@ -34,7 +34,7 @@ def test_a_path_changes_one_thing_alone():
         ("recipe.batch", 5, lambda one: one.recipe.batch),
         ("recipe.data.size", 30, lambda one: one.recipe.data.size),
         ("recipe.optimiser.weight_decay", 0.5, lambda one: one.recipe.optimiser.weight_decay),
-        ("model.initialisation", "normal", lambda one: one.model.initialisation),
+        ("model.initialisation", "gamma", lambda one: one.model.initialisation),
         ("task.placement.length", 7, lambda one: one.task.placement.length),
     ],
 )
@@ -45,7 +45,7 @@ def test_paths_reach_every_part(path, value, read):
 def test_what_members_have_is_given_to_each():
     (one,) = grid(vary={"members.initialisation_scale": (0.5,)})
     assert one.members.initialisation_scale == (0.5, 0.5)
-    (drawn,) = grid(vary={"members.gamma.all": (0.8,)}, model=MODEL.replace(initialisation="normal"))
+    (drawn,) = grid(vary={"members.gamma.all": (0.8,)}, model=MODEL.replace(initialisation="gamma"))
     assert drawn.members.gamma.all == (0.8, 0.8)
 
 
@@ -87,9 +87,9 @@ def test_a_sweep_runs_to_a_figure(tmp_path):
 
 
 def test_words_and_two_quantities_make_maps(tmp_path):
-    words = sweep_study("anchor/identity", {"model.initialisation": ("torch", "normal")}, MODEL, RECIPE, seeds=(0,))
+    words = sweep_study("anchor/identity", {"model.initialisation": ("torch", "gamma")}, MODEL, RECIPE, seeds=(0,))
     (figure,) = run_study(words, "quick", Store(tmp_path), workers=1).figures
-    assert isinstance(figure, MapFigure) and figure.maps[0][0].column_ticks == ("torch", "normal")
+    assert isinstance(figure, MapFigure) and figure.maps[0][0].column_ticks == ("torch", "gamma")
     both = sweep_study("anchor/identity", {"model.layers": (1, 2), "recipe.batch": (5, 10)}, MODEL, RECIPE, seeds=(0,))
     findings = run_study(both, "quick", Store(tmp_path), workers=1)
     (figure,) = findings.figures

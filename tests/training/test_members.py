@@ -153,15 +153,15 @@ BLOCKS = {  # the type of every matrix, written out by hand
     },
 }
 WIDE = {
-    "decoder": DecoderSpec(layers=2, width=64, heads=2, head_width=40, hidden=150, initialisation="normal"),
-    "lstm": LSTMSpec(layers=2, width=64, initialisation="normal"),
-    "fnn": FNNSpec(layers=2, width=64, hidden=150, initialisation="normal"),
+    "decoder": DecoderSpec(layers=2, width=64, heads=2, head_width=40, hidden=150, initialisation="gamma"),
+    "lstm": LSTMSpec(layers=2, width=64, initialisation="gamma"),
+    "fnn": FNNSpec(layers=2, width=64, hidden=150, initialisation="gamma"),
 }
 
 
 @pytest.mark.parametrize("kind", WIDE)
 def test_gamma_sets_the_standard_deviation_by_member_and_weight_group(kind):
-    """inputs^-γ, where the inputs of a matrix are its rows: tokens for W_E, positions for W_pos."""
+    """d^-γ, where d is the number of a map's rows; for embeddings it is the width, 64."""
     rates = {"all": (0.3, 0.5, 0.8), "embedding": (0.9, 0.2, 0.5), "projection": (0.0, 1.0, 0.4)}
     ensemble = initialise(WIDE[kind], IDENTITY.shape, (0, 1, 2), gamma=Gamma(**rates))
     seen = set()
@@ -169,8 +169,8 @@ def test_gamma_sets_the_standard_deviation_by_member_and_weight_group(kind):
         for name in names:
             for member in range(3):
                 value = ensemble.weights[name][member]
-                rows = {"embed.W_E": 201, "pos_embed.W_pos": 9}.get(name, len(value))
-                expected = rows ** -rates.get(block, rates["all"])[member]
+                size = 64 if block == "embedding" else len(value)
+                expected = size ** -rates.get(block, rates["all"])[member]
                 assert float(value.std()) == pytest.approx(expected, rel=0.1 if value.numel() < 1000 else 0.04)
             seen.add(name)
     assert seen == {name for name, value in ensemble.weights.items() if value.ndim == 3}
@@ -191,7 +191,7 @@ def test_a_member_with_a_gamma_of_its_own_does_not_depend_on_its_neighbours(exec
     task, spec = KINDS["decoder"]
     rates = {"all": (0.4, 0.6, 0.8), "attention": (0.5, 0.7, 0.9)}
     members = Members(seeds=(4, 4, 4), gamma=rates, initialisation_scale=(1.0, 0.5, 2.0))
-    normal = spec.replace(initialisation="normal")
+    normal = spec.replace(initialisation="gamma")
     together = fit(Experiment(task, normal, SAMPLE, members), execution=execution)
     for index in range(3):
         alone = fit(Experiment(task, normal, SAMPLE, members.take(range(index, index + 1))), execution=execution)
@@ -220,13 +220,13 @@ def test_gamma_asks_for_a_model_that_is_drawn_normally_and_has_such_blocks():
         task, spec = KINDS[kind]
         Experiment(task, spec.replace(**changes), SAMPLE, Members(gamma=gamma))
 
-    tried("lstm", {"recurrent": (0.8,)}, initialisation="normal")
-    with pytest.raises(SpecError, match=r"^members\.gamma: .* set model\.initialisation to normal"):
+    tried("lstm", {"recurrent": (0.8,)}, initialisation="gamma")
+    with pytest.raises(SpecError, match=r"^members\.gamma: .* set model\.initialisation to gamma"):
         tried("decoder", {"all": (0.8,)})
-    with pytest.raises(SpecError, match=r"^members\.gamma: a 'recall' model has no normal initialisation"):
+    with pytest.raises(SpecError, match=r"^members\.gamma: a 'recall' model is not drawn at a rate"):
         tried("recall", {"all": (0.8,)})
     with pytest.raises(SpecError, match=r"^members\.gamma\.attention: .* known: embedding, projection, recurrent"):
-        tried("lstm", {"attention": (0.8,)}, initialisation="normal")
+        tried("lstm", {"attention": (0.8,)}, initialisation="gamma")
 
 
 def test_members_keep_their_scalars_when_some_are_taken():

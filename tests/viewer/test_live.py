@@ -43,7 +43,7 @@ GRID = {
     "values shifted": DECODER.replace(shift_values=1),
     "values shifted the other way": DECODER.replace(shift_values=-2),
     "values shifted beyond the end": DECODER.replace(shift_values=9),
-    "normal initialisation": DECODER.replace(initialisation="normal"),
+    "drawn at a rate": DECODER.replace(initialisation="gamma"),
     "per block": DECODER.replace(
         layers=4,
         residual=(True, False, True, False),
@@ -218,7 +218,7 @@ def test_softmax_of_one_head_in_closed_form(page):
 
 
 def test_carries_the_steps_that_have_weights(page):
-    early, late, inputs = drawn(DECODER), drawn(DECODER.replace(initialisation="normal")), sequences()
+    early, late, inputs = drawn(DECODER), drawn(DECODER.replace(initialisation="gamma")), sequences()
     live = live_json(live_view([early, None, late], TASK, inputs))
     carried = page.evaluate("live => [0, 1, 2, 3].map((step) => anchorlab.model(live).carries(1, step))", live)
     assert carried == [True, False, True, False]

@@ -29,7 +29,7 @@ class DecoderSpec(ModelSpec):
     Without `output_linear` the concatenated heads are the stream, so `heads * head_width` must equal `width`. Without
     `projection` the stream is the prediction, so `width` must equal the number of outputs. `shift_values = 1` gives
     position s the value of position s + 1 (Figure 15, last experiment), one position beyond the mask.
-    `initialisation = "normal"` uses `draw_normal`; `Members.gamma` sets a member's γ.
+    `initialisation = "gamma"` uses `draw_gamma`; `Members.gamma` sets a member's γ.
     """
 
     kind: Literal["decoder"] = "decoder"

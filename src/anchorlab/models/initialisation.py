@@ -1,7 +1,7 @@
-"""Draw initial weights: PyTorch's defaults, normal with a chosen rate γ, unit embeddings, or GPT-2's recipe."""
+"""Draw initial weights: PyTorch's defaults, normal at a rate γ, unit embeddings, or GPT-2's recipe."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -10,8 +10,8 @@ from torch import nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 
-Initialisation = Literal["torch", "normal"]
-"""PyTorch's defaults, or normal with standard deviation `inputs^-γ`."""
+Initialisation = Literal["torch", "gamma"]
+"""PyTorch's defaults, or normal with standard deviation `d^-γ`, where d is the size of a weight (`size_of`)."""
 
 Embeddings = Literal["sphere", "orthonormal"]
 """Unit vectors drawn independently, or the first vectors of a random orthonormal basis."""
@@ -20,7 +20,7 @@ WeightGroup = Literal["embedding", "attention", "feed_forward", "recurrent", "pr
 """The groups of weight matrices whose γ can be set separately."""
 
 GAMMA = 0.5
-"""The γ of `draw_normal`, at which a map preserves the scale of its input."""
+"""The γ of `draw_gamma`, at which a map preserves the scale of its input."""
 
 _WEIGHT_GROUPS: dict[str, WeightGroup] = {
     **dict.fromkeys(("W_E", "W_pos"), "embedding"),
@@ -50,39 +50,51 @@ def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
             nn.init.constant_(weight, 1.0 if name == "w" else 0.0)
 
 
-def draw_normal(model: nn.Module, generator: torch.Generator) -> None:
-    """Draw every matrix as N(0, inputs^-2γ) with γ = 0.5; biases 0, norms 1 and 0.
+def size_of(weight: str, shape: Sequence[int]) -> int:
+    """Return the d of a weight matrix's standard deviation `d^-γ`: the inputs of a map, its rows.
 
-    `inputs` is the number of rows of a matrix; for an embedding, of tokens or positions, since it maps one-hot vectors.
+    Rows of token and position embeddings are drawn like what they are added to, with the width of the stream for d.
+    """
+    return shape[1] if weight_group(weight) == "embedding" else shape[0]
+
+
+def draw_gamma(model: nn.Module, generator: torch.Generator) -> None:
+    """Draw every matrix as N(0, d^-2γ) with γ = 0.5 and d from `size_of`; biases 0, norms 1 and 0.
+
     To get another γ, multiply by `gamma_factor`.
     Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
     Memorizing (2024), whose initialisation rate γ this is.
     """
+    _draw_normal(model, generator, lambda path, weight: size_of(path, weight.shape) ** -GAMMA)
+
+
+def _draw_normal(model: nn.Module, generator: torch.Generator, deviation: Callable[[str, nn.Parameter], float]) -> None:
+    """Draw every matrix from a normal distribution of the given standard deviation; biases 0, norms 1 and 0."""
     for path, weight in model.named_parameters():
         if weight.ndim == 2:
-            nn.init.normal_(weight, std=weight.shape[0] ** -GAMMA, generator=generator)
+            nn.init.normal_(weight, std=deviation(path, weight), generator=generator)
         else:
             nn.init.constant_(weight, 1.0 if path.rpartition(".")[2] == "w" else 0.0)
 
 
-def gamma_factor(inputs: int, gamma: float) -> float:
-    """Return the factor that gives a matrix drawn by `draw_normal` the standard deviation `inputs^-gamma`."""
-    return float(inputs ** (GAMMA - gamma))
+def gamma_factor(size: int, gamma: float) -> float:
+    """Return the factor that gives a matrix of this size drawn by `draw_gamma` the standard deviation `size^-gamma`."""
+    return float(size ** (GAMMA - gamma))
 
 
 DRAWS: dict[Initialisation, Callable[[nn.Module, torch.Generator], None]] = {
     "torch": draw_torch_default,
-    "normal": draw_normal,
+    "gamma": draw_gamma,
 }
 """The function that draws a module's weights, for each initialisation."""
 
 
 def draw_unit_embeddings(model: nn.Module, generator: torch.Generator, embeddings: Embeddings) -> None:
-    """Draw all weights as `draw_normal`, then replace rows of `embed.W_E` and columns of `unembed.W_U` by unit vectors.
+    """Draw every map from N(0, 1 / inputs), and unit vectors for the rows of `embed.W_E` and columns of `unembed.W_U`.
 
     The two families are independent: each is normalised on the sphere, or made orthonormal.
     """
-    draw_normal(model, generator)
+    _draw_normal(model, generator, lambda path, weight: weight.shape[0] ** -0.5)
     for name, axis in (("embed.W_E", 1), ("unembed.W_U", 0)):
         vectors = model.get_parameter(name)
         if embeddings == "sphere":

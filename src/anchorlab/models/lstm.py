@@ -24,8 +24,8 @@ class LSTMSpec(ModelSpec):
 
     There are no position embeddings. The defaults are the paper's model of 5.3 M parameters: 5 293 801 for its 201
     tokens. The appendix says "hidden size 4" where it means four layers: the count requires a width of 400. Equations,
-    both bias vectors and the initial distribution are those of `torch.nn.LSTM`; `initialisation = "normal"` uses
-    `draw_normal`.
+    both bias vectors and the initial distribution are those of `torch.nn.LSTM`; `initialisation = "gamma"` uses
+    `draw_gamma`.
     """
 
     kind: Literal["lstm"] = "lstm"

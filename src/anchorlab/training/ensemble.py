@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
-from anchorlab.models.initialisation import gamma_factor, weight_group
+from anchorlab.models.initialisation import gamma_factor, size_of, weight_group
 from anchorlab.models.model import Model
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.training.members import Gamma
@@ -99,18 +99,18 @@ def initialise(
                 weights[name][index] *= scales[index]
             group = weight_group(name)
             if gamma is not None and gamma.given and group is not None:
-                weights[name][index] *= gamma_factor(value.shape[0], gamma.of(group, index))
+                weights[name][index] *= gamma_factor(size_of(name, value.shape), gamma.of(group, index))
     return Ensemble(template, weights, trainable)
 
 
 def check_gamma(gamma: Gamma, spec: ModelSpec, template: nn.Module) -> None:
-    """Raise `SpecError` below `members.gamma` for a model without normal initialisation or without a named group."""
+    """Raise `SpecError` below `members.gamma` for a model that is not drawn at a rate, or without a named group."""
     if not gamma.given:
         return
-    if getattr(spec, "initialisation", None) != "normal":
+    if getattr(spec, "initialisation", None) != "gamma":
         if "initialisation" in type(spec).model_fields:
-            raise SpecError("members.gamma", "the initialisation is not normal", "set model.initialisation to normal")
-        raise SpecError("members.gamma", f"a {spec.kind!r} model has no normal initialisation", "leave it out")
+            raise SpecError("members.gamma", "the initialisation has no rate", "set model.initialisation to gamma")
+        raise SpecError("members.gamma", f"a {spec.kind!r} model is not drawn at a rate", "leave it out")
     known = {weight_group(name) for name, _ in template.named_parameters()} - {None}
     for group in gamma.given:
         if group != "all" and group not in known:

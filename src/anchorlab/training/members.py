@@ -19,10 +19,10 @@ PerMemberRate = tuple[Annotated[float, Field(ge=0)], ...]
 
 
 class Gamma(Spec):
-    """The initialisation rate γ of each member, for models with `initialisation = "normal"`.
+    """The initialisation rate γ of each member, for models with `initialisation = "gamma"`.
 
-    A weight matrix starts as N(0, inputs^-2γ). `all` applies to every group of weights whose own rates are not set;
-    without `all`, such a group keeps γ = 0.5.
+    A weight matrix starts as N(0, d^-2γ), where d is the number of its inputs, or the width for an embedding. `all`
+    applies to every group of weights whose own rates are not set; without `all`, such a group keeps γ = 0.5.
     """
 
     all: PerMemberRate | None = None

@@ -1,6 +1,6 @@
 """Condensation: heads of one layer are alike.
 
-Models of four layers on the identity task, whose weights begin as N(0, inputs^-2γ). How alike are the heads of the
+Models of four layers on the identity task, whose weights begin as N(0, d^-2γ). How alike are the heads of the
 second layer, and the neurons of its feed-forward network?
 
 Source: anchor functions, section 6.2, Figure 19.
@@ -25,7 +25,7 @@ from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Times, TrainedRun
 
 MANY, LARGE, SMALL = 12, 0.5, 0.8
-"""The paper's number of heads; the rates γ of a large and of a small initialisation, N(0, inputs^-2γ)."""
+"""The paper's number of heads; the rates γ of a large and of a small initialisation, N(0, d^-2γ)."""
 
 LEARNED = 0.9
 """A member is judged if its test accuracy is at least this."""
@@ -58,7 +58,7 @@ def experiments(setting: Grid) -> list[Experiment]:
     gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
     members = Members(seeds=tuple(range(setting.seeds)) * len(setting.gammas), gamma={"all": gammas})
     recipe = setting.recipe.replace(checkpoints=Times(at=(0,)))
-    models = {count: setting.model.replace(heads=count, initialisation="normal") for count in setting.heads}
+    models = {count: setting.model.replace(heads=count, initialisation="gamma") for count in setting.heads}
     return [
         Experiment(task("anchor/identity"), model, recipe, members, f"identity, four layers of {count} heads")
         for count, model in models.items()

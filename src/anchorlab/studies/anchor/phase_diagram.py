@@ -23,7 +23,7 @@ from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import Experiment, Members, TrainedRun
 
-SMALL, LARGE = 0.8, 0.5  # the rates γ of small and large initialisation: weights begin as N(0, inputs^-2γ)
+SMALL, LARGE = 0.8, 0.5  # the rates γ of small and large initialisation: weights begin as N(0, d^-2γ)
 LEARNED = 0.9  # the test on data from which a member is judged: below it, it answers nothing by any rule
 
 
@@ -56,7 +56,7 @@ def experiments(setting: Grid) -> list[Experiment]:
     return [
         Experiment(
             mislabelled(),
-            setting.model.replace(layers=depth, initialisation="normal"),
+            setting.model.replace(layers=depth, initialisation="gamma"),
             setting.recipe,
             members(setting.gammas, setting.seeds),
             f"mislabelled composite, {depth} layers",
@@ -188,7 +188,7 @@ def _phase_figure(seen: Cells) -> MapFigure:
     return MapFigure(
         title="What the unseen pair (3, 4) is answered by, over depth and initialisation",
         caption="Share of test inputs, mean over seeds: answered by composing (-10), as the symmetric pair (-6), and "
-        "the accuracy of the trained pairs on keys at unseen positions. Weights begin as N(0, inputs^-2γ): a larger γ "
+        "the accuracy of the trained pairs on keys at unseen positions. Weights begin as N(0, d^-2γ): a larger γ "
         "is a smaller initialisation.",
         maps=(tuple(Map(title, grid(values.mean(dim=2)), rows, columns) for title, values in shares.items()),),
         x_label="initialisation rate γ",
