@@ -1,22 +1,22 @@
 """Many interventions at one site in one pass, which begins at the site's block and is mapped over them by `vmap`."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import vmap
 
 from anchorlab.errors import SiteError
 from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
-from anchorlab.lens.look.sources import Borrowed, borrower, fitting, row_ranges
+from anchorlab.lens.look.sources import Borrower, borrower, fitting, positions_of, row_ranges
 from anchorlab.models.model import accepts, gather_positions
 from anchorlab.models.sites import Tap
-from anchorlab.models.transformer import Transformer
+from anchorlab.models.transformer import Entering
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.member import member_module
 
@@ -31,17 +31,17 @@ class _Group:
     site: str
     begin: int
     named: Mapping[str, Intervention]
-    borrow: Callable[[range], Borrowed]
+    borrow: Borrower
     needs_every_position: bool
 
 
 class MappedPasses:
     """The outputs of one member without intervention and under each of many interventions.
 
-    A pass through a transformer begins at the block of its site, with the stream of the model without interventions.
-    The index of the intervention enters at the site: `vmap` computes what comes before once, and what comes after for
-    all interventions together. The last layer is computed at the scored positions only, unless an intervention there
-    concerns other positions.
+    A pass begins at the block of its site, named `blocks.0.` and so on, with the stream of the model without
+    interventions, if the model's forward takes `entering`. The index of the intervention enters at the site: `vmap`
+    computes what comes before once, and what comes after for all interventions together. A transformer computes its
+    last layer at the scored positions only, unless an intervention there concerns other positions.
 
     Each instance has its own copy of the module, so several threads can work at once.
 
@@ -64,8 +64,7 @@ class MappedPasses:
         self.weights, self.member, self.members = ensemble.member_weights(member), member, ensemble.size
         self.inputs, self.positions, self.patch_inputs = inputs, positions, patch_inputs
         self.access = Access(member_module(ensemble, member))
-        self.rest = member_module(ensemble, member)
-        self.blocks = list(self.rest.blocks) if isinstance(self.rest, Transformer) else []
+        self.begins_anywhere = accepts(self.access.module, "entering")
 
     def __call__(
         self, grid: Mapping[str, Sequence[Intervention]], batch_size: int
@@ -78,51 +77,48 @@ class MappedPasses:
         with evaluating(self.access.module):
             groups = [group for site, changes in grid.items() for group in self._groups(site, changes, batch_size)]
         largest = max(len(group.named) for group in groups)
+        needed = {_layer(site) for site in grid} - {0}
         for rows in row_ranges(len(self.inputs), max(1, batch_size // largest)):
-            with evaluating(self.access.module), evaluating(self.rest):
-                output, streams = self._untouched(rows)
+            with evaluating(self.access.module):
+                output, streams = self._untouched(rows, needed)
             yield None, 0, rows, output.unsqueeze(0)
             for group in groups:
-                with evaluating(self.access.module), evaluating(self.rest):
+                with evaluating(self.access.module):
                     output = self._pass(group, rows, streams)
                 yield group.site, group.begin, rows, output
 
     def _groups(self, site: str, interventions: Sequence[Intervention], batch_size: int) -> Iterator[_Group]:
         needs_every_position = self._needs_every_position(site, interventions[0])
-        for begin in range(0, len(interventions), _MOST):
-            group = interventions[begin : begin + _MOST]
+        most = min(_MOST, batch_size)
+        for begin in range(0, len(interventions), most):
+            group = interventions[begin : begin + most]
             named = {f"interventions.{begin + index}": each for index, each in enumerate(group)}
             borrow = borrower(self.access, self.weights, self.inputs, named, self.patch_inputs, batch_size)
             yield _Group(site, begin, named, borrow, needs_every_position)
 
     def _untouched(
-        self, rows: range
+        self, rows: range, needed: Set[int]
     ) -> tuple[Float[Tensor, "row scored output"], dict[int, Float[Tensor, "row position width"]]]:
-        """The outputs without interventions, and the stream before each block but the first."""
+        """The outputs without interventions, and the streams before the needed blocks."""
         streams: dict[int, Tensor] = {}
 
         def tap(name: str, value: Tensor) -> Tensor:
-            if self.blocks and name.endswith(".hook_resid_pre"):
+            if self.begins_anywhere and name.endswith(".hook_resid_pre") and _layer(name) in needed:
                 streams[_layer(name)] = value
             return value
 
         inputs, positions = self._present(rows)
-        return _run(self.access.module, inputs, positions, tap), streams
+        return self._run(inputs, positions, tap), streams
 
     def _pass(self, group: _Group, rows: range, streams: Mapping[int, Tensor]) -> Tensor:
         moment = Moment(self.member, self.members, rows, len(self.inputs))
         borrowed = group.borrow(rows)
         inputs, positions = self._present(rows)
-        layer = _layer(group.site) if self.blocks else 0
-        if self.blocks:
-            self.rest.blocks = nn.ModuleList(self.blocks[layer:])
+        layer = _layer(group.site)
+        entering = (layer, streams[layer]) if layer in streams else None
 
         def run(index: Tensor) -> Tensor:
             def tap(name: str, value: Tensor) -> Tensor:
-                if layer and name == "hook_embed":
-                    return streams[layer]
-                if layer and name == "hook_pos_embed":
-                    return torch.zeros_like(value)
                 if name != group.site:
                     return value
                 axes = self.access.axes(name, value)
@@ -131,16 +127,17 @@ class MappedPasses:
                 return torch.stack(changed)[index.reshape(1)].squeeze(0)
 
             if not group.needs_every_position:
-                return _run(self.rest, inputs, positions, tap)
-            return gather_positions(_run(self.rest, inputs, None, tap), positions)
+                return self._run(inputs, positions, tap, entering)
+            return gather_positions(self._run(inputs, None, tap, entering), positions)
 
         outputs: Tensor = vmap(run)(torch.arange(len(group.named), device=inputs.device))
         return outputs
 
     def _present(self, rows: range) -> tuple[Tensor, Tensor]:
-        here = slice(rows.start, rows.stop)
-        inputs = fitting(self.inputs[here], self.weights)
-        return inputs, (self.positions if self.positions.ndim == 1 else self.positions[here]).to(inputs.device)
+        inputs = fitting(self.inputs[rows.start : rows.stop], self.weights)
+        positions = positions_of(self.positions, rows)
+        assert positions is not None
+        return inputs, positions.to(inputs.device)
 
     def _needs_every_position(self, site: str, intervention: Intervention) -> bool:
         """Whether the intervention needs positions that the site lacks when only scored positions are computed."""
@@ -155,21 +152,20 @@ class MappedPasses:
 
         inputs = fitting(self.inputs[:1], self.weights)
         for positions in (None, torch.zeros(1, dtype=torch.int64, device=inputs.device)):
-            _run(self.access.module, inputs, positions, tap)
+            self._run(inputs, positions, tap)
         if len(seen) != 2:
             raise SiteError(f"site {site!r} is visited {len(seen) / 2:g} times in one pass; it must be visited once")
         narrowed = {axis for axis, size in seen[0].items() if size != seen[1][axis]}
         return bool(narrowed) and (intervention.rule in BORROWING or bool(named & narrowed))
 
-
-def _run(module: nn.Module, inputs: Tensor, positions: Tensor | None, tap: Tap) -> Tensor:
-    """The outputs at the positions, or at all positions for None."""
-    output: Tensor
-    if positions is not None and accepts(module, "positions"):
-        output = module(inputs, positions=positions, tap=tap)
-        return output
-    output = module(inputs, tap=tap)
-    return gather_positions(output, positions)
+    def _run(self, inputs: Tensor, positions: Tensor | None, tap: Tap, entering: Entering | None = None) -> Tensor:
+        """The outputs at the positions, or at all positions for None."""
+        module = self.access.module
+        begin = {} if entering is None else {"entering": entering}
+        takes = positions is not None and accepts(module, "positions")
+        narrow = {"positions": positions} if takes else {}
+        output: Tensor = module(inputs, tap=tap, **narrow, **begin)
+        return output if takes else gather_positions(output, positions)
 
 
 def _layer(site: str) -> int:
