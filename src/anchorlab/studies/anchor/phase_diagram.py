@@ -16,12 +16,22 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, at_least, grid
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
+from anchorlab.studies.anchor.settings import Setting, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
-from anchorlab.training import Experiment, Members, TrainedRun
+from anchorlab.training import (
+    AdamW,
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Stream,
+    TrainedRun,
+    WarmupCosine,
+)
 
 SMALL, LARGE = 0.8, 0.5  # the rates γ of small and large initialisation: weights begin as N(0, d^-2γ)
 LEARNED = 0.9  # the test on data from which a member is judged: below it, it answers nothing by any rule
@@ -42,12 +52,28 @@ QUICK = Grid(
     depths=(2, 3),
     gammas=(0.5, 0.8, 1.0),
 )
+SCALED = Grid(
+    quick_model(width=128),
+    quick_recipe(8000, steps=4000, batch=100, learning_rate=1e-3, weight_decay=0.01).replace(data=Stream()),
+    seeds=2,
+    depths=(2,),
+    gammas=(0.5, 0.8),
+)
 PAPER = Grid(
     DecoderSpec(),
-    paper_recipe(8000, batch=100),
+    Recipe(
+        data=FixedSample(size=900_000),
+        optimiser=AdamW(learning_rate=2e-4, weight_decay=0.01),
+        schedule=WarmupCosine(warmup=10, horizon=210, start=0.05, end=0.05),
+        batch=2048,
+        unit="epochs",
+        duration=210,
+        clip=1.0,
+        evaluation=Evaluation(every=5),
+    ),
     seeds=3,
-    depths=tuple(range(2, 9)),
-    gammas=tuple(round(0.1 * tenth, 1) for tenth in range(3, 11)),
+    depths=tuple(range(2, 8)),
+    gammas=(0.3, 0.5, 0.6, 0.8),
 )
 
 
@@ -242,11 +268,17 @@ STUDY = Study(
             "Quick profile: one head, width 64, 2, 3 layers, 3 rates γ, 2 seeds each; 8000 sequences, 2200 steps of "
             "batch 100 with learning rate 2e-3 and weight decay 0.03.",
         ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: two layers of one head, width 128, γ of 0.5 and 0.8, two seeds; 4000 steps of batch 100 "
+            "with learning rate 1e-3 and weight decay 0.01 on sequences that never repeat, of which the source has so "
+            "many that each is seen 210 times in 92400 steps.",
+        ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the composite task's setting in the anchor-function paper (8000 sequences, batch 100, 4000 "
-            "epochs, four heads, width 400); the grid of 2 to 8 layers by γ from 0.3 to 1.0 and three seeds are our "
-            "choice.",
+            "Paper profile: four heads, width 400, 2 to 7 layers, γ of 0.3, 0.5, 0.6 and 0.8; 900000 sequences in "
+            "batches of 2048 for 210 epochs, at 1e-5 to 2e-4 and back, weight decay 0.01, as the source prints them. "
+            "Ten epochs of warm-up before 200 of cosine, clipping at 1 and three seeds are ours.",
         ),
     },
     smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2), gammas=(0.5, 0.8)),
