@@ -265,6 +265,7 @@ BANDS = {
         "chain-order": (1.0, 1.0),
         "later-is-harder": (1.0, 1.0),
         "second-step-retrieved": (None, 0.5),
+        "least-layers": (None, 0.0),
     },
     "retrieval/plateau": {
         "curriculum-learns": (None, 0.1),
@@ -273,6 +274,7 @@ BANDS = {
     "retrieval/circuits": {
         "solved": (None, 0.01),
         "suffices": (1.0, 1.0),
+        "few-do-all": (0.9, None),
         "needed": (3.0, None),
         "needed-as-printed": (0.17, None),
         "first-is-indirect": (0.05, 0.1),
@@ -288,6 +290,9 @@ BANDS = {
         "drives-loss": (None, 0.05),
         "reuse": (0.75, 1.0),
         "later-slower": (0.8, 1.0),
+        "solved": (None, 0.04),
+        "ablated": (None, 0.02),
+        "same-positions": (0.75, 1.0),
     },
 }
 """The lowest and the highest value that accept each claim; None where a side is open."""

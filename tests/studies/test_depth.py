@@ -20,6 +20,8 @@ SEEN = Losses(
     loss_without=tensor([[0.8], [0.75]]),
     partial=tensor([[[0.4, 0.6, 0.9], [0.6, 0.7, 0.8]], [[0.1, 0.2, 0.3], [0.2, 0.45, 0.4]]]),
     retrieved=tensor([[[10, inf, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
+    layers=(1, 2),
+    least=(1, 2, 2),
 )
 
 
@@ -28,15 +30,17 @@ def test_values_inside_and_outside_the_bands():
         "no-curriculum-fails": pytest.approx(0.75),
         "depth-helps": pytest.approx(0.6),
         "chain-order": 0.5,  # of the two that retrieve two symbols
-        "later-is-harder": pytest.approx(2 / 3),  # of the three that retrieve anything
+        "later-is-harder": 1.0,  # of the one depth that retrieves anything on average, with 0.15, 0.325, 0.35
         "second-step-retrieved": pytest.approx(0.325),
+        "least-layers": 0.0,
     }
     assert verdicts_of(STUDY, SEEN) == {
         "no-curriculum-fails": "reproduced",
         "depth-helps": "reproduced",
         "chain-order": "not at this scale",
-        "later-is-harder": "not at this scale",
+        "later-is-harder": "reproduced",
         "second-step-retrieved": "reproduced",
+        "least-layers": "reproduced",
     }
 
 
@@ -45,22 +49,26 @@ def test_the_other_side_of_every_band():
         end=1,
         loss=SEEN.loss.flip(0),
         loss_without=tensor([[0.9], [0.69]]),
-        partial=SEEN.partial + tensor([0.0, 0.35, 0.4]),  # x_2 0.95 and 1.05, then 0.55 and 0.8
+        partial=SEEN.partial + tensor([0.0, 0.35, 0.3]),  # x_2 0.95 and 1.05, then 0.55 and 0.8; x_3 0.65 there
         retrieved=tensor([[[10, 20, 30], [inf, inf, inf]], [[10, 20, inf], [10, inf, inf]]]),
+        layers=(1, 2),
+        least=(2, 1, 1),
     )
     assert values_of(STUDY, other) == {
         "no-curriculum-fails": pytest.approx(0.69),
         "depth-helps": pytest.approx(-0.6),
         "chain-order": 1.0,
-        "later-is-harder": 1.0,
+        "later-is-harder": 0.0,
         "second-step-retrieved": pytest.approx(0.675),
+        "least-layers": 0.5,  # one of two models retrieves x_1 with one layer
     }
     assert verdicts_of(STUDY, other) == {
         "no-curriculum-fails": "not at this scale",
         "depth-helps": "not at this scale",
         "chain-order": "reproduced",
-        "later-is-harder": "reproduced",
+        "later-is-harder": "not at this scale",
         "second-step-retrieved": "not at this scale",
+        "least-layers": "not at this scale",
     }
 
 
@@ -70,6 +78,7 @@ def test_what_is_not_retrieved_with_the_curriculum_is_not_judged_without_it():
     found = values_of(STUDY, nothing)
     assert found["no-curriculum-fails"] is None
     assert found["chain-order"] is None
+    assert found["least-layers"] is None  # no depth retrieves x_2
     assert values_of(STUDY, replace(nothing, partial=torch.ones(2, 2, 3)))["later-is-harder"] is None
 
 
@@ -89,6 +98,7 @@ def test_losses_are_read_by_depth_and_symbol():
     assert [run.experiment.task.asked for run in runs] == [(1, 2, 3), (1, 2, 3), (2,), (2,)]
     seen = see(runs, setting)
     assert seen.end == 2
+    assert (seen.layers, seen.least) == ((2, 5), [2, 3, 3])  # log_2(2D + 2), one head behind a mask
     torch.testing.assert_close(seen.loss, tensor([[0.6], [0.2]]))
     torch.testing.assert_close(seen.loss_without, tensor([[0.8, 0.9], [0.7, 1.1]]))
     torch.testing.assert_close(seen.partial, tensor([[[0.0, 0.75, 0.9]], [[0.1, 0.2, 0.3]]]))
@@ -114,4 +124,5 @@ def test_figures_and_table_by_depth():
     ]
     assert [one.mean for one in found.figures[2].lines] == [(1, 1, 2), (1, 1, 3), (1, 1, 4)]  # of the deepest
     assert found.tables[0].columns == ("layers", "with curriculum", "without", "x_1", "x_2", "x_3")
+    assert found.tables[1].rows[0] == ("x_1", 2, None, None)
     assert found.tables[0].rows[1] == (5, pytest.approx(0.2), pytest.approx(0.4), 2, 3, 4)

@@ -74,6 +74,16 @@ def test_chain_order(times, order):
     assert found == order or (math.isnan(found) and math.isnan(order))
 
 
+def test_one_path_that_brings_two_symbols_is_no_disorder():
+    tied, out = torch.tensor([[1.0, 2.0, 2.0]]), torch.tensor([[1.0, 3.0, 2.0]])
+    assert (float(in_order(tied, ties=True)[0]), float(in_order(tied)[0])) == (1, 0)
+    assert float(in_order(out, ties=True)[0]) == 0
+    both = growth(
+        {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34, 2: 35}
+    )
+    assert values_of(STUDY, Seen([both], 40.0))["heads-in-chain-order"] == 1.0
+
+
 def test_members_that_retrieve_two_symbols_have_an_order():
     one, two = [1.0, inf, inf], [3.0, 2.0, inf]
     assert retrieving_two(torch.tensor([one, two, [inf, inf, inf]])).tolist() == [two]
@@ -105,6 +115,9 @@ def test_models_that_retrieve_every_symbol_are_judged():
         "drives-loss": pytest.approx(1 / 40),
         "reuse": pytest.approx(0.5),
         "later-slower": None,  # two symbols have one gap
+        "solved": pytest.approx(0.005),
+        "ablated": pytest.approx(0.015),
+        "same-positions": 0.0,
     }
     judged = STUDY.claims[4](seen)
     assert (judged.spread, judged.detail) == (
@@ -112,24 +125,28 @@ def test_models_that_retrieve_every_symbol_are_judged():
         "2 of 3 models retrieve every symbol",
     )
     nothing = Seen([HALF], 40.0)
-    assert set(verdicts_of(STUDY, nothing).values()) == {"not measured"}
+    verdicts = verdicts_of(STUDY, nothing)
+    assert {name for name, verdict in verdicts.items() if verdict != "not measured"} == {"solved"}
     assert STUDY.claims[1](nothing).detail == "0 of 1 models retrieve every symbol"
 
 
-def three(first, second, third, fell, needed):
+def three(first, second, third, fell, needed, rules=(JOIN, FIRST, SECOND), **losses):
     """A model of three symbols, each with a path of its own that emerges at these steps within two."""
-    paths = [path(layer, rule) for layer, rule in enumerate((JOIN, FIRST, SECOND))]
+    paths = [path(layer, rule) for layer, rule in enumerate(rules)]
     steps = tuple(range(0, 41))
     attention = {
         one: ((torch.tensor(steps) - at) / 2 + 0.5).clamp(0, 1)
         for one, at in zip(paths, (first, second, third), strict=True)
     }
     needs = {one: frozenset(symbols) for one, symbols in zip(paths, needed, strict=True)}
-    return Growth(Solution(0, 0, circuit(*paths)), steps, needs, attention, dict(enumerate(map(float, fell), 1)))
+    return Growth(
+        Solution(0, 0, circuit(*paths, **losses)), steps, needs, attention, dict(enumerate(map(float, fell), 1))
+    )
 
 
 def test_every_band_from_both_sides():
-    inside = Seen([three(10, 15, 30, (10, 16, 30), ((1, 2, 3), (2, 3), (3,)))], 40.0)
+    needed = ((1, 2, 3), (2, 3), (3,))
+    inside = Seen([three(10, 15, 30, (10, 16, 30), needed, (JOIN, FIRST, FIRST), loss=0.058, model=0.039)], 40.0)
     assert values_of(STUDY, inside) == {
         "losses-in-chain-order": 1.0,
         "heads-in-chain-order": 1.0,
@@ -137,9 +154,12 @@ def test_every_band_from_both_sides():
         "drives-loss": pytest.approx(1 / 40),
         "reuse": 1.0,
         "later-slower": 1.0,
+        "solved": pytest.approx(0.039),
+        "ablated": pytest.approx(0.019),
+        "same-positions": 1.0,
     }
     assert set(verdicts_of(STUDY, inside).values()) == {"reproduced"}
-    outside = Seen([three(2, 30, 20, (5, 29, 20), ((1,), (2,), (3,)))], 40.0)
+    outside = Seen([three(2, 30, 20, (5, 29, 20), ((1,), (2,), (3,)), loss=0.062, model=0.041)], 40.0)
     assert values_of(STUDY, outside) == {
         "losses-in-chain-order": 0.0,
         "heads-in-chain-order": 0.0,
@@ -147,6 +167,9 @@ def test_every_band_from_both_sides():
         "drives-loss": pytest.approx(3 / 40),
         "reuse": 0.0,
         "later-slower": 0.0,
+        "solved": pytest.approx(0.041),
+        "ablated": pytest.approx(0.021),
+        "same-positions": 0.0,
     }
     assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
 
@@ -212,8 +235,10 @@ def test_figures_and_table(monkeypatch):
     monkeypatch.setattr(emergence, "growths", lambda run: [GOOD, replace(HALF, solution=Solution(1, 5, circuit()))])
     monkeypatch.setattr(emergence, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
+    values["test", "loss"], values["train", "loss"] = [[1, 0.9, 0.8]] * 2, [[1, 0.7, 0.6]] * 2
     found = analyse([HandMadeRun(smoke(2), (0, 3, 6), values, {0: None, 6: None})], smoke(2))
-    losses, _, attention, timeline = found.figures
+    whole, losses, _, attention, timeline = found.figures
+    assert [(one.label, one.mean) for one in whole.lines] == [("fresh sequences", pytest.approx((1, 0.9, 0.8)))]
     assert [(one.label, one.mean) for one in losses.lines] == [("x_1", (1, 1, 0.1)), ("x_2", (1, 1, 0.2))]
     assert attention.lines[2].label == f"layer 2: {SECOND} [x_2]"
     assert attention.lines[2].mean == (0, 0, 0, 0, 1)

@@ -30,6 +30,11 @@ class CircuitPath:
     cut_loss: float
     mapped_cut_loss: float
 
+    @property
+    def stays(self) -> bool:
+        """Whether the queries attend to themselves, so that nothing moves from one position to another."""
+        return self.rule.key == 0
+
     def __str__(self) -> str:
         return f"{self.layer}.{self.head} {self.rule}"
 
@@ -71,6 +76,15 @@ class Circuit:
     def heads(self) -> tuple[Head, ...]:
         """The heads with a path, in order."""
         return tuple(dict.fromkeys((path.layer, path.head) for path in self.paths))
+
+    @property
+    def useful_heads(self) -> tuple[Head, ...]:
+        """The heads with a path from one position to another, in order.
+
+        The paper replaces heads that do no useful computation "with either uniform attention or an identity matrix"
+        (stacked attention heads, appendix E): a head whose queries attend to themselves alone is one of them.
+        """
+        return tuple(dict.fromkeys((path.layer, path.head) for path in self.paths if not path.stays))
 
     @property
     def unexplained(self) -> tuple[Head, ...]:

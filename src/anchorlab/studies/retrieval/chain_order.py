@@ -60,15 +60,16 @@ def retrieved_at(run: TrainedRun) -> Float[Tensor, "member symbol"]:
     return torch.stack(times, dim=1).nan_to_num(nan=inf)
 
 
-def in_order(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "member"]:
+def in_order(times: Float[Tensor, "member symbol"], ties: bool = False) -> Float[Tensor, "member"]:
     """Return 1 for members whose times rise along the chain, infinite ones (never) last, and 0 for the others.
 
-    Times that are NaN are left out; the order is NaN where fewer than two are left.
+    With `ties` equal times are in order too. Times that are NaN are left out; the order is NaN where fewer than two are
+    left.
     """
     order = []
     for row in times:
         known = row[~row.isnan()]
-        rising = (known.diff() > 0) | known[1:].isinf()
+        rising = (known.diff() >= 0 if ties else known.diff() > 0) | known[1:].isinf()
         order.append(float(rising.all() and known[0].isfinite()) if len(known) > 1 else nan)
     return torch.tensor(order)
 

@@ -14,21 +14,24 @@ from statistics import mean
 import torch
 
 from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
-from anchorlab.lens import Circuit, Explanation
-from anchorlab.lens.circuits import AttentionLosses
+from anchorlab.lens import Circuit, CircuitPath, Explanation
+from anchorlab.lens.circuits import AttentionLosses, Head
 from anchorlab.models import VectorSpec
 from anchorlab.studies.claim import Measurement, claim, measures_in, spread
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.retrieval.one_head import (
     QUICK,
+    SCALED,
+    SCALED_NOTE,
     SMOKE,
     SOLVED,
     Solution,
-    by_head,
     experiments,
+    first_useful,
     joining,
     path_columns,
     solutions,
+    useful_heads,
     view_circuits,
 )
 from anchorlab.studies.retrieval.settings import layers_of, paper, paper_recipe, retrieval_of
@@ -48,7 +51,7 @@ PAPER = paper(3, VectorSpec(layers=12, heads=1, width=128), paper_recipe(24_000,
 class Found:
     """The circuit of every model, in chains of so many steps and models of so many layers.
 
-    `first_uniform` is the loss of each circuit with uniform attention in its first head, in the models' order.
+    `first_uniform` is the loss of each circuit with uniform attention in its first useful heads, in the models' order.
     """
 
     models: Sequence[Solution]
@@ -73,13 +76,13 @@ class Found:
 
 
 def see(runs: Sequence[TrainedRun]) -> Found:
-    """Find the circuit of every model, and measure it with uniform attention in its first head on fresh sequences."""
+    """Find the circuit of every model; measure it with its first useful heads uniform, on fresh sequences."""
     (run,) = runs
     task, ensemble, models = retrieval_of(run), run.ensemble(), solutions(run)
     fresh = task.sample("test", 256, seed=1)
     losses = []
     for one in models:
-        first = one.circuit.heads[:1]
+        first = first_useful(one.circuit, task.steps)
         changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
         losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
     return Found(models, losses, task.steps, layers_of(run))
@@ -98,10 +101,23 @@ def solved(seen: Found) -> Measurement | None:
     band=within(1.0, 1.0),
 )
 def suffices(seen: Found) -> Measurement | None:
-    """Share of models whose circuit explains every head and has a loss below {SUFFICES:g}, over models with a loss
-    below {SOLVED:g}."""
+    """Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, over
+    models with a loss below {SOLVED:g}; the search stops at this loss, so only a head that no rule explains, or fresh
+    sequences, can speak against it."""
     circuits = [one.circuit for one in seen.models if one.solved]
     return seen.over([float(one.loss < SUFFICES and not one.unexplained) for one in circuits])
+
+
+@claim(
+    "Only a few attention heads are responsible for the information flow",
+    at="section 8.2",
+    paper="only a few, whose behaviour is easily interpretable",
+    band=at_least(0.9),
+)
+def few_do_all(seen: Found) -> Measurement | None:
+    """Lowest share of attention's effect on the loss that is lost when the queries of the circuit's paths alone attend
+    uniformly and all other attention stays, {EXPLAINED}."""
+    return seen.over([one.completeness for one in seen.explained], min)
 
 
 @claim(
@@ -111,9 +127,15 @@ def suffices(seen: Found) -> Measurement | None:
     band=at_least(3.0),
 )
 def needed(seen: Found) -> Measurement | None:
-    """Smallest factor by which cutting a path raises a circuit's loss while the other paths attend as the model makes
-    them, {EXPLAINED}."""
-    return seen.over([one.minimality for one in seen.explained], min)
+    """Smallest factor by which cutting a path of a useful head raises a circuit's loss while the other paths attend as
+    the model makes them, {EXPLAINED}."""
+    cheapest = [(one, min(path.cut_loss for path in _useful_paths(one))) for one in seen.explained]
+    return seen.over([cut / one.live_loss for one, cut in cheapest], min)
+
+
+def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPath]:
+    """Return the paths of all useful heads but some."""
+    return [path for head, paths in useful_heads(circuit).items() if head not in but for path in paths]
 
 
 @claim(
@@ -123,19 +145,20 @@ def needed(seen: Found) -> Measurement | None:
     band=at_least(0.17),
 )
 def needed_as_printed(seen: Found) -> Measurement | None:
-    """Lowest loss of a circuit without one path of a head above the first, {EXPLAINED}."""
-    later = [[path.mapped_cut_loss for head in by_head(one.paths)[1:] for path in head] for one in seen.explained]
-    return seen.over([min(losses) for losses in later if losses], min)
+    """Lowest loss of a circuit without one path of a useful head above the first ones, which only join pairs,
+    {EXPLAINED}."""
+    later = [_useful_paths(one, but=first_useful(one, seen.steps)) for one in seen.explained]
+    return seen.over([min(path.mapped_cut_loss for path in paths) for paths in later if paths], min)
 
 
 @claim(
-    "The first head alone is hardly missed then: what it does is to let later heads find their place",
+    "The first useful layers are hardly missed then: what they do is to let later heads find their place",
     at="appendix E",
-    paper="0.05 to 0.1 with uniform attention there",
+    paper="the only exceptions are the first useful layers: 0.05 to 0.1 with uniform attention there",
     band=within(0.05, 0.1),
 )
 def first_is_indirect(seen: Found) -> Measurement | None:
-    """Mean loss of a circuit whose first head attends uniformly, {EXPLAINED}."""
+    """Mean loss of a circuit whose first useful heads, those that only join pairs, attend uniformly, {EXPLAINED}."""
     return seen.over([loss for one, loss in zip(seen.models, seen.first_uniform, strict=True) if one.explained])
 
 
@@ -146,10 +169,10 @@ def first_is_indirect(seen: Found) -> Measurement | None:
     band=within(1.0, 1.0),
 )
 def first_joins_pair(seen: Found) -> Measurement | None:
-    """Share of models in which every path of the circuit's first head goes from the second member of a pair to the
-    first, {EXPLAINED}."""
-    first = [{path.rule for path in by_head(one.paths)[0]} for one in seen.explained]
-    return seen.over([float(rules <= joining(seen.steps)) for rules in first])
+    """Share of models in which every path of the circuit's first useful head goes from the second member of a pair to
+    the first, {EXPLAINED}; a head whose queries attend to themselves alone is idle."""
+    first = [next(iter(useful_heads(one).values())) for one in seen.explained]
+    return seen.over([float({path.rule for path in paths} <= joining(seen.steps)) for paths in first])
 
 
 @claim(
@@ -159,9 +182,10 @@ def first_joins_pair(seen: Found) -> Measurement | None:
     band=within(0.5, 1.0),
 )
 def few_heads(seen: Found) -> Measurement | None:
-    """Mean share of heads without a path; judged only where there are twice as many layers as can do, {EXPLAINED}."""
-    circuits = seen.explained if seen.layers >= 2 * seen.least else []
-    return seen.over([1 - len(one.heads) / len(one.explanations) for one in circuits])
+    """Mean share of heads without a path to another position; judged only where half of the heads can be idle beside
+    the paper's number, one more than the least, {EXPLAINED}."""
+    circuits = seen.explained if seen.layers >= 2 * (seen.least + 1) else []
+    return seen.over([1 - len(one.useful_heads) / len(one.explanations) for one in circuits])
 
 
 @claim(
@@ -171,26 +195,34 @@ def few_heads(seen: Found) -> Measurement | None:
     band=at_least(1.0),
 )
 def more_than_least(seen: Found) -> Measurement | None:
-    """Fewest heads with a path, less the least number of layers with one head behind a mask, {EXPLAINED}."""
-    return seen.over([float(len(one.heads) - seen.least) for one in seen.explained], min)
+    """Fewest heads with a path to another position, less the least number of layers with one head behind a mask,
+    {EXPLAINED}."""
+    return seen.over([float(len(one.useful_heads) - seen.least) for one in seen.explained], min)
 
 
 @claim(
-    "But for the first head the circuits are very different",
+    "Except for the first head the circuits are very different",
     at="section 8.2",
     paper="very different",
     band=within(0.5, 1.0),
 )
 def differ(seen: Found) -> Measurement | None:
-    """Share of pairs of models whose later heads have other paths, their order alone being compared, {EXPLAINED}."""
-    different = [float(one != other) for one, other in combinations(map(later_rules, seen.explained), 2)]
+    """Share of pairs of models whose useful heads above the first ones have other paths, their order alone being
+    compared, {EXPLAINED}."""
+    later = [later_rules(one, seen.steps) for one in seen.explained]
+    different = [float(one != other) for one, other in combinations(later, 2)]
     spread_over = spread(torch.tensor(different), "pairs of models")
     return Measurement(mean(different), spread_over, f"{len(different)} pairs") if different else None
 
 
-def later_rules(circuit: Circuit) -> list[frozenset[str]]:
-    """Return the rules of each head above the first, in order."""
-    return [frozenset(str(path.rule) for path in head) for head in by_head(circuit.paths)[1:]]
+def later_rules(circuit: Circuit, steps: int) -> list[frozenset[str]]:
+    """Return the rules of each useful head above the first ones, in order."""
+    first = first_useful(circuit, steps)
+    return [
+        frozenset(str(path.rule) for path in paths)
+        for head, paths in useful_heads(circuit).items()
+        if head not in first
+    ]
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
@@ -211,14 +243,14 @@ def _models(seen: Found) -> Table:
     circuits = [one.circuit for one in seen.models]
     return column_table(
         "Circuits in numbers",
-        "Layers, from 0, of the heads with a path. Losses on fresh sequences: of the model; of the circuit "
-        "with its maps in place; live, with its queries attending as the model makes them; with all attention uniform; "
-        "and of the circuit's maps with its first head uniform. Faithfulness: how much of what attention does for the "
-        "model the circuit does. Completeness: how much is lost when the circuit alone is taken from the model. "
+        "Layers, from 0, of the heads with a path to another position. Losses on fresh sequences: of the model; of the "
+        "circuit with its maps in place; live, with its queries attending as the model makes them; with all attention "
+        "uniform; and of the circuit's maps with its first useful heads uniform. Faithfulness: how much of what "
+        "attention does for the model the circuit does. Completeness: how much is lost when the circuit alone is taken from the model. "
         "Minimality: the factor by which the cheapest cut raises the live loss.",
         {
             "seed": [one.seed for one in seen.models],
-            "layers": [", ".join(str(layer) for layer, _ in one.heads) or "none" for one in circuits],
+            "layers": [", ".join(str(layer) for layer, _ in sorted(one.useful_heads)) or "none" for one in circuits],
             "paths": [len(one.paths) for one in circuits],
             "unexplained": [len(one.unexplained) for one in circuits],
             "model": [one.model_loss for one in circuits],
@@ -262,6 +294,7 @@ STUDY = Study(
             "eight neighbours nearly orthogonal. The paper has K = 4, twelve layers of width 128 with feed-forward "
             "layers, and 24,000 steps of 128 out of 262 k sequences at 1e-3.",
         ),
+        "scaled": Profile(SCALED, SCALED_NOTE),
         "paper": Profile(
             PAPER,
             "Paper profile: section 8.1. Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), "

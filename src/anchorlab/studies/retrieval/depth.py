@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import at_least, at_most, within
+from anchorlab.findings import Table, at_least, at_most, within
+from anchorlab.models import VectorSpec
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, column_table
 from anchorlab.studies.retrieval.chain_order import (
@@ -27,6 +28,7 @@ from anchorlab.studies.retrieval.chain_order import (
 )
 from anchorlab.studies.retrieval.settings import RETRIEVED, quick, retrieval_of, section_7, smoke
 from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import Experiment, TrainedRun
 
 
@@ -67,6 +69,8 @@ class Losses:
     loss_without: Float[Tensor, "depth other_member"]  # final loss without it
     partial: Float[Tensor, "depth member symbol"]  # final partial losses with the curriculum
     retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite where never
+    layers: Sequence[int]  # of each depth
+    least: Sequence[int]  # layers that retrieving each symbol takes, for this number of heads and mask
 
 
 def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
@@ -77,7 +81,11 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
     )
     partial = torch.stack([partial_losses(run) for run in runs[:depths]])
     retrieved = torch.stack([retrieved_at(run) for run in runs[:depths]])
-    return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved)
+    spec, task = runs[0].experiment.model, retrieval_of(runs[0])
+    assert isinstance(spec, VectorSpec)
+    flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)
+    least = [least_depth(symbol, flow) for symbol in task.asked]
+    return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved, setting.layers, least)
 
 
 @claim(
@@ -120,15 +128,16 @@ def chain_order(seen: Losses) -> Measurement:
 @claim(
     "Later positions of the chain are harder",
     at="Fig 4 right",
-    paper="higher partial loss for later positions",
+    paper="higher partial loss for later positions, averaged across runs",
     band=within(1.0, 1.0),
 )
 def later_is_harder(seen: Losses) -> Measurement:
-    """Share of the curriculum runs that retrieve anything whose final partial losses rise along the chain."""
-    losses = seen.partial.flatten(0, 1)
+    """Share of the depths that retrieve anything at which the final partial losses, averaged across runs as in the
+    figure, rise along the chain."""
+    losses = seen.partial.mean(dim=1)
     losses = losses[(losses < RETRIEVED).any(dim=1)]
     rising = (losses.diff(dim=1) >= 0).all(dim=1).float()
-    return Measurement(float(rising.mean()) if len(rising) else None, detail=f"{len(rising)} runs")
+    return Measurement(float(rising.mean()) if len(rising) else None, detail=f"{len(rising)} depths")
 
 
 @claim(
@@ -141,6 +150,45 @@ def second_step_retrieved(seen: Losses) -> Tensor:
     """Lowest mean final partial loss of x_2 over depths, with the curriculum."""
     second = seen.partial[:, :, 1]
     return second[int(second.mean(dim=1).argmin())]
+
+
+@claim(
+    "No model follows the chain further than its layers allow",
+    at="section 10.1",
+    paper="cannot solve it unless it has the minimum number of necessary layers",
+    band=at_most(0.0),
+)
+def least_layers(seen: Losses) -> Measurement:
+    """Share of the symbols that would take more layers than a curriculum run has, and that it retrieves all the same;
+    judged only where some depth retrieves every one of these symbols."""
+    short = torch.tensor(seen.least) > torch.tensor(seen.layers).unsqueeze(1)  # [depth symbol]
+    learned = seen.partial < RETRIEVED
+    found = learned.permute(0, 2, 1)[short].float()  # [out of reach, member]
+    within_reach = learned.float().mean(dim=1) > 0.5
+    learnable = bool(within_reach.any(dim=0)[short.any(dim=0)].all())
+    return Measurement(float(found.mean()) if found.numel() and learnable else None, detail=f"of {found.numel()}")
+
+
+def _depths_table(seen: Losses) -> Table:
+    """Return the least depth of each symbol beside the depths at which models were found to retrieve it."""
+    learned = (seen.partial < RETRIEVED).float().mean(dim=1)
+    layers = torch.tensor(seen.layers)
+
+    def fewest(share: float) -> list[int | None]:
+        found = [layers[learned[:, symbol] > share] for symbol in range(learned.shape[1])]
+        return [int(one.min()) if len(one) else None for one in found]
+
+    return column_table(
+        "Trained depth against the least depth (section 10.1)",
+        "The least number of layers in which information can flow to the query, with the mask and the heads of these "
+        "models; the fewest layers of any model that retrieves the symbol, and of a depth at which most models do.",
+        {
+            "symbol": [f"x_{symbol}" for symbol in range(1, len(seen.least) + 1)],
+            "least": list(seen.least),
+            "any model": fewest(0.0),
+            "most models": fewest(0.5),
+        },
+    )
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
@@ -182,7 +230,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         "Means over seeds; partial losses with the curriculum.",
         {"layers": layers, **{heading: losses.mean(dim=1) for heading, losses in columns.items()}},
     )
-    return Analysis(seen, figures, [table])
+    return Analysis(seen, figures, [table, _depths_table(seen)])
 
 
 STUDY = Study(

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import CircuitPanel
 from anchorlab.findings.circuit_panel import circuit_panel
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit
+from anchorlab.lens.circuits import Head
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.retrieval.settings import quick, retrieval_of, smoke
 from anchorlab.training import Experiment, TrainedRun
@@ -18,6 +20,14 @@ SOLVED = 0.01
 
 QUICK = quick(3, 6, 1400, seeds=8, checkpoints=20, label="six layers")
 """One setting for both studies, so that its models are trained once."""
+
+SCALED = quick(3, 12, 1400, seeds=3, checkpoints=20, label="twelve layers")
+"""The same with the paper's twelve layers, in which half of the heads can be idle."""
+
+SCALED_NOTE = (
+    "Scaled profile: twelve layers, as in section 8.1, and three seeds; all else as in the quick profile, where at "
+    "most two of six heads can be idle beside the paper's four."
+)
 
 SMOKE = smoke(2, label="two layers")
 
@@ -42,8 +52,8 @@ class Solution:
 
     @property
     def explained(self) -> bool:
-        """Whether the model solves the problem and its circuit has paths and explains every head."""
-        return self.solved and bool(self.circuit.paths) and not self.circuit.unexplained
+        """Whether the model solves the problem and its circuit has useful heads and explains every head."""
+        return self.solved and bool(self.circuit.useful_heads) and not self.circuit.unexplained
 
     @property
     def paths(self) -> list[CircuitPath]:
@@ -78,12 +88,23 @@ def joining(steps: int) -> frozenset[AttentionRule]:
     return frozenset(AttentionRule(f"x{step} of pair {step}", f"x{step - 1} of pair {step}") for step in pairs)
 
 
-def by_head(paths: Sequence[CircuitPath]) -> list[list[CircuitPath]]:
-    """Return the paths of each head, from the lowest layer up."""
-    heads: dict[tuple[int, int], list[CircuitPath]] = {}
-    for path in sorted(paths, key=lambda one: (one.layer, one.head)):
-        heads.setdefault((path.layer, path.head), []).append(path)
-    return list(heads.values())
+def useful_heads(circuit: Circuit) -> dict[Head, list[CircuitPath]]:
+    """Return the paths of each useful head from one position to another, by head, from the lowest layer up."""
+    return {
+        (layer, head): [one for one in circuit.paths if (one.layer, one.head) == (layer, head) and not one.stays]
+        for layer, head in sorted(circuit.useful_heads)
+    }
+
+
+def first_useful(circuit: Circuit, steps: int) -> list[Head]:
+    """Return the first useful heads: those that only join pairs, as long as no other comes between; at least one.
+
+    "The only exceptions are the first useful layers of each transformer, which always attend to the previous position"
+    (appendix E).
+    """
+    useful, pairs = useful_heads(circuit), joining(steps)
+    joins = takewhile(lambda head: all(path.rule in pairs for path in useful[head]), useful)
+    return list(joins) or list(useful)[:1]
 
 
 def path_columns(models: Sequence[Solution]) -> dict[str, list[str | int]]:
