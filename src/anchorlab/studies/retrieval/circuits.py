@@ -246,7 +246,8 @@ def _models(seen: Found) -> Table:
         "Layers, from 0, of the heads with a path to another position. Losses on fresh sequences: of the model; of the "
         "circuit with its maps in place; live, with its queries attending as the model makes them; with all attention "
         "uniform; and of the circuit's maps with its first useful heads uniform. Faithfulness: how much of what "
-        "attention does for the model the circuit does. Completeness: how much is lost when the circuit alone is taken from the model. "
+        "attention does for the model the circuit does. Completeness: how much is lost when the circuit alone is taken "
+        "from the model. "
         "Minimality: the factor by which the cheapest cut raises the live loss.",
         {
             "seed": [one.seed for one in seen.models],
