@@ -63,9 +63,10 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
     assert findings.summary == "It trains two models and reads their losses. A note."
     assert (findings.provenance.profile, findings.provenance.seeds) == ("quick", "1, 3")
     assert findings.claims[0].verdict == "reproduced"
-    assert len(store.runs()) == 2
-    assert told[-2].done == whole
-    assert told[-1] == Status(1, label="reading the runs")
+    assert len(store.runs()) == 4  # two trained, and two untrained beside them
+    reading = told.index(Status(1, label="reading the runs"))
+    assert told[reading - 1].done == whole
+    assert {status.label for status in told[reading + 1 :]} == {"untrained members"}
     assert kept_findings(store) == [findings]
     assert findings_directory(store, "a/b", "quick") == tmp_path / "studies" / "a-b" / "quick"
 
@@ -242,6 +243,9 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     assert {result.profile for result in findings.claims} == {"smoke"}
     assert {result.scope for result in findings.claims} == {"other"}
     assert Findings.from_json(findings.to_json()) == findings
+    trains = bool(found.experiments_of("smoke"))
+    for result in findings.claims:
+        assert (result.untrained is not None) == (trains and not result.claim.exact), result.claim.id
     page = write_report(findings, tmp_path / "page.html").read_text()
     assert all(result.claim.statement.split("'")[0] in page for result in findings.claims)
 

@@ -1,10 +1,12 @@
 """The results of a study as plain values: claims with verdicts, figures, tables, attention views."""
 
 from anchorlab.findings.claims import (
+    ALSO_UNTRAINED,
     SYMBOLS,
     Band,
     Claim,
     ClaimResult,
+    Control,
     Scope,
     Verdict,
     at_least,
@@ -34,10 +36,11 @@ from anchorlab.findings.figures import (
     numbers,
 )
 from anchorlab.findings.findings import Findings
-from anchorlab.findings.ledger import Entry, Evidence, ledger
+from anchorlab.findings.ledger import Counts, Entry, Evidence, counts, ledger
 from anchorlab.findings.provenance import Provenance, provenance
 
 __all__ = [
+    "ALSO_UNTRAINED",
     "SYMBOLS",
     "Band",
     "CircuitArrow",
@@ -45,6 +48,8 @@ __all__ = [
     "CircuitPanel",
     "Claim",
     "ClaimResult",
+    "Control",
+    "Counts",
     "Entry",
     "Event",
     "Evidence",
@@ -66,6 +71,7 @@ __all__ = [
     "at_most",
     "band_text",
     "check_band",
+    "counts",
     "event",
     "grid",
     "ledger",

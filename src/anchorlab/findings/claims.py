@@ -20,6 +20,9 @@ Verdict = Literal["reproduced", "not at this scale", "contradicted", "not measur
 SMOKE = "smoke"
 """The name of profiles that only exercise the code; not even an exact claim is decided there."""
 
+ALSO_UNTRAINED = "also holds untrained"
+"""The mark of a claim that members pass before any training."""
+
 SYMBOLS: dict[Verdict, str] = {
     "reproduced": "✓",
     "not at this scale": "○",
@@ -42,6 +45,14 @@ def at_most(high: float) -> Band:
 def within(low: float, high: float) -> Band:
     """Return the band of values from `low` to `high`."""
     return low, high
+
+
+def accepts(band: Band, value: float | None) -> bool:
+    """Return whether a band accepts a value; none accepts None, NaN or infinity."""
+    low, high = band
+    if value is None or not isfinite(value):
+        return False
+    return (low is None or value >= low) and (high is None or value <= high)
 
 
 def check_band(band: Band, at: str = "band") -> None:
@@ -97,6 +108,7 @@ class Claim:
         spread: str | None = None,
         detail: str = "",
         paper_setting: bool = False,
+        untrained: "Control | None" = None,
     ) -> "ClaimResult":
         """Return the result of the claim for a value measured under a profile.
 
@@ -106,15 +118,35 @@ class Claim:
             spread: in words, how the value varies over seeds
             detail: in words, anything else that a reader should know
             paper_setting: whether the profile is the paper's own setting for this claim
+            untrained: what untrained members give; None where there is no such control
         """
         exact = self.exact and profile != SMOKE
         scope: Scope = "exact" if exact else "paper" if paper_setting else "other"
-        return ClaimResult(self, None if value is None else float(value), profile, spread, detail, scope)
+        number = None if value is None else float(value)
+        return ClaimResult(self, number, profile, spread, detail, scope, untrained)
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
+class Control:
+    """What the measure of a claim gives on members that were never trained.
+
+    Fields
+        value: in place of our value; None if the measure gives none
+        note: in words, how the value varies over seeds, or why there is none
+    """
+
+    value: float | None
+    note: str = ""
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ClaimResult:
-    """A claim with our value, made by `Claim.judge`; `scope` says how the value was obtained."""
+    """A claim with our value, made by `Claim.judge`.
+
+    Fields
+        scope: how the value was obtained
+        untrained: the control; None for a claim that no training decides, and where no control was computed
+    """
 
     claim: Claim
     value: float | None
@@ -122,6 +154,12 @@ class ClaimResult:
     spread: str | None = None
     detail: str = ""
     scope: Scope = "other"
+    untrained: Control | None = None
+
+    @property
+    def holds_untrained(self) -> bool:
+        """Whether untrained members pass too, so that the claim says little about what training does."""
+        return self.untrained is not None and accepts(self.claim.band, self.untrained.value)
 
     @property
     def scope_text(self) -> str:
@@ -137,7 +175,6 @@ class ClaimResult:
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"
-        low, high = self.claim.band
-        if (low is None or self.value >= low) and (high is None or self.value <= high):
+        if accepts(self.claim.band, self.value):
             return "reproduced"
         return "not at this scale" if self.scope == "other" else "contradicted"

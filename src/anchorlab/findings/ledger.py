@@ -1,11 +1,13 @@
 """The ledger: every claim with its results under all profiles, the strongest first."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from anchorlab.findings.claims import SMOKE, Claim, ClaimResult
+from anchorlab.findings.claims import SMOKE, SYMBOLS, Claim, ClaimResult, Scope, Verdict
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
+
+SCOPES: tuple[Scope, ...] = ("paper", "exact", "other")
 
 PROFILES = ("paper", "scaled", "quick")
 """Profiles from the strongest evidence to the weakest; any other comes after these, and `smoke` last."""
@@ -31,6 +33,33 @@ class Entry:
     def strongest(self) -> ClaimResult:
         """The result that decides on the claim."""
         return self.evidence[0].result
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many claims have each verdict, by the scope of their strongest evidence, and how many hold untrained too."""
+
+    verdicts: Mapping[Verdict, Mapping[Scope, int]]
+    also_untrained: int
+
+    def of(self, verdict: Verdict) -> int:
+        """Return the number of claims with a verdict, whatever its scope."""
+        return sum(self.verdicts[verdict].values())
+
+    @property
+    def total(self) -> int:
+        """The number of claims."""
+        return sum(map(self.of, self.verdicts))
+
+
+def counts(results: Iterable[ClaimResult]) -> Counts:
+    """Count results, one for each claim, by verdict and scope; each verdict and scope is there, with 0 at least."""
+    found = list(results)
+    pairs = [(result.verdict, result.scope) for result in found]
+    verdicts: dict[Verdict, Mapping[Scope, int]] = {
+        verdict: {scope: pairs.count((verdict, scope)) for scope in SCOPES} for verdict in SYMBOLS
+    }
+    return Counts(verdicts, sum(result.holds_untrained for result in found))
 
 
 def ledger(findings: Iterable[Findings]) -> list[Entry]:

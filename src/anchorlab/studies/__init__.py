@@ -1,6 +1,7 @@
 """Studies: one module per figure or question: its setting, what is measured, what is drawn."""
 
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over
+from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
 from anchorlab.studies.study import Analysis, Profile, Study, findings_directory, kept_findings, run_study
@@ -30,4 +31,5 @@ __all__ = [
     "study_title",
     "sweep_study",
     "training_curves",
+    "with_controls",
 ]

@@ -17,6 +17,7 @@ from anchorlab.runs import Store
 from anchorlab.runs.files import write_file
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, judge
+from anchorlab.studies.control import with_controls
 from anchorlab.training import Experiment, TrainedRun
 from anchorlab.viewer.view import AttentionView
 
@@ -187,7 +188,8 @@ class Study(Generic[Setting]):
                 problem = "has no value" if old is None else f"was measured as {old.claim.measured_as!r}"
                 raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
             paper_setting = chosen.is_papers_setting(measure.name)
-            results.append(claim.judge(old.value, findings.profile, old.spread, old.detail, paper_setting))
+            values = old.value, findings.profile, old.spread, old.detail
+            results.append(claim.judge(*values, paper_setting, old.untrained))
         return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=tuple(results))
 
     def _summary_of(self, profile: Profile[Setting]) -> str:
@@ -203,6 +205,8 @@ def run_study(
     report: Callable[[Status], None] | None = None,
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
+
+    Every claim is measured on untrained members of the same experiments, too.
 
     Args:
         study: from `anchorlab.study(name)`, or your own
@@ -224,6 +228,7 @@ def run_study(
     if report is not None and cells and not trained_before:
         report(Status(1, label="reading the runs"))
     findings = study.findings(profile, runs, time.monotonic() - began, device, reused)
+    findings = with_controls(study, findings, store, runs, device, report)
     path = findings_directory(store, study.name, profile) / "findings.json"
     before = _findings_at(path)
     if before is not None and before.study != study.name:

@@ -45,7 +45,8 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
     """Finish a run from its finished chunks: stack their checkpoints over all members and join their metrics.
 
     Writes the checkpoints at the recipe's times, and the last one. Chunks whose members all met their stop rule may
-    have ended early; later checkpoints contain their last weights.
+    have ended early; later checkpoints contain their last weights. Untrained members are drawn anew when they are read,
+    so they have no checkpoints.
 
     Args:
         directory: the run, open for writing, with every chunk finished
@@ -58,6 +59,12 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
         for chunk, members in zip(chunks, plan, strict=True)
         for row in chunk.result()["rows"]
     ]
+    if experiment.trained:
+        _merge_checkpoints(directory, experiment, chunks)
+    directory.finish(metrics_frame(rows))
+
+
+def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> None:
     steps = [chunk.checkpoints() for chunk in chunks]
     unit, end = experiment.steps_per_unit, max(each[-1] for each in steps)
     due = [
@@ -71,4 +78,3 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
             for chunk, known in zip(chunks, steps, strict=True)
         ]
         directory.write_checkpoint(step, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
-    directory.finish(metrics_frame(rows))

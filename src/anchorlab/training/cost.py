@@ -27,6 +27,8 @@ def work_per_step(experiment: Experiment) -> int:
 
 def estimated_seconds(experiment: Experiment) -> float:
     """Estimate the seconds that one CPU core needs to train all members, within a factor of about two."""
+    if not experiment.trained:
+        return 0.0
     return experiment.member_steps * (_SECONDS_PER_STEP + work_per_step(experiment) / _OPERATIONS_PER_SECOND)
 
 

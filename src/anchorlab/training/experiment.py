@@ -14,9 +14,9 @@ from anchorlab.models.edits import check_edits
 from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
-from anchorlab.training.ensemble import build, check_gamma
+from anchorlab.training.ensemble import Ensemble, build, check_gamma, initialise
 from anchorlab.training.members import Members
-from anchorlab.training.recipe import Recipe
+from anchorlab.training.recipe import Recipe, Times
 
 FORMAT = 1
 """The `format` in an experiment's JSON, raised whenever the same specification would give other bytes."""
@@ -27,8 +27,8 @@ class Experiment:
     """A task, a model, a recipe and members. Equal experiments have the same address and the same results.
 
     With `start`, each member continues from the final weights of the same member of another experiment, with a new
-    optimiser; its seed then decides only data and order. `label` is a name for people and not part of the
-    address.
+    optimiser; its seed then decides only data and order. Without `trained`, no step is taken: the members keep their
+    initial weights at all times of the recipe. `label` is a name for people and not part of the address.
 
     Errors: `SpecError` that names the field if the parts do not fit together.
     """
@@ -39,6 +39,7 @@ class Experiment:
     members: Members
     label: str = dataclass_field(default="", compare=False)
     start: "Experiment | None" = None
+    trained: bool = True
 
     def __post_init__(self) -> None:
         self._check_splits()
@@ -145,6 +146,27 @@ class Experiment:
         data = self.recipe.data
         return 1 if data.kind == "stream" else self.recipe.steps_per_unit(data.size)
 
+    def steps_at(self, times: Times) -> list[int]:
+        """Return the optimiser steps of the recipe's `evaluation` or `checkpoints`, ascending, with the end."""
+        unit = self.steps_per_unit
+        return [unit * time for time in range(self.recipe.duration) if times.due(time)] + [self.steps]
+
+    def initial_ensemble(self) -> Ensemble:
+        """Return the members before any training, on the CPU; with `start`, as the members of `start` began."""
+        members = self.members
+        drawn = initialise(
+            self.model,
+            self.task.shape,
+            [members.stream("initialisation", index) for index in range(len(members))],
+            torch.float64 if self.recipe.precision == "float64" else torch.float32,
+            members.initialisation_scale,
+            members.gamma,
+        )
+        if self.start is None:
+            return drawn
+        first = self.start.initial_ensemble().weights
+        return drawn.with_weights({name: first[name].to(value.dtype) for name, value in drawn.weights.items()})
+
     @property
     def cell(self) -> Cell:
         """The cell that addresses the run in a store."""
@@ -155,6 +177,7 @@ class Experiment:
         return {
             "format": FORMAT,
             **({} if self.start is None else {"start": self.start.to_json()}),
+            **({} if self.trained else {"trained": False}),
             "task": self.task.model_dump(mode="json"),
             "model": self.model.model_dump(mode="json"),
             "recipe": self.recipe.model_dump(mode="json"),
@@ -176,7 +199,12 @@ class Experiment:
             Members.parse(data["members"], "members"),
             label,
             cls.from_json(data["start"]) if "start" in data else None,
+            data.get("trained", True),
         )
+
+    def untrained(self) -> "Experiment":
+        """Return the same experiment without any training, neither its own nor that of its `start`: a control."""
+        return replace(self, start=None if self.start is None else self.start.untrained(), trained=False)
 
     def take(self, members: range) -> "Experiment":
         """Return the same experiment with the members in a range of indices."""

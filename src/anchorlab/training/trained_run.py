@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class TrainedRun:
     """A finished run: the experiment, its metrics, and its members at every checkpoint.
 
+    The run of an untrained experiment has the initial weights, and what they measure, at all times of its recipe.
+
     Errors: `StoreError` for an unfinished run, and from every reader, naming the missing or altered file.
     """
 
@@ -45,7 +47,13 @@ class TrainedRun:
     @cached_property
     def metrics(self) -> "pl.DataFrame":
         """All metrics, with columns member, seed, step, split, group, edit, metric, value."""
-        return self.run.metrics()
+        measured = self.run.metrics()
+        if self.experiment.trained:
+            return measured
+        import polars as pl
+
+        times = pl.DataFrame({"step": self.experiment.steps_at(self.experiment.recipe.evaluation)})
+        return measured.drop("step").join(times, how="cross").select(measured.columns)
 
     def metric(self, metric: str, split: str = "test", group: str = "all", edit: str = UNEDITED) -> "pl.DataFrame":
         """Return one metric over training, with columns member, step, value.
@@ -63,16 +71,24 @@ class TrainedRun:
     @property
     def checkpoints(self) -> list[int]:
         """The optimiser steps whose weights were kept, ascending; the last is the end of training."""
-        return self.run.checkpoints()
+        if self.experiment.trained:
+            return self.run.checkpoints()
+        return self.experiment.steps_at(self.experiment.recipe.checkpoints)
 
     def ensemble(self, step: int | None = None) -> Ensemble:
         """Return all members at the checkpoint of `step`, or at the end of training when None.
 
         Errors: `StoreError` for a step without a checkpoint.
         """
+        if not self.experiment.trained:
+            return self._initial_ensemble
         weights = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
         blank = initialise(self.experiment.model, self.experiment.task.shape, [0])
         return blank.with_weights({name: weights[name] for name in blank.weights})
+
+    @cached_property
+    def _initial_ensemble(self) -> Ensemble:
+        return self.experiment.initial_ensemble()
 
     def model(self, member: int = 0, step: int | None = None) -> nn.Module:
         """Return one member as a separate module, at the checkpoint of `step`, or at the end when None.

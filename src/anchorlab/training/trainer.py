@@ -13,7 +13,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32
 from anchorlab.models.model import Model
-from anchorlab.training.ensemble import Ensemble, initialise
+from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import UNEDITED, Evaluator, Row
 from anchorlab.training.executions import Execution, MappedExecution, MemberExecution
 from anchorlab.training.experiment import Experiment
@@ -135,9 +135,7 @@ class _Session:
         self.experiment, self.keeper, self.recipe = experiment, keeper, recipe
         self.mixed = recipe.precision == "bfloat16"
         dtype = torch.float64 if recipe.precision == "float64" else torch.float32
-        seeds = [members.stream("initialisation", index) for index in range(len(members))]
-        scales, gamma = members.initialisation_scale, members.gamma
-        self.ensemble = initialise(experiment.model, task.shape, seeds, dtype, scales, gamma).to(device)
+        self.ensemble = experiment.initial_ensemble().to(device)
         if start is not None:
             for weight, value in self.ensemble.weights.items():
                 value.copy_(start.weights[weight])
@@ -179,6 +177,8 @@ class _Session:
     def run(self, report: Callable[[Progress], None] | None, keep_every: float) -> None:
         """Train from the current step to the end."""
         recipe, total, unit = self.recipe, self.experiment.steps, self.experiment.steps_per_unit
+        if not self.experiment.trained:
+            total = 0  # measured once; `TrainedRun` repeats it at all times of the recipe
         kept = reported = time.monotonic()
         pause = keep_every
         while self.step < total and not self.all_rest:
@@ -212,7 +212,7 @@ class _Session:
             rows = self.evaluator.measure(self.ensemble, self.step, self.resting)
             self.rows += rows
             self._apply_stop_rule(rows)
-        if self.keeper is not None and (last or self.recipe.checkpoints.due(elapsed)):
+        if self.keeper is not None and self.experiment.trained and (last or self.recipe.checkpoints.due(elapsed)):
             self.keeper.checkpoint(self.step, self.ensemble.weights)
 
     def _apply_stop_rule(self, rows: list[Row]) -> None:

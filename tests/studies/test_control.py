@@ -1,0 +1,195 @@
+"""Controls: each claim on members that were never trained."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from anchorlab.errors import StoreError
+from anchorlab.findings import Control, Findings, at_least, at_most
+from anchorlab.models import DecoderSpec
+from anchorlab.runs import Store
+from anchorlab.studies import Analysis, Profile, Study, at_end, claim, run_study, with_controls
+from anchorlab.studies.control import CHOSEN
+from anchorlab.tasks import task
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
+from tests.small_experiments import initial_module
+
+DOC = """A study.
+
+Of losses and weights.
+"""
+MODEL = DecoderSpec(layers=1, heads=1, width=8, head_width=8)
+SEEDS = (4, 6)
+
+
+def experiments(steps: int) -> list[Experiment]:
+    """Twenty sequences of the identity function, which a few fast steps fit."""
+    recipe = Recipe(
+        data=FixedSample(size=20),
+        optimiser=AdamW(learning_rate=0.03),
+        batch=20,
+        duration=steps,
+        evaluation=Evaluation(every=10, size=20),
+    )
+    return [Experiment(task("anchor/identity"), MODEL, recipe, Members(seeds=SEEDS))]
+
+
+def analyse(runs, setting) -> Analysis:
+    (run,) = runs
+    return Analysis({"loss": at_end(run, "train", "loss"), "weights": run.ensemble().weights["embed.W_E"]})
+
+
+@claim("The training loss ends low", at="", paper="low", band=at_most(1.0))
+def fits(seen) -> Tensor:
+    """Training loss."""
+    return seen["loss"]
+
+
+@claim("The loss is finite", at="", paper="finite", band=at_most(1e3))
+def cannot_fail(seen) -> Tensor:
+    """Training loss."""
+    return seen["loss"]
+
+
+@claim("Where it fits, the embedding is large", at="", paper="large", band=at_least(0.0))
+def judged_where_fitted(seen) -> Tensor:
+    """Norm of the embedding, of members of training loss below 1."""
+    return seen["weights"].flatten(1).norm(dim=1)[seen["loss"] < 1.0]
+
+
+@claim("Where it fits, it fits", at="", paper="low", band=at_most(1.0))
+def of_metrics_where_fitted(seen) -> Tensor:
+    """Training loss, of members of training loss below 1."""
+    return seen["loss"][seen["loss"] < 1.0]
+
+
+@claim("A member learned", at="", paper="one", band=at_least(0.0))
+def presupposes_learning(seen) -> Tensor:
+    """First seed that learned."""
+    return seen["loss"][int((seen["loss"] < 1.0).nonzero()[0])]
+
+
+@claim("One is one", at="", paper="1", band=at_least(1.0), exact=True)
+def derived(seen) -> float:
+    """One."""
+    return 1.0
+
+
+@claim("Never", at="", paper="never", band=at_most(1e9))
+def never(seen) -> float:
+    """Infinity where nothing was learned."""
+    return 5.0 if bool((seen["loss"] < 1.0).all()) else float("inf")
+
+
+CLAIMS = (fits, cannot_fail, judged_where_fitted, of_metrics_where_fitted, presupposes_learning, derived, never)
+STUDY = Study("own/control", DOC, CLAIMS, analyse, {"quick": Profile(60, "A note.")}, experiments=experiments)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    return Store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def findings(store) -> Findings:
+    return run_study(STUDY, "quick", store, workers=1)
+
+
+def by_name(findings: Findings) -> dict[str, object]:
+    return {one.claim.id.rpartition("/")[2]: one for one in findings.claims}
+
+
+def test_every_claim_has_a_control_but_exact_ones(findings):
+    assert all(one.verdict == "reproduced" for one in findings.claims)
+    assert {name for name, one in by_name(findings).items() if one.untrained is None} == {"derived"}
+
+
+def test_the_mark_comes_where_untrained_members_pass_and_nowhere_else(findings):
+    marked = {name for name, one in by_name(findings).items() if one.holds_untrained}
+    assert marked == {"cannot-fail", "judged-where-fitted"}
+
+
+def test_a_control_is_the_loss_of_the_initial_weights(findings):
+    """The cross-entropy of a module as it starts, on its member's training sequences."""
+    from tests.small_experiments import plain_batches, plain_loss
+
+    (one,) = experiments(60)
+    losses = []
+    for member, seed in enumerate(SEEDS):
+        batch = next(iter(plain_batches(one, member, seed, seed)))
+        losses.append(float(plain_loss(one, initial_module(one, member), *batch).detach()))
+    control = by_name(findings)["fits"].untrained
+    assert control.value == pytest.approx(sum(losses) / 2, rel=1e-5)
+    assert control.note == f"{min(losses):.3g} to {max(losses):.3g} over 2 seeds"
+
+
+def test_members_that_learned_are_measured_with_their_initial_weights(findings):
+    (one,) = experiments(60)
+    norms = [initial_module(one, member).state_dict()["embed.W_E"].norm() for member in range(2)]
+    control = by_name(findings)["judged-where-fitted"].untrained
+    assert control.value == pytest.approx(float(torch.stack(norms).mean()), rel=1e-5)
+    assert control.note.startswith(f"{CHOSEN}; ")
+
+
+def test_without_trained_runs_what_presupposes_training_has_no_value(store, findings):
+    bare = replace(findings, claims=tuple(replace(one, untrained=None) for one in findings.claims))
+    again = by_name(with_controls(STUDY, bare, store))
+    assert again["judged-where-fitted"].untrained == Control(None)
+    assert not again["judged-where-fitted"].holds_untrained
+    assert again["fits"].untrained == by_name(findings)["fits"].untrained
+
+
+def test_what_reads_metrics_alone_is_no_control_of_members_that_learned(findings):
+    assert by_name(findings)["of-metrics-where-fitted"].untrained == Control(None)
+
+
+def test_a_measure_that_fails_has_no_value_and_says_why(findings):
+    control = by_name(findings)["presupposes-learning"].untrained
+    assert control.value is None and control.note.startswith("fails: IndexError: index 0 is out of bounds")
+
+
+def test_never_is_shown_as_infinity_and_passes_no_band(findings):
+    one = by_name(findings)["never"]
+    assert one.untrained == Control(float("inf")) and not one.holds_untrained
+
+
+def test_an_analysis_that_fails_on_untrained_members_leaves_the_study_as_it_is(tmp_path):
+    def fragile(runs, setting) -> Analysis:
+        found = analyse(runs, setting)
+        if (found.seen["loss"] > 1.0).any():
+            raise ValueError("nothing was\nlearned")
+        return found
+
+    one = run_study(replace(STUDY, analyse=fragile), "quick", Store(tmp_path), workers=1)
+    assert by_name(one)["fits"].verdict == "reproduced"
+    assert by_name(one)["fits"].untrained == Control(None, "fails: ValueError: nothing was learned")
+
+
+def test_a_damaged_store_is_no_failure_of_an_untrained_member(tmp_path, monkeypatch):
+    def damaged(runs, setting) -> Analysis:
+        if not runs[0].experiment.trained:
+            raise StoreError("metrics.parquet: damaged")
+        return analyse(runs, setting)
+
+    with pytest.raises(StoreError, match="damaged"):
+        run_study(replace(STUDY, analyse=damaged), "quick", Store(tmp_path), workers=1)
+
+
+def test_controls_survive_json_and_new_bands(findings):
+    assert Findings.from_json(findings.to_json()) == findings
+    stricter = replace(cannot_fail, band=at_most(1.0))
+    again = replace(STUDY, claims=tuple(stricter if one is cannot_fail else one for one in CLAIMS)).judge_again(
+        findings
+    )
+    assert not by_name(again)["cannot-fail"].holds_untrained
+    assert by_name(again)["cannot-fail"].untrained == by_name(findings)["cannot-fail"].untrained
+
+
+def test_a_study_without_experiments_has_no_controls(tmp_path):
+    drawn = Study(
+        "own/drawn", DOC, (never,), lambda runs, setting: Analysis({"loss": torch.zeros(1)}), {"quick": Profile(0, "")}
+    )
+    (one,) = run_study(drawn, "quick", Store(tmp_path)).claims
+    assert (one.verdict, one.untrained, one.holds_untrained) == ("reproduced", None, False)
