@@ -11,7 +11,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language.architectures import Architecture
 from anchorlab.language.attention import Pass, passing
 from anchorlab.language.layout import BASE, Entry, join_all, layout, split_all
-from anchorlab.language.parts import Heads, Layers, Norm, Part
+from anchorlab.language.parts import Heads, Layers, Norm, Output, Part
 from anchorlab.language.taps import install, sites
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Sites, Tap, identity_tap
@@ -73,7 +73,7 @@ class LanguageModel(nn.Module):
         grouped = int(getattr(config, "num_key_value_heads", None) or heads) != heads
         self.sites = {site.name: site for site in sites(architecture, layers, grouped, self.parallel)}
         install(architecture, running.base, heads, self.parallel)
-        self.embed, self.unembed, self.blocks = Part("embed"), Part("unembed"), nn.ModuleList()
+        self.embed, self.unembed, self.blocks = Part("embed"), Output("unembed"), nn.ModuleList()
         self.pos_embed = None if architecture.rotary else Part("pos_embed")
         norms = running.base.get_submodule(architecture.final_norm)
         self.ln_final = Norm.like(norms, "ln_final", architecture.gain_offset)

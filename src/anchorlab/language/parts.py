@@ -2,9 +2,14 @@
 
 from typing import Any
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
 
 from anchorlab.language.architectures import Architecture
+from anchorlab.models.attention import affine
+from anchorlab.models.sites import Tap
 
 
 class Part(nn.Module):
@@ -30,6 +35,23 @@ class Norm(Part):
         """Return the norm that one of Hugging Face's computes."""
         epsilon: Any = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
         return cls(name, isinstance(norm, nn.LayerNorm), float(epsilon), offset)
+
+    def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
+        """Return the normalised stream."""
+        w: Any = self.w
+        if self.centred:
+            y = functional.layer_norm(x, w.shape, w, getattr(self, "b", None), self.epsilon)
+        else:
+            y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon)) * (self.offset + w)
+        return tap(f"{self.name}.hook_normalized", y)
+
+
+class Output(Part):
+    """The weights of the output map."""
+
+    def forward(self, x: Float[Tensor, "batch position width"]) -> Float[Tensor, "batch position output"]:
+        """Return the logits."""
+        return affine(x, self.W_U, getattr(self, "b_U", None))  # type: ignore[arg-type]
 
 
 class Heads(Part):

@@ -97,7 +97,7 @@ def wrap(
     tokens = torch.arange(_PROBE, device=model.device).unsqueeze(0) % model.config.vocab_size
     with torch.no_grad():
         model.set_attn_implementation("eager")
-        expected = model(input_ids=tokens).logits
+        expected = model(input_ids=tokens, use_cache=False).logits
         model.set_attn_implementation(ATTENTION)
         made = LanguageModel(name, model, tokenizer, architecture).eval()
         if not torch.equal(made(tokens), expected):

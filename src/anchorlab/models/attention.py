@@ -48,6 +48,11 @@ class Attention(nn.Module):
         self.b_O = nn.Parameter(torch.empty(width)) if biases and output_linear else None
 
     @property
+    def key_value_heads(self) -> int:
+        """The number of heads of keys and values; each query head has its own."""
+        return self.heads
+
+    @property
     def sites(self) -> list[Site]:
         """The sites, in the order of visits."""
         return _attention_sites(self.name)

@@ -18,6 +18,8 @@ STREAM = ("batch", "position", "width")
 class LayerNorm(nn.Module):
     """`(x - mean) / sqrt(variance + 1e-5) * w + b` over the width; its output is the site `hook_normalized`."""
 
+    centred, epsilon, offset = True, 1e-5, 0.0  # as in `language.parts.Norm`, which has other kinds
+
     def __init__(self, name: str, width: int) -> None:
         super().__init__()
         self.name = name
@@ -31,7 +33,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
         """Return the normalised stream."""
-        return tap(f"{self.name}.hook_normalized", functional.layer_norm(x, self.w.shape, self.w, self.b))
+        return tap(f"{self.name}.hook_normalized", functional.layer_norm(x, self.w.shape, self.w, self.b, self.epsilon))
 
 
 class Block(nn.Module):
@@ -51,6 +53,8 @@ class Block(nn.Module):
 
     Errors: `SpecError` for a parallel block with layer norms after the sums.
     """
+
+    adds_normed = False  # whether a layer's output is normalised before it is added
 
     def __init__(
         self,

@@ -11,16 +11,14 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.look.look import as_ensemble, look
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.look.sources import row_ranges
-from anchorlab.models.block import Block, LayerNorm
+from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
+from anchorlab.models.stack import Stack, StackedBlock, StackedNorm
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.ensemble import Ensemble
 
 if TYPE_CHECKING:
     import polars
-
-_EPSILON = 1e-5
-"""The constant that layer norms add to the variance."""
 
 
 @dataclass(frozen=True)
@@ -71,23 +69,26 @@ def attribute(
     """Return the direct contribution of each component to the logits.
 
     The residual stream is the sum of the outputs of embeddings, heads and feed-forward layers. A layer norm is linear
-    once its scale is frozen: `x -> (x - mean(x)) / s * w + b`, with the standard deviation s of the whole stream. So
-    every summand can be followed through all later norms of the stream and the output map. In a pre-layer-norm model
-    that is the last norm; in the post-layer-norm decoder it is every norm. Effects of a component through later layers
-    do not count. Without a residual path, earlier components contribute 0.
+    once its scale is frozen: `x -> (x - mean(x)) / s * w + b`, with the standard deviation s of the whole stream, and
+    so is a root-mean-square norm. So every summand can be followed through all later norms of the stream and the output
+    map. In a pre-layer-norm model, such as a pretrained one, that is the last norm; in the post-layer-norm decoder it
+    is every norm. Effects of a component through later layers do not count. Without a residual path, earlier components
+    contribute 0.
 
     Args:
-        model: an ensemble, or a module.
+        model: an ensemble, or a transformer or pretrained model.
         inputs: tokens or vectors.
         tokens: the tokens whose logits to attribute, one per scored position; None: all tokens.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         batch_size: how many sequences run at a time.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers, and for tokens that do not fit the
-    positions.
+    Errors: `SpecError` for a model without a residual stream as here, for one that normalises the outputs of its layers
+    before it adds them, and for tokens that do not fit the positions.
     """
     ensemble = as_ensemble(model)
-    template = transformer(ensemble)
+    template = stack(ensemble)
+    if template.blocks[0].adds_normed:
+        raise SpecError("model", "normalises what its layers add, head by head that has no sum", "use logit_lens")
     positions = torch.tensor([inputs.shape[1] - 1]) if positions is None else positions
     if tokens is not None and tokens.shape != (len(inputs), positions.shape[-1]):
         shape = (len(inputs), positions.shape[-1])
@@ -100,10 +101,9 @@ def attribute(
             scored = positions if positions.ndim == 1 else positions[here]
             record = look(one, inputs[here], _stream_sites(template), positions=scored)
             parts = _Parts(template, one.member_weights(0), record, scored)
-            every = (parts.logits(), record["output"])
-            each, whole = every if tokens is None else (_of_tokens(value, tokens[here]) for value in every)
-            contributions.append(each)
-            logits.append(whole)
+            whole = record["output"]
+            contributions.append(parts.logits(None if tokens is None else tokens[here]))
+            logits.append(whole if tokens is None else _of_tokens(whole, tokens[here]))
     return Attribution(tuple(parts.names), _by_member(contributions, ensemble), _by_member(logits, ensemble).squeeze(1))
 
 
@@ -118,6 +118,17 @@ def transformer(ensemble: Ensemble) -> Transformer:
     return ensemble.template
 
 
+def stack(ensemble: Ensemble) -> Stack:
+    """Return the template of an ensemble as blocks around a residual stream: a transformer or a pretrained model.
+
+    Errors: `SpecError` for any other model.
+    """
+    if not isinstance(ensemble.template, Stack):
+        kind = type(ensemble.template).__name__
+        raise SpecError("model", f"is of type {kind}", "give a transformer, such as a decoder, or a pretrained model")
+    return ensemble.template
+
+
 def blocks(template: Transformer) -> list[Block]:
     """Return the blocks of a transformer, in order."""
     return [cast(Block, block) for block in template.blocks]
@@ -126,14 +137,14 @@ def blocks(template: Transformer) -> list[Block]:
 class _Parts:
     """The summands of one member's residual stream at the scored positions, followed through the model."""
 
-    def __init__(self, template: Transformer, weights: dict[str, Tensor], record: Record, positions: Tensor) -> None:
+    def __init__(self, template: Stack, weights: dict[str, Tensor], record: Record, positions: Tensor) -> None:
         self.weights = {name: value.cpu() for name, value in weights.items()}
         self.record, self.positions = record, positions
         embeddings = [site for site in ("hook_embed", "hook_pos_embed") if site in record]
         self.names = [*embeddings, "bias"]
         first = torch.stack([self._seen(site) for site in embeddings])
         self.values: Float[Tensor, "component batch scored width"] = torch.cat([first, torch.zeros_like(first[:1])])
-        for block in blocks(template):
+        for block in template.blocks:
             self._attend(block)
             if block.ln1 is not None and not block.norm_first:
                 self._normalise(block.ln1, f"{block.name}.hook_resid_mid")
@@ -143,14 +154,21 @@ class _Parts:
             if block.ln2 is not None and not block.norm_first:
                 self._normalise(block.ln2, f"{block.name}.hook_resid_post")
         if template.ln_final is not None:
-            self._normalise(template.ln_final, f"{blocks(template)[-1].name}.hook_resid_post")
+            self._normalise(template.ln_final, f"{template.blocks[-1].name}.hook_resid_post")
 
-    def logits(self) -> Float[Tensor, "component batch scored output"]:
-        values = self.values @ _output_map(self.weights, self.values)
-        values[-1] += self.weights.get("unembed.b_U", 0.0)
+    def logits(self, tokens: Int[Tensor, "batch scored"] | None) -> Float[Tensor, "component batch scored *output"]:
+        """The contributions to the logits of the tokens, or of all when None."""
+        output_map = _output_map(self.weights, self.values)
+        bias = self.weights.get("unembed.b_U", output_map.new_zeros(output_map.shape[-1]))
+        if tokens is None:
+            values = self.values @ output_map
+            values[-1] += bias
+        else:
+            values = torch.einsum("c b s w, w b s -> c b s", self.values, output_map[:, tokens])
+            values[-1] += bias[tokens]
         return values
 
-    def _attend(self, block: Block) -> None:
+    def _attend(self, block: StackedBlock) -> None:
         z = self._seen(f"{block.attn.name}.hook_z")  # [batch scored head head_width]
         heads, head_width = z.shape[-2:]
         written = self.weights.get(f"{block.attn.name}.W_O", torch.eye(heads * head_width, dtype=z.dtype))
@@ -164,10 +182,13 @@ class _Parts:
         self.values = torch.cat([kept[:-1], outputs, kept[-1:]])
         self.names = [*self.names[:-1], *names, "bias"]
 
-    def _normalise(self, norm: LayerNorm, stream_site: str) -> None:
-        scale = _scale(self._seen(stream_site))
-        self.values = _centred(self.values) / scale * self.weights[f"{norm.name}.w"]
-        self.values[-1] += self.weights[f"{norm.name}.b"]
+    def _normalise(self, norm: StackedNorm, stream_site: str) -> None:
+        stream = self._seen(stream_site)
+        if norm.centred:
+            stream, self.values = _centred(stream), _centred(self.values)
+        scale = (stream.square().mean(dim=-1, keepdim=True) + norm.epsilon).sqrt()
+        self.values = self.values / scale * (norm.offset + self.weights[f"{norm.name}.w"])
+        self.values[-1] += self.weights.get(f"{norm.name}.b", 0.0)
 
     def _seen(self, site: str) -> Tensor:
         return gather_positions(self.record[site][0], self.positions)
@@ -183,9 +204,9 @@ def _by_member(parts: list[Tensor], ensemble: Ensemble) -> Tensor:
     return torch.stack([torch.cat(parts[at : at + count], dim=1) for at in range(0, len(parts), count)])
 
 
-def _stream_sites(template: Transformer) -> list[str]:
+def _stream_sites(template: Stack) -> list[str]:
     sites = [site for site in ("hook_embed", "hook_pos_embed") if site in template.sites]
-    for block in blocks(template):
+    for block in template.blocks:
         sites += [f"{block.attn.name}.hook_z", f"{block.name}.hook_resid_post"]
         sites += [f"{block.name}.hook_resid_mid"] if not block.parallel else []
         sites += [f"{block.name}.hook_mlp_out"] if block.mlp is not None else []
@@ -194,10 +215,6 @@ def _stream_sites(template: Transformer) -> list[str]:
 
 def _centred(x: Tensor) -> Tensor:
     return x - x.mean(dim=-1, keepdim=True)
-
-
-def _scale(x: Tensor) -> Tensor:
-    return (x.var(dim=-1, correction=0, keepdim=True) + _EPSILON).sqrt()
 
 
 def _output_map(weights: dict[str, Tensor], stream: Tensor) -> Tensor:

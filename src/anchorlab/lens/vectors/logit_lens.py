@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.look import as_ensemble, look
-from anchorlab.lens.vectors.attribution import blocks, transformer
+from anchorlab.lens.vectors.attribution import stack
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import identity_tap
 from anchorlab.training.ensemble import Ensemble
@@ -22,11 +22,12 @@ def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -
     vectors themselves. `vectors` are `[member ... width]`, such as a recorded site, or one vector for all members,
     `[width]`. For the streams of the model's own blocks see `logit_lens`.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers, and for vectors that do not fit it.
+    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, and for vectors that do not
+    fit it.
     Source: anchor functions, appendix B.5, Fig 27.
     """
     ensemble = as_ensemble(model)
-    template = transformer(ensemble)
+    template = stack(ensemble)
     width = ensemble.weights["embed.W_E"].shape[-1]
     if vectors.ndim == 1:
         vectors = vectors.expand(ensemble.size, -1)
@@ -64,10 +65,10 @@ def logit_lens(
         positions: the scored positions, `[scored]` or `[batch scored]`; None: all.
         batch_size: how many sequences run at a time.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers.
+    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model.
     """
     ensemble = as_ensemble(model)
-    sites = [f"{block.name}.hook_resid_pre" for block in blocks(transformer(ensemble))]
+    sites = [f"{block.name}.hook_resid_pre" for block in stack(ensemble).blocks]
     positions = torch.arange(inputs.shape[1]) if positions is None else positions
     record = look(ensemble, inputs, sites, positions=positions, batch_size=batch_size)
     streams = [[gather_positions(of_member, positions) for of_member in record[site]] for site in sites]

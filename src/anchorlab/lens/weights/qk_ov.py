@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anchorlab.lens.look.look import as_ensemble
-from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.models.attention import Attention, MergedAttention
+from anchorlab.lens.vectors.attribution import stack
+from anchorlab.models.attention import MergedAttention
+from anchorlab.models.stack import StackedAttention
 from anchorlab.training.ensemble import Ensemble
 
 Stacked = Float[Tensor, "member layer head row column"]
@@ -62,20 +63,20 @@ def qk(model: Ensemble | nn.Module) -> HeadCircuits:
     """Return the query-key circuits M: `x_q M x_kᵀ` is the score of query x_q for key x_k, both `[width]`.
 
     `M = W_Q W_Kᵀ / sqrt(head_width)`. For merged weights it is `W_KQ / sqrt(width)`, or `W_KQ` if scores are not
-    scaled. Biases and layer norms are left out.
+    scaled. Biases, norms and rotations by position are left out.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers.
+    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model.
     """
     ensemble = as_ensemble(model)
 
-    def factors(attention: Attention | MergedAttention) -> tuple[Tensor, Tensor]:
+    def factors(attention: StackedAttention | MergedAttention) -> tuple[Tensor, Tensor]:
         if isinstance(attention, MergedAttention):
             queries = ensemble.weights[f"{attention.name}.W_KQ"]
             keys = torch.eye(queries.shape[-1]).to(queries).expand_as(queries)
             return (queries * attention.scale).unsqueeze(1), keys.unsqueeze(1)
         queries = _columns_by_head(ensemble.weights[f"{attention.name}.W_Q"], attention.heads)
-        keys = _columns_by_head(ensemble.weights[f"{attention.name}.W_K"], attention.heads)
-        return queries * attention.scale, keys.mT
+        keys = _columns_by_head(ensemble.weights[f"{attention.name}.W_K"], attention.key_value_heads)
+        return queries * attention.scale, _for_queries(keys, attention).mT
 
     return _stacked([factors(attention) for attention in _attentions(ensemble)])
 
@@ -91,18 +92,25 @@ def ov(model: Ensemble | nn.Module) -> HeadCircuits:
     """
     ensemble = as_ensemble(model)
 
-    def factors(attention: Attention | MergedAttention) -> tuple[Tensor, Tensor]:
+    def factors(attention: StackedAttention | MergedAttention) -> tuple[Tensor, Tensor]:
         values = ensemble.weights[f"{attention.name}.W_V"]
-        inner = values.shape[-1]
+        inner = values.shape[-1]  # without W_O
         written = ensemble.weights.get(f"{attention.name}.W_O", torch.eye(inner).to(values).expand(len(values), -1, -1))
-        heads = attention.heads if isinstance(attention, Attention) else 1
-        return _columns_by_head(values, heads), written.reshape(len(values), heads, inner // heads, -1)
+        if isinstance(attention, MergedAttention):
+            return values.unsqueeze(1), written.unsqueeze(1)
+        by_head = _for_queries(_columns_by_head(values, attention.key_value_heads), attention)
+        return by_head, written.reshape(len(values), attention.heads, by_head.shape[-1], -1)
 
     return _stacked([factors(attention) for attention in _attentions(ensemble)])
 
 
-def _attentions(ensemble: Ensemble) -> list[Attention | MergedAttention]:
-    return [block.attn for block in blocks(transformer(ensemble))]
+def _attentions(ensemble: Ensemble) -> list[StackedAttention | MergedAttention]:
+    return [block.attn for block in stack(ensemble).blocks]
+
+
+def _for_queries(of_heads: Tensor, attention: StackedAttention) -> Tensor:
+    """Repeat the matrices of key and value heads, `[member head ...]`, for each of the query heads that share one."""
+    return of_heads.repeat_interleave(attention.heads // attention.key_value_heads, dim=1)
 
 
 def _columns_by_head(

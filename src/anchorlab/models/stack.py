@@ -1,0 +1,61 @@
+"""What a stack of blocks around a residual stream says of itself: own transformers and pretrained models alike."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from anchorlab.models.sites import Sites, Tap
+
+
+class StackedNorm(Protocol):
+    """A norm `(x - mean) / scale * (offset + w) + b`; without `centred` it leaves the mean in and has no b.
+
+    The scale is the square root of the variance, or of the mean square where not centred, plus `epsilon`.
+    """
+
+    name: str
+    centred: bool
+    epsilon: float
+    offset: float
+
+    def __call__(self, x: Tensor, tap: Tap) -> Tensor:
+        """Return the normalised stream."""
+        ...
+
+
+class StackedAttention(Protocol):
+    """Attention with separate maps; several query heads may share one head of keys and values."""
+
+    name: str
+    heads: int
+    scale: float
+
+    @property
+    def key_value_heads(self) -> int:
+        """The number of heads of keys and values."""
+        ...
+
+
+class StackedBlock(Protocol):
+    """A block with its parts; the fields mean the same as those of `Block`."""
+
+    name: str
+    attn: StackedAttention
+    mlp: object | None
+    ln1: StackedNorm | None
+    ln2: StackedNorm | None
+    norm_first: bool
+    residual: bool
+    parallel: bool
+    adds_normed: bool
+
+
+@runtime_checkable
+class Stack(Protocol):
+    """A model whose stream passes through `blocks`, a last norm and an output map, with weights under our names."""
+
+    sites: Sites
+    blocks: Sequence[StackedBlock]
+    ln_final: Any  # a module that is a StackedNorm, or None
+    unembed: Any  # a module, or None

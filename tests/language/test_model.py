@@ -1,0 +1,284 @@
+"""Pretrained models against transformers' own: outputs, sites, interventions and edits, exactly."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from anchorlab.errors import SpecError
+from anchorlab.language import wrap
+from anchorlab.lens import Intervention, attribute, logit_lens, look, ov, qk, sweep
+from anchorlab.models import Remove, Truncate
+from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens
+
+OUTPUT_MAP = {"gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}
+HIDDEN_MAP = {"gpt2": "mlp.c_fc", "gpt_neox": "mlp.dense_h_to_4h"}
+
+
+def _layers(model: nn.Module) -> nn.ModuleList:
+    base = model.base_model
+    return base.h if hasattr(base, "h") else base.layers
+
+
+def _own(model: nn.Module) -> Any:
+    """What transformers computes; a cache would change the layout of keys in memory, and so the last bits."""
+    return model(tokens(), use_cache=False, output_attentions=True, output_hidden_states=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_patterns_and_streams_are_those_of_transformers(name: str) -> None:
+    model = hugging_face(name)
+    with torch.no_grad():
+        expected = _own(model)
+    record = look(wrap(model), tokens(), ["blocks.*.attn.hook_pattern", "blocks.*.hook_resid_pre"])
+    assert torch.equal(record["output"][0], expected.logits)
+    for layer in range(LAYERS):
+        assert torch.equal(record[f"blocks.{layer}.attn.hook_pattern"][0], expected.attentions[layer])
+        assert torch.equal(record[f"blocks.{layer}.hook_resid_pre"][0], expected.hidden_states[layer])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_site_is_visited_once_with_the_axes_it_names(name: str) -> None:
+    model = wrap(hugging_face(name))
+    record = look(model, tokens(), list(model.sites))
+    assert set(record) == {*model.sites, "output"}
+    q = record["blocks.1.attn.hook_q"]
+    assert q.shape[3] == HEADS
+    mixed = record["blocks.1.attn.hook_pattern"][0] @ record["blocks.1.attn.hook_v"][0].transpose(
+        1, 2
+    ).repeat_interleave(HEADS // record["blocks.1.attn.hook_v"].shape[3], dim=1)
+    assert torch.equal(record["blocks.1.attn.hook_z"][0], mixed.transpose(1, 2))
+    assert torch.equal(record["hook_logits"], record["output"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_queries_are_those_that_the_weights_give(name: str) -> None:
+    model = wrap(hugging_face(name))
+    record = look(model, tokens(), ["blocks.1.ln1.hook_normalized", "blocks.1.attn.hook_q", "blocks.1.attn.hook_v"])
+    weights = dict(model.named_parameters())
+    for letter in "QV":
+        bias = weights.get(f"blocks.1.attn.b_{letter}", torch.zeros(()))
+        mapped = record["blocks.1.ln1.hook_normalized"][0] @ weights[f"blocks.1.attn.W_{letter}"] + bias
+        seen = record[f"blocks.1.attn.hook_{letter.lower()}"][0]
+        torch.testing.assert_close(mapped, seen.flatten(2), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_head_without_attention_to_one_key_is_that_of_hand_made_weights(name: str) -> None:
+    """Zeroing a head's mixture equals zeroing its rows of the output map in transformers' module."""
+    model = hugging_face(name)
+    by_hand = copy.deepcopy(model)
+    wrapped = wrap(model)
+    record = look(
+        wrapped, tokens(), interventions=[Intervention(site="blocks.1.attn.hook_z", rule="zero", where={"head": 2})]
+    )
+    edited = dict(wrapped.named_parameters())["blocks.1.attn.W_O"].detach().clone()
+    edited.view(HEADS, -1, edited.shape[1])[2] = 0
+    layer = _layers(by_hand)[1]
+    out = layer.get_submodule(OUTPUT_MAP.get(name.partition("-")[0], "self_attn.o_proj"))
+    with torch.no_grad():
+        out.weight.copy_(edited if name == "gpt2" else edited.T)
+        assert torch.equal(record["output"][0], _own(by_hand).logits)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pattern_set_by_hand_mixes_the_values_as_transformers_would(name: str) -> None:
+    """Uniform attention of every head of a layer equals queries of zero, which the eager attention turns uniform."""
+    model = hugging_face(name)
+    by_hand = copy.deepcopy(model)
+    attention = next(part for part in _layers(by_hand)[2].modules() if hasattr(part, "scaling"))
+    attention.scaling = 0.0
+    record = look(
+        wrap(model),
+        tokens(),
+        interventions=[Intervention(site="blocks.2.attn.hook_attn_scores_unmasked", rule="zero")],
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(record["output"][0], _own(by_hand).logits, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "gpt_neox-parallel"])
+def test_a_change_of_the_middle_stream_reaches_the_residual_path(name: str) -> None:
+    """Doubling the middle stream of the last block: transformers' parts, put together by hand, give the same."""
+    model = hugging_face(name)
+    parts = copy.deepcopy(model)
+    wrapped = wrap(model)
+    sites = [f"blocks.{LAYERS - 1}.hook_resid_mid", f"blocks.{LAYERS - 1}.hook_resid_post"]
+    untouched = look(wrapped, tokens(), sites)
+    changed = look(wrapped, tokens(), sites, [Intervention(site=sites[0], rule="scale", operand=2.0)])
+    layer = _layers(parts)[LAYERS - 1]
+    norm = {"gpt2": "ln_2", "gemma3_text": "pre_feedforward_layernorm"}.get(name, "post_attention_layernorm")
+    middle = 2 * untouched[sites[0]][0]
+    with torch.no_grad():
+        added = layer.mlp(layer.get_submodule(norm)(middle))
+        added = layer.post_feedforward_layernorm(added) if name == "gemma3_text" else added
+    assert torch.equal(changed[sites[1]][0], middle + added)
+    assert not torch.equal(changed["output"], untouched["output"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_change_of_each_site_is_what_the_model_goes_on_with(name: str) -> None:
+    """A site set to zero everywhere changes the logits, except where softmax or a norm undoes the change."""
+    model = wrap(hugging_face(name))
+    for site in model.sites:
+        if site.endswith("hook_embed") or ".1." in site or "." not in site:
+            changed = look(model, tokens(), [site], [Intervention(site=site, rule="zero")])
+            assert not bool(changed[site].any())
+            assert not torch.equal(changed["output"][0], model(tokens()).detach()), site
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_edits_equal_edits_by_hand(name: str) -> None:
+    model = hugging_face(name)
+    by_hand = copy.deepcopy(model)
+    weight = _layers(by_hand)[1].get_submodule(HIDDEN_MAP.get(name.partition("-")[0], "mlp.up_proj")).weight
+    with torch.no_grad():
+        left, singular, right = torch.linalg.svd(weight.T if name != "gpt2" else weight, full_matrices=False)
+        kept = (left[:, :3] * singular[:3]) @ right[:3]
+        weight.copy_(kept if name == "gpt2" else kept.T)
+        expected = _own(by_hand).logits
+    found = look(wrap(model), tokens(), edits=[Truncate(weight="blocks.1.mlp.W_in", rank=3)])["output"][0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_removing_queries_of_a_fused_map_leaves_keys_and_values() -> None:
+    model = hugging_face("gpt_neox-parallel")
+    by_hand = copy.deepcopy(model)
+    fused = _layers(by_hand)[0].attention.query_key_value
+    width = fused.weight.shape[0] // (3 * HEADS)
+    with torch.no_grad():
+        for head in range(HEADS):  # each head holds its queries, keys and values in turn
+            fused.weight[3 * width * head : 3 * width * head + width] = 0
+        expected = _own(by_hand).logits
+    found = look(wrap(model), tokens(), edits=[Remove(weight="blocks.0.attn.W_Q")])["output"][0]
+    assert torch.equal(found, expected)
+
+
+def test_an_edit_of_the_output_map_leaves_tied_embeddings() -> None:
+    model = wrap(hugging_face("llama-tied-biased"))
+    record = look(model, tokens(), ["hook_embed"], edits=[Remove(weight="unembed.W_U")])
+    assert bool(record["hook_embed"].any())
+    assert not bool(record["output"].any())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox-parallel", "llama", "gemma3_text"])
+def test_a_pass_that_enters_at_a_block_continues_the_whole_one(name: str) -> None:
+    model = wrap(hugging_face(name))
+    stream = look(model, tokens(), ["blocks.2.hook_resid_pre"])["blocks.2.hook_resid_pre"][0]
+    with torch.no_grad():
+        assert torch.equal(model(tokens(), entering=(2, stream)), model(tokens()))
+
+
+def test_positions_choose_rows_of_the_logits() -> None:
+    model = wrap(hugging_face("llama"))
+    with torch.no_grad():
+        everywhere = model(tokens())
+        own = torch.tensor([[3, 0], [10, 2], [5, 5]])
+        torch.testing.assert_close(model(tokens(), torch.tensor([2, 7])), everywhere[:, [2, 7]])
+        torch.testing.assert_close(
+            model(tokens(), own), torch.stack([row[at] for row, at in zip(everywhere, own, strict=True)])
+        )
+
+
+def test_padding_on_the_right_changes_nothing_before_it() -> None:
+    model = wrap(hugging_face("qwen2"))
+    padded = torch.cat([tokens(), torch.zeros(3, 4, dtype=torch.int64)], dim=1)
+    with torch.no_grad():
+        torch.testing.assert_close(model(padded)[:, : tokens().shape[1]], model(tokens()))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox-parallel", "llama", "gemma"])
+@pytest.mark.parametrize("site", ["blocks.*.attn.hook_z", "blocks.*.attn.hook_pattern"])
+def test_mapped_sweeps_equal_single_interventions(name: str, site: str) -> None:
+    model = wrap(hugging_face(name))
+    targets = torch.arange(3).unsqueeze(1)
+    zero = Intervention(site=site, rule="zero")
+    mapped, single = (sweep(model, tokens(), targets, zero, ("head",), mapped=way) for way in (True, False))
+    torch.testing.assert_close(mapped.values, single.values, atol=1e-5, rtol=1e-4)
+    assert float(single.change("logit").abs().min()) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "gemma3_text"])
+def test_contributions_of_all_components_add_up_to_the_logits(name: str) -> None:
+    found = attribute(wrap(hugging_face(name)), tokens(), tokens()[:, :1])
+    torch.testing.assert_close(found.contributions.sum(dim=1), found.logits, atol=1e-3, rtol=1e-4)
+    assert len(found.components) == LAYERS * (HEADS + 1) + 2 + (name == "gpt2")
+
+
+def test_attribution_refuses_a_model_that_normalises_what_it_adds() -> None:
+    with pytest.raises(SpecError, match="normalises what its layers add"):
+        attribute(wrap(hugging_face("gemma3_text")), tokens())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_logit_lens_is_the_last_norm_and_the_output_map_of_transformers(name: str) -> None:
+    model = hugging_face(name)
+    base = model.base_model
+    norm = next(getattr(base, one) for one in ("ln_f", "final_layer_norm", "norm") if hasattr(base, one))
+    with torch.no_grad():
+        streams = _own(model).hidden_states[:LAYERS]
+        expected = torch.stack([model.get_output_embeddings()(norm(stream)) for stream in streams])
+    found = logit_lens(wrap(model), tokens())
+    torch.testing.assert_close(found[0, :LAYERS], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_circuits_of_grouped_heads_score_and_write_as_the_model_does() -> None:
+    """Without positions' rotation, at position 0, q M k gives the score; a head that attends to itself adds x M."""
+    model = wrap(hugging_face("llama"))
+    record = look(
+        model,
+        tokens(),
+        ["blocks.1.ln1.hook_normalized", "blocks.1.attn.hook_attn_scores_unmasked", "blocks.1.attn.hook_z"],
+    )
+    x = record["blocks.1.ln1.hook_normalized"][0, :, 0]
+    scores = torch.einsum("b i, h i j, b j -> b h", x, qk(model).matrix[0, 1], x)
+    expected = record["blocks.1.attn.hook_attn_scores_unmasked"][0, :, :, 0, 0]
+    torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
+    W_O = dict(model.named_parameters())["blocks.1.attn.W_O"].view(HEADS, -1, x.shape[-1])
+    written = torch.einsum("b h i, h i w -> b h w", record["blocks.1.attn.hook_z"][0, :, 0], W_O)
+    found = torch.einsum("b i, h i w -> b h w", x, ov(model).matrix[0, 1])
+    torch.testing.assert_close(found, written, atol=1e-4, rtol=1e-4)
+
+
+def test_a_copy_has_weights_of_its_own() -> None:
+    model = wrap(hugging_face("gpt_neox-sequential"))
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        dict(other.named_parameters())["embed.W_E"].zero_()
+        assert not torch.equal(model(tokens()), other(tokens()))
+        assert torch.equal(model(tokens()), wrap(hugging_face("gpt_neox-sequential"))(tokens()))
+
+
+def test_float64_is_exact_too() -> None:
+    model = hugging_face("gpt2", torch.float64)
+    with torch.no_grad():
+        expected = _own(model).logits
+        assert torch.equal(wrap(model)(tokens()), expected)
+
+
+def test_gradients_reach_the_weights() -> None:
+    model = wrap(hugging_face("llama"))
+    model(tokens()).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (torch.zeros(1, CONTEXT + 1, dtype=torch.int64), f"have {CONTEXT + 1} tokens, and .* reads {CONTEXT}"),
+        (torch.full((1, 2), TOKENS), f"outside 0..{TOKENS - 1}"),
+        (torch.full((1, 2), -1), f"outside 0..{TOKENS - 1}"),
+    ],
+)
+def test_bad_inputs_are_refused(inputs: torch.Tensor, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        wrap(hugging_face("llama"))(inputs)
+
+
+def test_without_hooks_the_model_of_transformers_is_itself() -> None:
+    model = hugging_face("llama")
+    with torch.no_grad():
+        expected = _own(model).logits
+        assert torch.equal(_own(wrap(model).hugging_face).logits, expected)
