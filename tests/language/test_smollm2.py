@@ -21,7 +21,7 @@ def test_the_cache_is_the_chosen_folder_else_the_users(monkeypatch: pytest.Monke
 
 def test_a_model_that_is_not_there_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
-    with pytest.raises(SpecError, match="smollm2: .* run `make language`") as caught:
+    with pytest.raises(SpecError, match=r"smollm2: .* run `make language`") as caught:
         smollm2_folder()
     assert "\n" not in str(caught.value)
 

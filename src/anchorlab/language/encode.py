@@ -1,0 +1,195 @@
+"""Texts as token ids: right-padded, with lengths, and the tokens of the words that are scored after them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.language.prompts import Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ABSENT = -1  # stands where a prompt has no answer, or fewer candidates than another
+
+
+@dataclass(frozen=True)
+class TokenisedTexts:
+    """Texts as token ids, padded on the right: under a causal mask no token sees the padding behind it.
+
+    Fields
+        inputs: token ids
+        lengths: the number of tokens of each text; the next token is predicted at position `lengths - 1`
+    """
+
+    inputs: Int[Tensor, "batch position"]
+    lengths: Int[Tensor, "batch"]
+
+
+@dataclass(frozen=True)
+class TokenisedPrompts(TokenisedTexts):
+    """Prompts as token ids, with the tokens that are scored after each.
+
+    Fields
+        answers: the first token of the right answer; -1 without one
+        candidates: the first tokens of the wrong answers, each once and none of them the right one; -1 fills the rows
+        notes: one line for each word of which only the first token is scored, or which cannot be told from another
+    """
+
+    answers: Int[Tensor, "batch"]
+    candidates: Int[Tensor, "batch candidate"]
+    notes: tuple[str, ...]
+
+
+def tokenise(
+    tokenizer: "PreTrainedTokenizerBase | None",
+    texts: Sequence[str],
+    context: int,
+    start: int | None = None,
+    field: str = "texts",
+) -> TokenisedTexts:
+    """Return texts as token ids, with the special tokens that the tokenizer adds to a text.
+
+    Many models use the first token as a sink of attention, and what they predict behind it hardly depends on it. Where
+    the tokenizer puts no special token first, `start` does: a text of one word then predicts from that word.
+
+    Arguments
+        tokenizer: a Hugging Face tokenizer
+        texts: at least one text
+        context: the longest sequence that the model takes, in tokens
+        start: an id put before each text, such as that of `<|endoftext|>`
+        field: what errors call the texts
+
+    Errors: `SpecError` without a tokenizer or texts, and for a text that has no tokens, more than `context`, or words
+    that the tokenizer does not know.
+    """
+    known = _require(tokenizer)
+    if not texts:
+        raise SpecError(field, "there are none", "give at least one")
+    begun = [] if start is None else [start]
+    rows = []
+    for place, text in enumerate(texts):
+        ids = _ids(known, text, f"{field}[{place}]", special=True)
+        if not ids:
+            raise SpecError(f"{field}[{place}]", "has no tokens", "write at least one word")
+        rows.append(row := begun + ids)
+        if len(row) > context:
+            raise SpecError(
+                f"{field}[{place}]", f"has {len(row)} tokens, but the model's context holds {context}", "shorten it"
+            )
+    return TokenisedTexts(_pad(rows, _padding(known)), torch.tensor([len(row) for row in rows]))
+
+
+def tokenise_prompts(
+    tokenizer: "PreTrainedTokenizerBase | None", prompts: Sequence[Prompt], context: int, start: int | None = None
+) -> TokenisedPrompts:
+    """Return prompts as token ids, with the first tokens of their answers and candidates.
+
+    A candidate that begins with the same token as the answer, or as another candidate, is left out: its probability
+    cannot be told apart. A note says so.
+
+    Errors: `SpecError` as `tokenise`, and for a word that the tokenizer does not know.
+    """
+    texts = tokenise(tokenizer, [prompt.text for prompt in prompts], context, start, "prompts")
+    words = dict.fromkeys(word for prompt in prompts for word in (prompt.answer, *prompt.candidates) if word)
+    tokens = word_tokens(tokenizer, tuple(words))
+    first = dict(zip(words, tokens.ids.tolist(), strict=True))
+    answers: list[int] = []
+    candidates: list[list[int]] = []
+    notes = dict.fromkeys(tokens.notes)
+    for prompt in prompts:
+        taken = {first[prompt.answer]: prompt.answer} if prompt.answer else {}
+        answers.append(next(iter(taken), ABSENT))
+        row: list[int] = []
+        for word in prompt.candidates:
+            if (token := first[word]) not in taken:
+                taken[token] = word
+                row.append(token)
+            elif word != taken[token]:
+                notes[f"'{word}' begins with the same token as '{taken[token]}' and is not compared with it"] = None
+        candidates.append(row)
+    return TokenisedPrompts(texts.inputs, texts.lengths, torch.tensor(answers), _pad(candidates, ABSENT), tuple(notes))
+
+
+@dataclass(frozen=True)
+class WordTokens:
+    """Words inside a sentence, each by its first token.
+
+    Fields
+        ids: the first token of each word
+        notes: one line for each word of more than one token
+    """
+
+    ids: Int[Tensor, "word"]
+    notes: tuple[str, ...]
+
+
+def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str]) -> WordTokens:
+    """Return the token with which each word begins after another word and a space.
+
+    Errors: `SpecError` without a tokenizer, and for a word that is empty or that the tokenizer does not know.
+    """
+    known = _require(tokenizer)
+    ids, notes = [], []
+    for word in words:
+        if not word.strip() or word != word.strip():
+            raise SpecError("answer", f"{word!r} is not a word", "write it without spaces around it")
+        # tokenizers mark a word's beginning in different ways, so the word is read behind another one
+        before = _ids(known, "to", "answer")
+        both = _ids(known, f"to {word}", "answer")
+        own = both[len(before) :]
+        if both[: len(before)] != before or not own:
+            raise SpecError("answer", f"{word!r} has no tokens of its own", "choose another word")
+        ids.append(own[0])
+        if len(own) > 1:
+            beginning = known.decode([own[0]]).strip()
+            notes.append(f"'{word}' is {len(own)} tokens; the first, '{beginning}', is scored")
+    return WordTokens(torch.tensor(ids, dtype=torch.int64), tuple(notes))
+
+
+def windows(
+    tokenizer: "PreTrainedTokenizerBase | None", text: str, length: int, context: int
+) -> Int[Tensor, "batch position"]:
+    """Cut a long text into pieces of `length` tokens that follow each other; a rest at the end is dropped.
+
+    No special tokens are added. The pieces need no padding, so every position of a batch is ordinary text.
+
+    Errors: `SpecError` without a tokenizer, for a length below 2 or above `context`, and for a text that is shorter.
+    """
+    ids = _ids(_require(tokenizer), text, "text")
+    if not 2 <= length <= context:
+        raise SpecError("length", f"{length} tokens", f"choose 2 to {context}, the model's context")
+    if len(ids) < length:
+        raise SpecError("length", f"{length} tokens, but the text has {len(ids)}", "choose fewer")
+    count = len(ids) // length
+    return torch.tensor(ids[: count * length]).reshape(count, length)
+
+
+def _require(tokenizer: "PreTrainedTokenizerBase | None") -> "PreTrainedTokenizerBase":
+    if tokenizer is None:
+        raise SpecError("tokenizer", "the model has none", "save its files beside the weights, or give token ids")
+    return tokenizer
+
+
+def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[int]:
+    """Return the ids of a text; refuse one whose words the tokenizer replaces by its unknown token."""
+    # the tokenizer's own limit is a warning; `context` decides
+    ids: list[int] = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and unknown in ids and tokenizer.unk_token not in text:
+        raise SpecError(field, f"{text!r} has words that the tokenizer does not know", "choose other words")
+    return ids
+
+
+def _padding(tokenizer: Any) -> int:
+    """Return an id for the padding, which no prediction sees: any token of the vocabulary serves."""
+    return next((token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)
+
+
+def _pad(rows: Sequence[Sequence[int]], filling: int) -> Int[Tensor, "batch position"]:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[filling] * (longest - len(row))] for row in rows], dtype=torch.int64)

@@ -1,0 +1,162 @@
+"""Texts as token ids, with a tokenizer whose tokens are known by hand."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.language.encode import tokenise, tokenise_prompts, windows, word_tokens
+from anchorlab.language.page import english_page
+from anchorlab.language.prompts import Prompt, facts, generic_words, indirect_objects, prepositions, sentences
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# letters, and pairs of them that are merged; "Ġ" is the space before a word
+MERGES = [("t", "o"), ("Ġ", "S"), ("ĠS", "p"), ("a", "i"), ("Ġ", "i"), ("Ġi", "n")]
+LETTERS = sorted({letter for merge in MERGES for part in merge for letter in part} | set("MnrRus"))
+VOCABULARY = {word: token for token, word in enumerate([*LETTERS, *map("".join, MERGES), "<end>", "<?>"])}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> "PreTrainedTokenizerBase":
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers.decoders import ByteLevel
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE(VOCABULARY, MERGES, unk_token="<?>"))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<end>", unk_token="<?>")
+
+
+def _ids(*tokens: str) -> list[int]:
+    return [VOCABULARY[token] for token in tokens]
+
+
+def test_texts_are_padded_on_the_right(tokenizer: "PreTrainedTokenizerBase") -> None:
+    made = tokenise(tokenizer, ["to in", "to", "Spain"], context=8)
+    end = VOCABULARY["<end>"]
+    assert made.inputs.tolist() == [
+        [*_ids("to", "Ġin"), end, end],
+        [*_ids("to"), end, end, end],
+        _ids("S", "p", "ai", "n"),
+    ]
+    assert made.lengths.tolist() == [2, 1, 4]
+    assert made.inputs.dtype == made.lengths.dtype == torch.int64
+
+
+def test_a_start_goes_before_each_text_and_counts(tokenizer: "PreTrainedTokenizerBase") -> None:
+    end = VOCABULARY["<end>"]
+    made = tokenise(tokenizer, ["to in", "to"], context=3, start=end)
+    assert made.inputs.tolist() == [[end, *_ids("to", "Ġin")], [end, *_ids("to"), end]]
+    assert made.lengths.tolist() == [3, 2]
+
+
+def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer: "PreTrainedTokenizerBase") -> None:
+    prompts = [Prompt("to", "Spain", ("in", "Rus")), Prompt("to in", "in", ("Spain",))]
+    made = tokenise_prompts(tokenizer, prompts, context=8)
+    assert made.answers.tolist() == _ids("ĠSp", "Ġin")
+    assert made.candidates.tolist() == [_ids("Ġin", "Ġ"), [VOCABULARY["ĠSp"], -1]]
+    assert made.notes == (
+        "'Spain' is 3 tokens; the first, 'Sp', is scored",
+        "'Rus' is 4 tokens; the first, '', is scored",
+    )
+
+
+def test_candidates_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedTokenizerBase") -> None:
+    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain"))]
+    made = tokenise_prompts(tokenizer, prompts, context=8)
+    assert made.candidates.tolist() == [_ids("Ġin")]
+    assert "'Spa' begins with the same token as 'Spain' and is not compared with it" in made.notes
+    assert "'ins' begins with the same token as 'in' and is not compared with it" in made.notes
+
+
+def test_prompts_without_an_answer(tokenizer: "PreTrainedTokenizerBase") -> None:
+    made = tokenise_prompts(tokenizer, [Prompt("to"), Prompt("in")], context=8)
+    assert made.answers.tolist() == [-1, -1]
+    assert made.candidates.shape == (2, 0)
+    assert made.notes == ()
+
+
+def test_windows_follow_each_other_and_drop_the_rest(tokenizer: "PreTrainedTokenizerBase") -> None:
+    made = windows(tokenizer, "to in in in in in in", length=3, context=8)
+    assert made.tolist() == [_ids("to", "Ġin", "Ġin"), _ids("Ġin", "Ġin", "Ġin")]
+
+
+def test_a_tokenizer_that_adds_a_first_token_adds_it_to_texts_and_not_to_words(
+    tokenizer: "PreTrainedTokenizerBase",
+) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    end = VOCABULARY["<end>"]
+    inner = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    inner.post_processor = TemplateProcessing(single="<end> $A", special_tokens=[("<end>", end)])
+    begun = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>", unk_token="<?>")
+    made = tokenise_prompts(begun, [Prompt("to", "in")], context=2)
+    assert made.inputs.tolist() == [[end, *_ids("to")]]
+    assert made.answers.tolist() == _ids("Ġin")
+    assert windows(begun, "to in", length=2, context=2).tolist() == [_ids("to", "Ġin")]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (
+            [Prompt("to"), Prompt("to in in in")],
+            r"prompts\[1\]: has 4 tokens, but the model's context holds 3; shorten",
+        ),
+        ([Prompt("")], r"prompts\[0\]: has no tokens; write at least one word"),
+        ([], "prompts: there are none; give at least one"),
+        ([Prompt("xyz")], r"prompts\[0\]: 'xyz' has words that the tokenizer does not know; choose other words"),
+        ([Prompt("to", "xyz")], "answer: 'to xyz' has words that the tokenizer does not know"),
+        ([Prompt("to", " in")], "answer: ' in' is not a word; write it without spaces around it"),
+    ],
+)
+def test_bad_prompts_are_one_line_with_the_remedy(
+    tokenizer: "PreTrainedTokenizerBase", prompts: list[Prompt], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        tokenise_prompts(tokenizer, prompts, context=3)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_tokenizer_is_refused() -> None:
+    for ask in (
+        lambda: tokenise(None, ["to"], 8),
+        lambda: tokenise_prompts(None, [Prompt("to")], 8),
+        lambda: word_tokens(None, ["in"]),
+        lambda: windows(None, "to in", 2, 8),
+    ):
+        with pytest.raises(SpecError, match="tokenizer: the model has none"):
+            ask()
+
+
+@pytest.mark.parametrize(("length", "message"), [(1, "choose 2 to 4"), (5, "choose 2 to 4"), (4, "the text has 2")])
+def test_windows_of_impossible_lengths_are_refused(
+    tokenizer: "PreTrainedTokenizerBase", length: int, message: str
+) -> None:
+    with pytest.raises(SpecError, match=f"length: {length} tokens.*{message}"):
+        windows(tokenizer, "to in", length, context=4)
+
+
+def test_every_word_of_the_prompts_is_one_token_of_smollm2(smollm2_tokenizer: "PreTrainedTokenizerBase") -> None:
+    for prompts in (indirect_objects(400), facts(), prepositions(), sentences()):
+        made = tokenise_prompts(smollm2_tokenizer, prompts, context=64)
+        assert made.notes == ()
+        assert made.inputs.shape[1] <= 20
+        for row, prompt in enumerate(prompts[:5]):
+            assert smollm2_tokenizer.decode(made.inputs[row, : made.lengths[row]]) == prompt.text
+    generic = word_tokens(smollm2_tokenizer, generic_words())
+    assert [smollm2_tokenizer.decode([token]) for token in generic.ids] == [" the", " a", " them"]
+    assert generic.notes == ()
+
+
+def test_the_page_is_some_thousand_tokens_of_smollm2(smollm2_tokenizer: "PreTrainedTokenizerBase") -> None:
+    made = windows(smollm2_tokenizer, english_page().text, length=256, context=8192)
+    assert made.shape[0] >= 10
+    joined = smollm2_tokenizer.decode(made.flatten())
+    assert english_page().text.startswith(joined)
