@@ -4,7 +4,8 @@ from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measu
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
-from anchorlab.studies.study import Analysis, Profile, Study, findings_directory, kept_findings, run_study
+from anchorlab.studies.running import findings_directory, kept_findings, run_study
+from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.training_sweep import sweep_study
 
 __all__ = [

@@ -9,24 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import StoreError
 from anchorlab.findings import Claim, Control, Findings
 from anchorlab.runs import Store
 from anchorlab.studies.claim import Measure, judge
+from anchorlab.studies.study import Study
 from anchorlab.training import Ensemble, TrainedRun
-
-if TYPE_CHECKING:
-    from anchorlab.studies.study import Study
 
 CHOSEN = "initial weights of the members that training led to what the claim presupposes"
 """The note of a control whose members were chosen by what they reach in training."""
 
 
 def with_controls(
-    study: "Study[Any]",
+    study: Study[Any],
     findings: Findings,
     store: Store | None = None,
     trained: Sequence[TrainedRun] = (),
@@ -90,7 +88,7 @@ def _is_open(control: Control | None) -> bool:
 
 
 def _controls(
-    study: "Study[Any]", measures: dict[str, Measure[Any]], runs: Sequence[TrainedRun], setting: Any
+    study: Study[Any], measures: dict[str, Measure[Any]], runs: Sequence[TrainedRun], setting: Any
 ) -> dict[str, Control]:
     """Return what measures give on runs, by the ids of their claims."""
     seen = _attempt(lambda: study.analyse(runs, setting).seen)

@@ -6,18 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import cleandoc
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from anchorlab.engine import Status, run
-from anchorlab.errors import SpecError, StoreError
+from anchorlab.errors import SpecError
 from anchorlab.findings import Claim, Figure, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
-from anchorlab.runs import Store
-from anchorlab.runs.files import write_file
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, judge
-from anchorlab.studies.control import with_controls
 from anchorlab.training import Experiment, TrainedRun
 from anchorlab.viewer.view import AttentionView
 
@@ -194,75 +189,3 @@ class Study(Generic[Setting]):
 
     def _summary_of(self, profile: Profile[Setting]) -> str:
         return f"{self.summary} {profile.note}".strip()
-
-
-def run_study(
-    study: Study[Any],
-    profile: str = "quick",
-    store: Store | None = None,
-    workers: int | None = None,
-    device: str = "cpu",
-    report: Callable[[Status], None] | None = None,
-) -> Findings:
-    """Train what the store lacks, analyse the runs, and keep the findings in the store.
-
-    Every claim is measured on untrained members of the same experiments, too.
-
-    Args:
-        study: from `anchorlab.study(name)`, or your own
-        profile: the name of one of its profiles
-        store: where runs are kept; by default the folder `runs`
-        workers: processes that share the members; by default as `anchorlab.train` chooses
-        device: `cpu` or `cuda`
-        report: called with the progress
-
-    Errors: `SpecError` for an unknown profile; those of `anchorlab.engine.run`.
-    """
-    store = store or Store()
-    experiments = list(study.experiments_of(profile))
-    cells = {experiment.cell.address: experiment.cell for experiment in experiments}
-    reused = sum(cell in store for cell in cells.values())
-    trained_before = 0 < reused == len(cells)
-    began = time.monotonic()
-    runs = run(experiments, store, workers, device, report=report)
-    if report is not None and cells and not trained_before:
-        report(Status(1, label="reading the runs"))
-    findings = study.findings(profile, runs, time.monotonic() - began, device, reused)
-    findings = with_controls(study, findings, store, runs, device, report)
-    path = findings_directory(store, study.name, profile) / "findings.json"
-    before = _findings_at(path)
-    if before is not None and before.study != study.name:
-        raise StoreError(f"{path}: holds findings of {before.study}; give {study.name} another name or store")
-    if before is not None and trained_before:  # reading runs again is not what they cost
-        made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
-        findings = replace(findings, provenance=made)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path.parent, path.name, [findings.to_json().encode()])
-    return findings
-
-
-def _findings_at(path: Path) -> Findings | None:
-    """Return kept findings; None where there are none, or damaged ones, which the study then writes anew."""
-    try:
-        return Findings.from_json(path.read_bytes()) if path.exists() else None
-    except SpecError:
-        return None
-
-
-def findings_directory(store: Store, study: str, profile: str) -> Path:
-    """Return where a study's findings and report are kept: `<store>/studies/<study>/<profile>`."""
-    return store.root / "studies" / study.replace("/", "-") / profile
-
-
-def kept_findings(store: Store) -> list[Findings]:
-    """Return the findings of every study in the store, by study and profile.
-
-    Errors: `StoreError` that names a damaged file.
-    """
-    found = []
-    for path in sorted((store.root / "studies").glob("*/*/findings.json")):
-        try:
-            found.append(Findings.from_json(path.read_bytes()))
-        except SpecError as error:
-            raise StoreError(f"{path}: damaged ({error}); run its study again") from None
-    return found
