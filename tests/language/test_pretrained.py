@@ -1,0 +1,161 @@
+"""Opening models: from folders and the hub's cache, without the network, and what is refused."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import anchorlab as al
+from anchorlab.errors import SpecError
+from anchorlab.language import wrap
+from anchorlab.language.attention import refuse_unknown
+from anchorlab.language.pretrained import pretrained
+from tests.language.tiny import CONFIGS, hugging_face, tokens, transformers
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail on any socket."""
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise AssertionError("opened a socket")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def empty_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache of the hub that holds nothing."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_folder_opens_with_its_own_logits(tmp_path: Path) -> None:
+    model = hugging_face("llama")
+    model.save_pretrained(tmp_path / "saved")
+    with torch.no_grad():
+        expected = model(tokens(), use_cache=False).logits
+        opened = al.pretrained(tmp_path / "saved")
+        assert torch.equal(opened(tokens()), expected)
+    assert opened.tokenizer is None
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_revision_opens_from_the_cache_of_the_hub(empty_hub: Path) -> None:
+    """Two revisions of one repository, laid out as the hub's client lays out its cache."""
+    for commit, revision in (("a" * 40, "step1"), ("b" * 40, "step2")):
+        repository = empty_hub / "models--lab--tiny"
+        hugging_face("gpt_neox-parallel").save_pretrained(repository / "snapshots" / commit)
+        (repository / "refs").mkdir(exist_ok=True)
+        (repository / "refs" / revision).write_text(commit)
+    weights = repository / "snapshots" / ("b" * 40) / "model.safetensors"
+    changed = {name: value * 2 for name, value in _load(weights).items()}
+    _save(changed, weights)
+    first, second = (pretrained("lab/tiny", revision) for revision in ("step1", "step2"))
+    assert torch.equal(second.ln_final.w, 2 * first.ln_final.w)
+    with pytest.raises(SpecError, match=r"lab/tiny at step3 .*--download"):
+        pretrained("lab/tiny", "step3")
+
+
+@pytest.mark.usefixtures("no_network", "empty_hub")
+def test_nothing_is_fetched_unless_asked() -> None:
+    with pytest.raises(SpecError, match=r"model: EleutherAI/pythia-70m is not on this machine; .*--download"):
+        pretrained("EleutherAI/pythia-70m")
+
+
+@pytest.mark.usefixtures("empty_hub")
+def test_the_network_is_asked_only_on_demand(no_network: None) -> None:
+    with pytest.raises(AssertionError, match="opened a socket"):
+        try:
+            pretrained("EleutherAI/pythia-70m", download=True)
+        except SpecError as error:  # the hub's client may turn the refusal into its own error
+            raise AssertionError("opened a socket") from error
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    CONFIGS["llama"].save_pretrained(tmp_path)
+    torch.save(hugging_face("llama").state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(SpecError, match="holds pickle weights only; save it with save_pretrained"):
+        pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("./nowhere", "there is no folder"),
+        ("/nowhere/at/all", "there is no folder"),
+        ("missing.gguf", "there is no file missing.gguf"),
+    ],
+)
+def test_a_place_that_is_not_there_is_named(name: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        pretrained(name)
+
+
+def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="holds no safetensors file"):
+        pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gemma2", "mixtral", "t5"])
+def test_architectures_that_are_not_understood_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(SpecError, match=f"unknown architecture '{kind}'"):
+        pretrained(tmp_path)
+
+
+def test_a_setting_that_no_site_shows_is_refused() -> None:
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, reorder_and_upcast_attn=True)
+    with pytest.raises(SpecError, match=r"model\.reorder_and_upcast_attn"):
+        wrap(transformers.AutoModelForCausalLM.from_config(config))
+
+
+@pytest.mark.parametrize("argument", ["softcap", "s_aux", "something_new"])
+def test_arguments_of_attention_that_are_not_understood_are_refused(argument: str) -> None:
+    with pytest.raises(SpecError, match=f"takes '{argument}'"):
+        refuse_unknown({argument: torch.ones(1), "sliding_window": 4})
+
+
+def test_arguments_without_a_value_are_no_reason_to_refuse() -> None:
+    refuse_unknown({"softcap": None, "s_aux": None, "use_cache": False})
+
+
+def test_a_model_with_further_weights_is_refused() -> None:
+    model = hugging_face("llama")
+    model.base_model.layers[0].extra = torch.nn.Linear(2, 2)
+    with pytest.raises(SpecError, match="has other weights than a 'llama' model"):
+        wrap(model)
+
+
+def test_a_model_whose_logits_would_differ_is_refused() -> None:
+    """A mask that lets one token see the next, registered in place of ours, is found before the model is returned."""
+    model = hugging_face("llama")
+    model.base_model.norm.register_forward_hook(
+        lambda module, inputs, output: output + float(model.config._attn_implementation != "eager")
+    )
+    with pytest.raises(SpecError, match="its logits differ"):
+        wrap(model)
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(SpecError, match=r"pip install 'anchorlab\[language\]'"):
+        pretrained("smollm2")
+
+
+def _load(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path)
+
+
+def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(weights, path, metadata={"format": "pt"})
