@@ -7,7 +7,10 @@ from torch import nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import METRICS, Intervention, Operand, look, sweep
+from anchorlab.lens.look import chunks
+from anchorlab.lens.sweep import batched
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, Site, VectorSpec, identity_tap
+from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import initialise
 from tests.lens.hand_built import LENGTH, VOCABULARY, identity_sequences, identity_solver, stacked
 
@@ -262,6 +265,88 @@ def test_a_users_own_module_with_sites():
     expected = one_by_one(module, INPUTS, TARGETS, OWN, named, METRICS)
     for result in results:
         assert (result.values[:, :, 0] - expected).abs().max() < 1e-10
+
+
+class Entered(nn.Module):
+    """Blocks that add to a stream, written without anything of ours but sites, `positions` and `entering`."""
+
+    positions_narrow_sites = False
+
+    def __init__(self):
+        super().__init__()
+        names = [f"blocks.{layer}.{kind}" for layer in range(3) for kind in ("hook_resid_pre", "hook_mixed")]
+        self.sites = {name: Site(name, ("batch", "position", "width")) for name in names}
+        self.embed = nn.Embedding(11, 8)
+        self.mix = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.output = nn.Linear(8, 11)
+        self.began, self.logits = [], []
+
+    def forward(self, inputs, positions=None, tap=identity_tap, entering=None):
+        first, x = (0, self.embed(inputs)) if entering is None else entering
+        self.began.append(first)
+        for layer in range(first, 3):
+            x = tap(f"blocks.{layer}.hook_resid_pre", x)
+            x = x + tap(f"blocks.{layer}.hook_mixed", self.mix[layer](x).tanh().cumsum(dim=1))
+        x = gather_positions(x, positions)
+        self.logits.append(x.shape[1])
+        return self.output(x)
+
+
+@pytest.mark.parametrize("batch_size", [None, 5])
+@pytest.mark.parametrize("site", ["hook_resid_pre", "hook_mixed"])
+def test_any_module_whose_forward_can_begin_at_a_block(site, batch_size, monkeypatch):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = Entered().double()
+    made = []
+    copy = batched.member_module
+    monkeypatch.setattr(batched, "member_module", lambda *given: made.append(copy(*given)) or made[-1])
+    template = Intervention(site=f"blocks.*.{site}", rule="zero")
+    options = {"positions": OWN, "batch_size": batch_size}
+    result = sweep(module, INPUTS, TARGETS, template, ("width",), **options)
+    named = {
+        f"{layer} {at}": Intervention(site=f"blocks.{layer}.{site}", where={"width": at}, rule="zero")
+        for layer in range(3)
+        for at in range(8)
+    }
+    expected = one_by_one(module, INPUTS, TARGETS, OWN, named, METRICS)
+    assert (result.values.flatten(2) - expected).abs().max() < 1e-10
+    assert set(made[0].began) == {0, 1, 2}
+    assert set(made[0].logits) <= {1, 2, 6}
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_batch_size_is_chosen_from_memory(ensemble, mapped, monkeypatch):
+    template = Intervention(site="blocks.*.attn.hook_pattern", rule="zero")
+    whole = sweep(ensemble, INPUTS, TARGETS, template, ("head",), positions=OWN, mapped=mapped, batch_size=256)
+    for room in (1, 30_000):
+        monkeypatch.setattr(chunks, "WORKING_BYTES", room)
+        result = sweep(ensemble, INPUTS, TARGETS, template, ("head",), positions=OWN, mapped=mapped)
+        assert torch.allclose(result.values, whole.values, atol=1e-12)
+        assert torch.allclose(result.baseline, whole.baseline, atol=1e-12)
+
+
+def test_a_value_that_the_module_does_not_read_is_refused():
+    class Unread(Users):
+        def forward(self, inputs):
+            self.attention(*[self.embed(inputs)] * 3)
+            return super().forward(inputs)
+
+    module = Unread()
+    module.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    heads = Intervention(site="attention[1]", rule="zero")
+    with pytest.raises(SiteError, match=r"intervention at attention\[1\]: the model does not read the value"):
+        sweep(module, INPUTS, TARGETS, heads, positions=SHARED)
+    assert (
+        not sweep(module, INPUTS, TARGETS, heads.replace(may_do_nothing=True), positions=SHARED).change("logit").any()
+    )
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_changes_nothing_counts_for_nothing(ensemble, mapped):
+    idle = Intervention(site="blocks.*.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
+    result = sweep(ensemble, INPUTS, TARGETS, idle, ("head",), positions=OWN, mapped=mapped)
+    assert result.change("logit").abs().max() <= (1e-12 if mapped else 0)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.reading import check_read
 from anchorlab.lens.sweep.batched import MappedPasses
 from anchorlab.models.cpu import fast_float32
+from anchorlab.models.model import accepts
 from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
 
@@ -107,7 +110,7 @@ def sweep(
     patch_inputs: Tensor | None = None,
     mapped: bool | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """Return the metrics of a model under an intervention at each place of a grid, one place at a time.
@@ -117,7 +120,8 @@ def sweep(
 
         sweep(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
 
-    An intervention that changes nothing is not an error here; its change is 0.
+    An intervention that changes nothing is not an error here, and its change is 0; but one at a submodule's value that
+    the module does not read is.
 
     Args:
         model: an ensemble, or a module.
@@ -133,11 +137,13 @@ def sweep(
             This is the default for modules with their own sites. Otherwise each intervention is one `look`. The
             results are equal within rounding.
         axes: as in `look`.
-        batch_size: how many sequences times interventions each thread holds at a time.
+        batch_size: how many sequences times interventions each thread holds at a time; None: at most 256, and as many
+            as take about 512 MiB in all threads together.
         progress: called, from any thread, with the number of sequences times interventions done and their total.
 
     Errors: those of `look`; `SpecError` for an axis that a site does not have or that differs in size between sites,
-    for targets that do not fit the positions, and for `mapped` with a module without its own sites.
+    for targets that do not fit the positions, and for `mapped` with a module without its own sites, or with another
+    library's.
     """
     ensemble = as_ensemble(model)
     access = Access(ensemble.template, axes or {})
@@ -152,41 +158,52 @@ def sweep(
         for site in sites
     }
     measured = _Measure(metrics, targets)
-    if mapped and access.own_sites is None:
-        raise SpecError("mapped", "the model has no sites of its own", "leave it out")
-    mapped = access.own_sites is not None if mapped is None else mapped
+    if mapped and access.foreign:
+        raise SpecError("mapped", "the model has no sites of its own, or another library's", "leave it out")
+    mapped = not access.foreign if mapped is None else mapped
+    weights = ensemble.member_weights(0)
+    if not intervention.may_do_nothing:
+        check_read(access, weights, inputs, {f"intervention at {site}": site for site in sites})
+    if batch_size is None:
+        narrow = accepts(access.module, "positions") and (mapped or access.hands_on_positions(sites))
+        asked = positions if narrow else None
+        passes = min(torch.get_num_threads(), ensemble.size) if mapped else 1
+        batch_size = sequences_at_a_time(access, weights, inputs, asked, passes=passes, most=256)
+    size = checked_size(batch_size)
     advance = _Progress(progress, len(inputs) * ensemble.size * len(sites) * len(places))
 
     def by_member(member: int) -> Float[Tensor, "metric place"]:
         """The metrics of one member at every place of the grid, the baseline first."""
         total = torch.zeros(len(metrics), 1 + len(sites) * len(places), dtype=torch.float64)
         passes = MappedPasses(ensemble, member, inputs, positions, patch_inputs)
-        for site, begin, rows, output in passes(grid, batch_size):
+        for site, begin, rows, output in passes(grid, size):
             begin += 0 if site is None else 1 + sites.index(site) * len(places)
             total[:, begin : begin + len(output)] += measured(output, rows)
             advance(0 if site is None else len(output) * len(rows))
         return total
 
-    def by_place(*changes: Intervention) -> Float[Tensor, "metric member"]:
-        """The metrics of all members under one intervention, or none."""
+    def by_place(change: Intervention, count: int) -> Float[Tensor, "metric member"]:
+        """The metrics of all members under one intervention, which counts towards the progress or does not."""
         record = look(
             ensemble,
             inputs,
-            interventions=changes,
+            interventions=[change],
             patch_inputs=patch_inputs,
             positions=positions,
             axes=axes,
-            batch_size=batch_size,
+            batch_size=size,
         )
-        advance(len(changes) * ensemble.size * len(inputs))
+        advance(count * ensemble.size * len(inputs))
         return measured(record["output"], range(len(inputs)))
 
     with fast_float32():
         if mapped:
             found = torch.stack(_in_threads(by_member, ensemble.size), dim=1)
         else:
-            every = [(), *((change,) for changes in grid.values() for change in changes)]
-            found = torch.stack([by_place(*changes) for changes in every], dim=2)
+            # The first changes nothing, so that the baseline is computed at the same positions as the others.
+            idle = single.replace(site=sites[0], rule="scale", operand=1.0, seed=None)
+            every = [idle, *(change for changes in grid.values() for change in changes)]
+            found = torch.stack([by_place(change, int(at > 0)) for at, change in enumerate(every)], dim=2)
     baseline, values = found[..., 0], found[..., 1:].reshape(len(metrics), ensemble.size, len(sites), *sizes)
     return Sweep(tuple(metrics), sites, tuple(over), baseline, values)
 
