@@ -11,6 +11,7 @@ BANDS = {
         "data-first": (0.9, None),
         "much-earlier": (1.5, None),
         "one-sequence": (1.0, 1.5),
+        "one-unseen-sequence": (1.0, 1.5),
         "one-common-sequence": (0.95, None),
         "several-sequences": (2.0, None),
         "fewer-with-depth": (None, 0.5),
@@ -241,6 +242,8 @@ BANDS = {
         "rank-two-likely": (0.75, None),
         "rank-three-full": (None, 0.1),
         "wider-steadier": (None, 0.8),
+        "noise-subspace": (None, 0.1),
+        "alpha-decides": (1.0, 1.0),
     },
     "truncation/rank-one-noise": {
         "full-noise": (None, 0.01),
@@ -302,6 +305,8 @@ EXACT = {
     "truncation/one-step/printed-means",
     "truncation/one-step/printed-variances",
     "truncation/attention-gradient/uniform",
+    "truncation/associative-memory/noise-subspace",
+    "truncation/associative-memory/alpha-decides",
     "truncation/rank-one-noise/rank-one-forgets",
     "truncation/rank-one-noise/flow-slope",
     "truncation/rank-one-noise/b-limit",
@@ -331,4 +336,4 @@ def test_exact_claims():
 
 def test_only_paper_profiles_are_the_papers_setting():
     profiles = {profile for name in STUDIES for profile in study(name).profiles if study(name).profile(profile).paper}
-    assert profiles <= {"paper", "paper-start"}
+    assert profiles <= {"paper", "paper-start", "paper-figure-6"}

@@ -6,11 +6,26 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.studies.anchor.composite import DATA, QUICK, STUDY, TASK, TRAIN, Depth, experiments, first_reached, see
-from anchorlab.studies.anchor.composite_outputs import ADDS, read_outputs
+from anchorlab.studies.anchor.composite import (
+    DATA,
+    FIGURE_6,
+    PAPER,
+    QUICK,
+    STUDY,
+    TASK,
+    TRAIN,
+    Depth,
+    experiments,
+    first_reached,
+    see,
+)
+from anchorlab.studies.anchor.composite_outputs import added_by
+from anchorlab.studies.anchor.composite_outputs import read_outputs as read
 from anchorlab.tasks import Batch, task
 from tests.studies.hand_made_outputs import hand_made_ensemble
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+ADDS = {1: 5, 2: 1, 3: -2, 4: -8}
 
 # Four pairs of anchors, 1: +5, 2: +1, 3: -2 and 4: -8, twice each, by keys 40 and 50 at positions 0 and 1 of five.
 ANCHORS = torch.tensor([[1, 2], [1, 2], [2, 1], [2, 1], [3, 4], [3, 4], [4, 3], [4, 3]])
@@ -60,6 +75,10 @@ def batch(rows=slice(None)) -> Batch:
     )
 
 
+def read_outputs(batches, tokens):
+    return read(batches, tokens, ADDS)
+
+
 def changed(*changes: tuple[int, int, int]) -> torch.Tensor:
     outputs = TIDY.clone()
     for row, position, token in changes:
@@ -67,12 +86,14 @@ def changed(*changes: tuple[int, int, int]) -> torch.Tensor:
     return outputs
 
 
-def test_the_anchors_are_those_of_the_task():
-    of = task("anchor/composite")
-    keys = torch.arange(30, 40)
-    assert set(of.operations) == set(ADDS)
-    for anchor, added in ADDS.items():
-        assert of.operations[anchor](keys.numpy()).tolist() == (keys + added).tolist()
+def test_what_anchors_add_is_read_from_the_task():
+    assert added_by(task("anchor/composite")) == ADDS
+    assert added_by(experiments(FIGURE_6)[0].task) == {**ADDS, 4: -5}  # the table that Figure 6 prints
+
+
+def test_the_paper_profile_has_the_models_of_figure_7():
+    sizes = [(one.model.layers, one.model.heads, one.model.width) for one in experiments(PAPER)]
+    assert sizes == [(4, 4, 400), (6, 5, 400), (8, 6, 400), (10, 7, 400)]
 
 
 def test_a_tidy_model_has_one_sequence_per_pair():
@@ -108,12 +129,33 @@ def test_batches_follow_one_another():
     assert both.counts.tolist() == [[1, 1, 1, 1]] and both.second[0, 4:].tolist() == [-10] * 4
 
 
-def test_first_step_above_the_level():
-    values = torch.tensor([[0.1, 0.95, 0.8, 0.99], [0.0, 0.5, 0.9, 0.9]])
-    assert first_reached([0, 10, 20, 30], values).tolist() == [10, math.inf]  # 0.9 itself is not above 0.9
+def test_trained_pairs_and_the_unseen_one_are_counted_apart():
+    unseen = replace(batch(slice(4, 6)), split="test on task")  # (3, 4) alone
+    trained = torch.tensor([0, 1, 2, 3, 6, 7])
+    tokens = torch.cat([TIDY[trained], changed((5, 3, 99))[4:6]])[None]
+    seen = read_outputs([batch(trained), unseen], tokens)
+    assert seen.unseen.tolist() == [False, False, True, False]
+    assert seen.over_pairs(seen.counts).tolist() == [1] and seen.over_pairs(seen.counts, unseen=True).tolist() == [2]
 
 
-@pytest.mark.parametrize("depth", [2, 10])
+def test_common_sequences_are_no_accidents_of_a_few_inputs():
+    # 100 inputs of one pair: 60 have one sequence, 35 another, and 5 one each of their own.
+    seen = read_outputs([batch(slice(0, 1))] * 100, TIDY[:1].repeat(100, 1)[None])
+    seen.sequences[0, 60:95, 0] = 7
+    seen.sequences[0, 95:, 0] = torch.arange(20, 25)
+    assert seen.counts[0, 0] == 7 and seen.common[0, 0] == 2
+    seen = read_outputs([batch(slice(0, 1))] * 100, TIDY[:1].repeat(100, 1)[None])
+    seen.sequences[0, :, 0] = torch.arange(100)  # every input has its own
+    assert seen.counts[0, 0] == 100 and seen.common[0, 0] == 0
+
+
+def test_first_step_at_100_percent():
+    values = torch.tensor([[0.1, 0.996, 0.8, 1.0], [0.0, 0.5, 0.9, 0.994]])
+    assert first_reached([0, 10, 20, 30], values).tolist() == [10, math.inf]
+    assert first_reached([0, 10], torch.tensor([[0.5, 0.995]])).tolist() == [10]  # 100 % in whole percent
+
+
+@pytest.mark.parametrize("depth", [4, 10])
 def test_one_depth_is_the_same_cell_as_in_the_sweep(depth):
     alone = experiments(replace(QUICK, depths=(depth,)))[0].cell.address
     assert alone in {experiment.cell.address for experiment in experiments(QUICK)}
@@ -126,9 +168,13 @@ UNDOUBLED = changed((0, 1, 45), (1, 1, 55))  # the anchor 1 adds 5
 
 
 def depth(layers, tokens, data, on_task, data_reached, task_reached) -> Depth:
+    """Of the pairs (1, 2), (2, 1) and (4, 3), and of the unseen (3, 4), which comes last as in a run."""
+    trained = torch.tensor([0, 1, 2, 3, 6, 7])
+    batches = [batch(trained), replace(batch(slice(4, 6)), split="test on task")]
+    order = [*trained.tolist(), 4, 5]
     accuracy = {TRAIN: torch.ones(2), DATA: torch.tensor(data), TASK: torch.tensor(on_task)}
     reached = {TRAIN: torch.ones(2), DATA: torch.tensor(data_reached), TASK: torch.tensor(task_reached)}
-    return Depth(layers, 400, accuracy, reached, read_outputs([batch()], torch.stack(tokens)))
+    return Depth(layers, 400, accuracy, reached, read_outputs(batches, torch.stack(tokens)[:, order]))
 
 
 def test_values_of_two_depths_made_by_hand():
@@ -142,6 +188,7 @@ def test_values_of_two_depths_made_by_hand():
         "data-first": 1.0,
         "much-earlier": 1.5,  # of 400 / 100, 200 / 200 and 150 / 100
         "one-sequence": 1.0,
+        "one-unseen-sequence": 1.0,
         "one-common-sequence": 1.0,
         "several-sequences": 2.0,
         "fewer-with-depth": 0.5,
@@ -165,6 +212,7 @@ def test_values_of_the_opposite():
         "data-first": 0.25,
         "much-earlier": 0.5,  # the lower middle of 0.5, 0.5, 0.5 and 1
         "one-sequence": 1.5,
+        "one-unseen-sequence": 1.5,
         "one-common-sequence": 0.75,
         "several-sequences": 1.0,
         "fewer-with-depth": 1.5,
@@ -174,6 +222,7 @@ def test_values_of_the_opposite():
     verdicts = verdicts_of(STUDY, seen)
     assert [name for name, verdict in verdicts.items() if verdict == "reproduced"] == [
         "one-sequence",  # 1.5 is the end of its band
+        "one-unseen-sequence",
         "first-anchor-twice",
     ]
 
@@ -188,6 +237,11 @@ def test_outputs_are_judged_only_where_both_depths_learned():
         assert (found["data"], found["much-earlier"]) == (pytest.approx(0.9), 2.0)
     nothing = values_of(STUDY, [not_yet, not_yet])
     assert nothing["data-first"] is None and nothing["much-earlier"] is None
+
+
+def test_one_depth_alone_is_not_compared_with_itself():
+    alone = values_of(STUDY, [depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [200.0, 200.0])])
+    assert {name for name, value in alone.items() if value is None} == {"several-sequences", "fewer-with-depth"}
 
 
 def tidy(inputs):
@@ -205,16 +259,16 @@ def test_accuracies_are_read_by_split_and_steps_in_their_order():
     (experiment,) = experiments(replace(QUICK, seeds=2, depths=(4,)))
     steps = [0, 800, 1600]
     values = {
-        ("train", "accuracy"): [[0, 1, 1], [0.95, 1, 1]],
-        ("test on data", "accuracy"): [[0, 0.95, 0.97], [0, 0.5, 0.96]],
-        ("test on task", "accuracy"): [[0, 0.1, 0.92], [0, 0.2, 0.3]],
+        ("train", "accuracy"): [[0, 1, 1], [0.995, 1, 1]],
+        ("test on data", "accuracy"): [[0, 0.998, 0.97], [0, 0.5, 0.996]],
+        ("test on task", "accuracy"): [[0, 0.1, 0.996], [0, 0.2, 0.3]],
         ("test on task", "loss"): [[9, 9, 9], [9, 9, 9]],
     }
     ensemble = hand_made_ensemble([tidy, lambda inputs: inputs])
     seen = see(HandMadeRun(experiment, steps, values, {1600: ensemble}), 4)
     assert (seen.layers, seen.steps) == (4, 1600)
     accuracy = {split: values.tolist() for split, values in seen.accuracy.items()}
-    assert accuracy == {TRAIN: [1, 1], DATA: pytest.approx([0.97, 0.96]), TASK: pytest.approx([0.92, 0.3])}
+    assert accuracy == {TRAIN: [1, 1], DATA: pytest.approx([0.97, 0.996]), TASK: pytest.approx([0.996, 0.3])}
     reached = {split: values.tolist() for split, values in seen.reached.items()}
     assert reached == {TRAIN: [800, 0], DATA: [800, 1600], TASK: [1600, math.inf]}
     outputs = seen.outputs

@@ -3,19 +3,26 @@
 Source: anchor functions, section 4.4, Definition 1, Figures 6 and 7.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from anchorlab.findings import Table
 from anchorlab.lens import distinct_counts, look, mapping_sequences
-from anchorlab.tasks import Batch
+from anchorlab.studies.kit import column_table
+from anchorlab.tasks import Batch, Task
 from anchorlab.training import TrainedRun
 
-ADDS = {1: 5, 2: 1, 3: -2, 4: -8}  # what each anchor adds to the key
+UNSEEN = "test on task"
+"""The split of the pairs that are never trained."""
+
+COMMON = 0.05
+"""The share of a pair's inputs from which on a mapping sequence is common: it is no accident of a few of them."""
 
 LOOKED_AT = 1600  # inputs of the 15 trained pairs, about 107 of each; the unseen pair has a 15th of that
 
@@ -29,6 +36,8 @@ class Outputs:
     first_anchor: Int[Tensor, "batch"]
     pair: Int[Tensor, "batch"]  # index into `pairs`
     pairs: tuple[str, ...]
+    unseen: Bool[Tensor, "pair"]  # whether a pair is never trained
+    adds: Mapping[int, int]  # what each anchor adds to the key
     tokens: Int[Tensor, "member batch position"]  # the most probable ones
     sequences: Int[Tensor, "member batch move"]  # mapping sequences
     right: Bool[Tensor, "member batch"]  # whether the last position has the answer
@@ -45,6 +54,15 @@ class Outputs:
     def most_common(self) -> Float[Tensor, "member pair"]:
         """The share of each pair's inputs answered rightly that have its most common mapping sequence; NaN for none."""
         return self._per_pair(lambda count: count[0] / count.sum())
+
+    @cached_property
+    def common(self) -> Float[Tensor, "member pair"]:
+        """The number of each pair's mapping sequences that at least `COMMON` of its inputs answered rightly have."""
+        return self._per_pair(lambda count: (count >= COMMON * count.sum()).sum())
+
+    def over_pairs(self, values: Float[Tensor, "member pair"], unseen: bool = False) -> Float[Tensor, "member"]:
+        """Return the mean over the trained pairs, or over the unseen ones, where any input was answered rightly."""
+        return values[:, self.unseen == unseen].nanmean(dim=1)
 
     def _per_pair(self, number: Callable[[Tensor], Tensor]) -> Float[Tensor, "member pair"]:
         values = torch.full((len(self.tokens), len(self.pairs)), float("nan"))
@@ -63,13 +81,13 @@ class Outputs:
     @cached_property
     def learned_first(self) -> Int[Tensor, "anchor member"]:
         """The most common offset from the key at the first anchor, for each anchor that comes first."""
-        return torch.stack([self.first[:, self.first_anchor == one].mode(dim=1).values for one in ADDS])
+        return torch.stack([self.first[:, self.first_anchor == one].mode(dim=1).values for one in self.adds])
 
     def share_of_learned_first(self) -> Float[Tensor, "anchor member"]:
         """Return the share of each first anchor's inputs that have its most common offset there."""
         shares = [
             (self.first[:, self.first_anchor == one] == learned[:, None]).float().mean(dim=1)
-            for one, learned in zip(ADDS, self.learned_first, strict=True)
+            for one, learned in zip(self.adds, self.learned_first, strict=True)
         ]
         return torch.stack(shares)
 
@@ -77,12 +95,20 @@ class Outputs:
 def see_outputs(run: TrainedRun) -> Outputs:
     """Read a run's outputs on inputs of all pairs, the unseen one last."""
     of = run.experiment.task
-    batches = [of.sample("test on data", LOOKED_AT, seed=0), of.sample("test on task", LOOKED_AT // 15, seed=0)]
+    batches = [of.sample("test on data", LOOKED_AT, seed=0), of.sample(UNSEEN, LOOKED_AT // 15, seed=0)]
     record = look(run.ensemble(), torch.cat([batch.inputs for batch in batches]))
-    return read_outputs(batches, record["output"].argmax(dim=-1))
+    return read_outputs(batches, record["output"].argmax(dim=-1), added_by(of))
 
 
-def read_outputs(batches: Sequence[Batch], tokens: Int[Tensor, "member batch position"]) -> Outputs:
+def added_by(of: Task) -> dict[int, int]:
+    """Return what each anchor of an anchor function adds to the key; its operations are shifts."""
+    zero = np.zeros(1, dtype=np.int64)
+    return {one: int(operation(zero)[0]) for one, operation in of.operations.items()}  # type: ignore[attr-defined]
+
+
+def read_outputs(
+    batches: Sequence[Batch], tokens: Int[Tensor, "member batch position"], adds: Mapping[int, int]
+) -> Outputs:
     """Read outputs on the inputs of batches, one batch after the other."""
     inputs = torch.cat([batch.inputs for batch in batches])
     anchors, places, keys = (
@@ -92,12 +118,16 @@ def read_outputs(batches: Sequence[Batch], tokens: Int[Tensor, "member batch pos
     key, second = inputs.gather(1, keys), places[:, 1:]
     answered = tokens == torch.cat([batch.answers for batch in batches])
     before = torch.arange(inputs.shape[1]) < second
+    pair = torch.cat([batch.group for batch in batches if batch.group is not None])
+    never = torch.cat([torch.full((len(batch.inputs),), batch.split == UNSEEN) for batch in batches])
     return Outputs(
         inputs,
         keys[:, 0],
         first_anchor=anchors[:, 0],
-        pair=torch.cat([batch.group for batch in batches if batch.group is not None]),
+        pair=pair,
         pairs=batches[0].groups,
+        unseen=torch.isin(torch.arange(len(batches[0].groups)), pair[never]),
+        adds=adds,
         tokens=tokens,
         sequences=mapping_sequences(inputs, tokens, keys[:, 0]),
         right=answered[..., -1],
@@ -109,3 +139,68 @@ def read_outputs(batches: Sequence[Batch], tokens: Int[Tensor, "member batch pos
 
 def _at(values: Int[Tensor, "member batch position"], place: Int[Tensor, "batch 1"]) -> Int[Tensor, "member batch"]:
     return values.gather(-1, place.expand(len(values), -1, 1)).squeeze(-1)
+
+
+def output_tables(outputs: Outputs, layers: int) -> list[Table]:
+    """Return the tables of Figure 6: learned operations at the first anchor, by pair, and examples."""
+    return [draw(outputs, layers) for draw in (_first_table, _pair_table, _example_table)]
+
+
+def _signed(values: Sequence[int]) -> list[str]:
+    return [f"{value:+d}" for value in values]
+
+
+def _first_table(outputs: Outputs, layers: int) -> Table:
+    learned, given = outputs.learned_first, list(outputs.adds.values())
+    by_seed = {f"learned, seed {seed}": _signed(of.tolist()) for seed, of in enumerate(learned.T)}
+    return column_table(
+        f"Learned operation at the first anchor, {layers} layers (Fig 6)",
+        "The most common offset of the output at the first anchor from the key, seed by seed. The loss never asks for "
+        "an output there. The first anchor cannot see the second.",
+        {
+            "anchor": list(outputs.adds),
+            "given": _signed(given),
+            "given, twice": _signed([2 * one for one in given]),
+            **by_seed,
+            "share of inputs": outputs.share_of_learned_first().mean(dim=1),
+        },
+    )
+
+
+def _pair_table(outputs: Outputs, layers: int) -> Table:
+    given = [[outputs.adds[int(anchor)] for anchor in pair.split(",")] for pair in outputs.pairs]
+    chosen = [outputs.pair == pair for pair in range(len(outputs.pairs))]
+    first = [int(outputs.first[0, of].mode().values) for of in chosen]
+    second = [int(outputs.second[0, of].mode().values) for of in chosen]
+    return column_table(
+        f"Given and learned operations by pair, {layers} layers (Fig 6)",
+        "Learned: the most common offset from the key at the first anchor, and what the second adds to it, of the "
+        "first seed. The last three columns are means over seeds.",
+        {
+            "pair": outputs.pairs,
+            "given operations": [", ".join(_signed(both)) for both in given],
+            "answer - key": _signed([sum(both) for both in given]),
+            "learned operations": [", ".join(_signed([a, b - a])) for a, b in zip(first, second, strict=True)],
+            "output at second anchor - key": _signed(second),
+            "accuracy": [float(outputs.right[:, of].float().mean()) for of in chosen],
+            "mapping sequences": outputs.counts.nanmean(dim=0),
+            "share of the most common": outputs.most_common.nanmean(dim=0),
+        },
+    )
+
+
+def _example_table(outputs: Outputs, layers: int, count: int = 3) -> Table:
+    rows = []
+    for index in ((outputs.keys <= 2) & outputs.right[0]).nonzero()[:count, 0].tolist():
+        key, moves = int(outputs.keys[index]), outputs.sequences[0, index]
+        last = int(moves.nonzero()[-1, 0]) if moves.any() else 0
+        shown = ["·"] * (key + 1) + [str(token) for token in outputs.tokens[0, index, key + 1 :].tolist()]
+        tokens = " ".join(map(str, outputs.inputs[index].tolist()))
+        rows.append((tokens, " ".join(shown), ", ".join(_signed(moves[: last + 1].tolist()))))
+    return Table(
+        f"Outputs at every position, {layers} layers (Fig 6, examples)",
+        "Test inputs that the first seed answers rightly, its output from the first anchor on, and their mapping "
+        "sequences.",
+        columns=("input", "output", "mapping sequence"),
+        rows=tuple(rows),
+    )
