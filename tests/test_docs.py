@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
@@ -16,7 +17,7 @@ from sphinx.errors import ConfigError
 
 import anchorlab.cli
 from anchorlab.cli import main
-from anchorlab.findings import Claim, Findings, LineFigure, Provenance, Table, line
+from anchorlab.findings import Claim, Control, Findings, LineFigure, Provenance, Table, line
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
 from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
@@ -176,7 +177,7 @@ def test_gallery_is_written_from_findings(tmp_path):
         "claims.md", "figures.md", "findings.json", "height-width.png", "height-width.svg", "settings.md", "tables.md",
     }  # fmt: skip
     claims = (folder / "claims.md").read_text("utf-8")
-    assert "| about 1 | 0.9877 | at least 0.9 | ✓ reproduced |" in claims
+    assert "| about 1 | 0.9877 | — | at least 0.9 | ✓ reproduced |" in claims
     assert "Profile `quick`, seeds 0..2, 2 CPU cores, torch 2.6.0, 2 min 21 s, commit `0123456789ab`." in claims
     assert Findings.from_json((folder / "findings.json").read_bytes()) == made_findings()
     settings = (folder / "settings.md").read_text("utf-8")
@@ -197,15 +198,15 @@ def of_each_shown_study(build) -> list[Findings]:
 
 def test_gallery_rewrites_the_results_of_the_readme(tmp_path):
     build, readme = gallery_build(), tmp_path / "README.md"
-    readme.write_text(f"before\n{build.BEGIN}\nold\n{build.END}\nafter\n", "utf-8")
+    readme.write_text(f"before\n{build.BEGIN}\nformer rows\n{build.END}\nafter\n", "utf-8")
     for _ in range(2):
         build.write_readme(readme, of_each_shown_study(build))
     text = readme.read_text("utf-8")
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert text.count("| `anchor/identity` | It is high (nowhere) | about 1 | 0.95 | ✓ reproduced |") == 1
-    assert text.count("3 of 6 claims are reproduced so far.") == 1
-    assert "old" not in text
+    assert text.count("3 of 6 claims are reproduced so far; 0 of all also hold for untrained models.") == 1
+    assert "former rows" not in text
 
 
 def test_the_ledger_counts_each_claim_by_its_strongest_evidence():
@@ -219,10 +220,31 @@ def test_the_ledger_counts_each_claim_by_its_strongest_evidence():
         claims=tuple(one.judge(value, "paper", paper_setting=True) for one, value in zip(claims, values, strict=True)),
     )
     text, shown = gallery_build().ledger_text([quick, paper]), "[`anchor/identity`](studies/identity.md)"
-    assert f"| {shown} | Made | 3 | 1 | 1 | 1 |  |" in text
+    assert f"| {shown} | Made | 3 | 1 | 1 | 1 |  |  |" in text
+    assert "| ✗ contradicted | 1 | 1 | 0 | 0 |\n" in text and "| ○ not at this scale | 1 | 0 | 0 | 1 |\n" in text
     assert f"| {shown} | It is high | about 1 | 0.2 | ✗ contradicted (in the paper's own setting) |" in text
     assert f"| {shown} | It is high | about 1 | 0.1 | ○ not at this scale |" in text
     assert text.count("- `anchor/identity`: Profile `quick`") == text.count("- `anchor/identity`: Profile `paper`") == 1
+
+
+@pytest.mark.parametrize(
+    ("control", "shown", "mark"),
+    [
+        (Control(0.95, "0.9 to 1 over 2 seeds"), "0.95 (0.9 to 1 over 2 seeds)", ", also holds untrained"),
+        (Control(0.1), "0.1", ""),
+        (Control(inf), "inf", ""),
+        (Control(None, "fails: ValueError: none"), "no value (fails: ValueError: none)", ""),
+    ],
+)
+def test_the_gallery_shows_what_untrained_members_give(control, shown, mark):
+    """And marks the claims that they pass, in the ledger, too."""
+    build, made = gallery_build(), made_findings()
+    findings = replace(made, claims=(replace(made.claims[0], untrained=control),))
+    assert f"| 0.9877 | {shown} | at least 0.9 | ✓ reproduced{mark} |" in build.claims_text(findings)
+    ledger = build.ledger_text([findings])
+    assert f"| Made | 1 | 1 |  |  |  | {'1' if mark else ''} |" in ledger
+    listed = ledger.partition("## Claims that also hold untrained")[2].partition("\n## ")[0]
+    assert ("It is high" in listed) == bool(mark)
 
 
 def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):

@@ -2,9 +2,11 @@
 
     python docs/gallery/build.py --store runs
     python docs/gallery/build.py --published
+    python docs/gallery/build.py --published --untrained --store FOLDER
 
-The second redraws what is published and judges it again, by the bands and scopes of today; it needs no runs. No number
-in the docs about a study is typed by hand: all come from here.
+The second redraws what is published and judges it again, by the bands and scopes of today; it needs no runs. The third
+measures every published claim on untrained members first, which takes minutes; a run of the study does so by itself.
+No number in the docs about a study is typed by hand: all come from here.
 """
 
 import argparse
@@ -16,11 +18,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.findings import SYMBOLS, ClaimResult, Figure, Findings, Provenance, Table, Verdict, ledger
+from anchorlab.findings import (
+    ALSO_UNTRAINED,
+    SCOPES,
+    SYMBOLS,
+    ClaimResult,
+    Figure,
+    Findings,
+    Provenance,
+    Table,
+    counts,
+    ledger,
+)
 from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, Study, findings_directory, study
+from anchorlab.studies import STUDIES, Study, findings_directory, study, with_controls
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
@@ -34,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, default=None, help="the folder of runs")
     parser.add_argument("--published", action="store_true", help="read the published findings in place of a store")
+    parser.add_argument("--untrained", action="store_true", help="measure the claims on untrained members, too")
     parser.add_argument("--profile", default="quick", help="the profile to publish")
     parser.add_argument("--out", type=Path, default=HERE, help="where to write")
     parser.add_argument("--readme", type=Path, default=README, help="the README whose rows of results are rewritten")
@@ -49,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             path = folder / "findings.json"
             if path.exists():
-                found.append(study(name).judge_again(Findings.from_json(path.read_bytes(), at=str(path))))
+                findings = study(name).judge_again(Findings.from_json(path.read_bytes(), at=str(path)))
+                found.append(with_controls(study(name), findings, store) if chosen.untrained else findings)
             elif not beside:
                 print(f"no findings of {name}: run `anchorlab study {name} --profile {profile}`", file=sys.stderr)
     if not {*STUDIES} <= {one.study for one in found if one.profile == chosen.profile}:
@@ -109,11 +124,11 @@ def table_text(shown: Table) -> str:
 
 def claims_text(findings: Findings) -> str:
     """Return the claims of one study as a table, and where the numbers come from."""
-    head = ("claim", "paper", "ours", "accepted", "verdict")
+    head = ("claim", "paper", "ours", "untrained", "accepted", "verdict")
     rows = [
         (
             f"{result.claim.statement}. *Measured as {result.claim.measured_as}; {result.claim.source}.*",
-            result.claim.paper, ours(result), result.claim.band_text, verdict_text(result),
+            result.claim.paper, ours(result), untrained(result), result.claim.band_text, verdict_text(result),
         )
         for result in findings.claims
     ]  # fmt: skip
@@ -123,13 +138,20 @@ def claims_text(findings: Findings) -> str:
 def verdict_text(result: ClaimResult) -> str:
     """Return a verdict with its sign, and what it rests on if that is more than a setting of ours."""
     scope = f" ({result.scope_text})" if result.scope_text and result.verdict != "not measured" else ""
-    return f"{SYMBOLS[result.verdict]} {result.verdict}{scope}"
+    mark = f", {ALSO_UNTRAINED}" if result.holds_untrained else ""
+    return f"{SYMBOLS[result.verdict]} {result.verdict}{scope}{mark}"
 
 
 def ours(result: ClaimResult) -> str:
     """Return our value with its spread."""
     details = "; ".join(text for text in (result.spread, result.detail) if text)
     return value_text(result.value) + (f" ({details})" if details else "")
+
+
+def untrained(result: ClaimResult) -> str:
+    """Return what untrained members give, with its spread or why it is none."""
+    note = "" if result.untrained is None else result.untrained.note
+    return result.untrained_text + (f" ({note})" if note else "")
 
 
 def source_text(source: Provenance) -> str:
@@ -199,29 +221,40 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def ledger_text(found: Sequence[Findings]) -> str:
-    """Return the verdicts of every study, the claims outside their bands, and where the numbers come from.
+    """Return the verdicts of every study, the claims outside their bands, those that need no training, and the sources.
 
     Each claim counts by its strongest evidence.
     """
     titles = {findings.study: findings.title for findings in found}
     entries = ledger(found)
-    verdicts: list[Verdict] = ["reproduced", "not at this scale", "contradicted", "not measured"]
-    rows, others = [], []
+    rows, others, passed = [], [], []
     for name, title in titles.items():
         own = [entry.strongest for entry in entries if entry.study == name]
-        counts = [sum(result.verdict == verdict for result in own) for verdict in verdicts]
-        rows.append((page_link(name), title, str(len(own)), *(str(count) if count else "" for count in counts)))
+        counted = counts(own)
+        cells = [counted.total, *map(counted.of, SYMBOLS), counted.also_untrained]
+        rows.append((page_link(name), title, *(str(count or "") for count in cells)))
+        passed += [
+            (page_link(name), result.claim.statement, ours(result), untrained(result), result.claim.band_text)
+            for result in own
+            if result.holds_untrained
+        ]
         others += [
             (page_link(name), result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
             for result in own
             if result.verdict in ("not at this scale", "contradicted")
         ]
-    all_results = [entry.strongest for entry in entries]
-    total = [sum(result.verdict == verdict for result in all_results) for verdict in verdicts]
-    rows.append(("all", "", str(len(all_results)), *map(str, total)))
+    whole = counts(entry.strongest for entry in entries)
+    rows.append(("all", "", *map(str, (whole.total, *map(whole.of, SYMBOLS), whole.also_untrained))))
+    scopes = [
+        (f"{SYMBOLS[verdict]} {verdict}", *map(str, (whole.of(verdict), *(by_scope[scope] for scope in SCOPES))))
+        for verdict, by_scope in whole.verdicts.items()
+    ]
     sources = "".join(f"- `{findings.study}`: {source_text(findings.provenance)}\n" for findings in found)
     return (
-        f"{table(('study', 'what it shows', 'claims', *(SYMBOLS[one] for one in verdicts)), rows)}\n"
+        f"{table(('study', 'what it shows', 'claims', *SYMBOLS.values(), 'untrained'), rows)}\n"
+        f"## By verdict and scope\n\n{table(('verdict', 'claims', *SCOPES), scopes)}\n"
+        f"## Claims that also hold untrained\n\n"
+        f"{table(('study', 'claim', 'ours', 'untrained', 'accepted'), passed)}\n"
         f"## Claims outside their bands\n\n{table(('study', 'claim', 'paper', 'ours', 'verdict'), others)}\n"
         f"## Where the numbers come from\n\n{sources}"
     )
@@ -240,9 +273,10 @@ def readme_text(found: Sequence[Findings]) -> str:
         first = next(entry.strongest for entry in entries if entry.study == name)
         text = f"{first.claim.statement} ({first.claim.source})"
         rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), verdict_text(first)))
-    reproduced = sum(entry.strongest.verdict == "reproduced" for entry in entries)
+    whole = counts(entry.strongest for entry in entries)
     head = ("study", "claim", "paper", "ours", "verdict")
-    return f"{table(head, rows)}\n{reproduced} of {len(entries)} claims are reproduced so far.\n"
+    text = f"{whole.of('reproduced')} of {whole.total} claims are reproduced so far"
+    return f"{table(head, rows)}\n{text}; {whole.also_untrained} of all also hold for untrained models.\n"
 
 
 def write_readme(path: Path, found: Sequence[Findings]) -> None:

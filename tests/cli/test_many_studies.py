@@ -1,10 +1,12 @@
 """Several studies at once, and every claim with its verdict."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from anchorlab.findings import Findings, Provenance
+from anchorlab.findings import Control, Findings, Provenance, counts
+from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, study, study_names
 
 SMOKE = ("--profile", "smoke", "--workers", "1")
@@ -113,6 +115,47 @@ def test_every_claim_is_listed(anchorlab):
     assert run == {claim.id for claim in claims_of(study(TRUNCATION))}
     words = anchorlab("claims").out
     assert f"{TRUNCATION}  profile smoke, 1 of " in words and "retrieval/depth  not run yet, " in words
+
+
+def test_counts_by_verdict_and_scope(anchorlab, workplace):
+    total = sum(len(study(name).claims) for name in STUDIES)
+    whole = json.loads(anchorlab("claims", "--counts", "--json").out)
+    assert whole["claims"] == whole["verdicts"]["not measured"]["all"] == total and whole["also_untrained"] == 0
+
+    chosen = study(TRUNCATION)
+    first, second, third, *others = claims_of(chosen)
+    inside, outside = (next(end for end in first.band if end is not None), 1e9)
+    third = replace(third, exact=True)
+    results = (
+        first.judge(inside, "quick", untrained=Control(inside)),
+        second.judge(outside if second.band[1] is not None else -outside, "quick", untrained=Control(None)),
+        third.judge(next(end for end in third.band if end is not None), "quick"),
+        *(claim.judge(None, "quick") for claim in others),
+    )
+    findings = Findings(TRUNCATION, "t", "", "quick", replace(SOURCE, profile="quick"), claims=results)
+    assert counts(results).verdicts["reproduced"] == {"paper": 0, "exact": 1, "other": 1}
+    folder = findings_directory(Store(workplace / "runs"), TRUNCATION, "quick")
+    folder.mkdir(parents=True)
+    (folder / "findings.json").write_text(findings.to_json())
+    told = json.loads(anchorlab("claims", TRUNCATION, "--counts", "--json").out)
+    assert told["claims"] == len(results) and told["also_untrained"] == 1
+    # by the claims of today the third is not exact
+    assert told["verdicts"]["reproduced"] == {"all": 2, "paper": 0, "exact": 0, "other": 2}
+    assert told["verdicts"]["not at this scale"] == {"all": 1, "paper": 0, "exact": 0, "other": 1}
+
+    words = anchorlab("claims", TRUNCATION).out
+    assert max(map(len, words.splitlines())) <= 80
+    table = words[words.index("counts by verdict and scope") :].splitlines()
+    assert table[1].split() == ["verdict", "claims", "paper", "exact", "other"]
+    assert table[2].split() == ["✓", "reproduced", "2", "0", "0", "2"]
+    assert table[-1] == f"1 of {len(results)} also hold untrained"
+    assert anchorlab("claims", TRUNCATION, "--counts").out == words[words.index("counts by verdict and scope") :]
+    assert words.count("· also holds untrained") == 1
+    assert f"· untrained {inside:.4g} ·" in " ".join(words.split())
+    assert "· untrained no value" in " ".join(words.split())
+
+    first_row = json.loads(anchorlab("claims", TRUNCATION, "--json").out)[0]
+    assert (first_row["untrained"], first_row["holds_untrained"]) == (inside, True)
 
 
 def test_claims_of_some_studies(anchorlab):

@@ -1,9 +1,22 @@
 import math
+from math import inf, nan
 
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Claim, Findings, Provenance, at_least, at_most, band_text, check_band, ledger, within
+from anchorlab.findings import (
+    Claim,
+    Control,
+    Findings,
+    Provenance,
+    at_least,
+    at_most,
+    band_text,
+    check_band,
+    counts,
+    ledger,
+    within,
+)
 
 
 def claim(band, exact=False) -> Claim:
@@ -106,3 +119,44 @@ def test_the_ledger_keeps_claims_and_studies_in_order():
 def test_what_is_no_band(band):
     with pytest.raises(SpecError, match=r"^band: "):
         check_band(band)
+
+
+@pytest.mark.parametrize(
+    ("control", "holds", "text"),
+    [
+        (None, False, "—"),
+        (Control(None), False, "no value"),
+        (Control(None, "fails: E"), False, "no value"),
+        (Control(0.5), True, "0.5"),
+        (Control(0.49999), False, "0.5"),
+        (Control(inf), False, "inf"),
+        (Control(nan), False, "nan"),
+    ],
+)
+@pytest.mark.parametrize("value", [0.7, 0.1, None])
+def test_a_claim_holds_untrained_where_untrained_members_are_in_its_band(control, holds, text, value):
+    """Whatever our own value."""
+    result = claim(at_least(0.5)).judge(value, "quick", untrained=control)
+    assert (result.holds_untrained, result.untrained_text) == (holds, text)
+    assert result.verdict == claim(at_least(0.5)).judge(value, "quick").verdict
+
+
+def test_counts_by_verdict_and_scope():
+    one, exact = claim(at_least(0.5)), claim(at_least(0.5), exact=True)
+    found = counts(
+        [
+            one.judge(0.6, "quick", untrained=Control(0.9)),
+            one.judge(0.6, "paper", paper_setting=True, untrained=Control(0.1)),
+            exact.judge(0.6, "quick"),
+            exact.judge(0.4, "quick"),
+            one.judge(0.4, "quick", untrained=Control(0.9)),
+            one.judge(None, "quick"),
+        ]
+    )
+    assert found.verdicts == {
+        "reproduced": {"paper": 1, "exact": 1, "other": 1},
+        "not at this scale": {"paper": 0, "exact": 0, "other": 1},
+        "contradicted": {"paper": 0, "exact": 1, "other": 0},
+        "not measured": {"paper": 0, "exact": 0, "other": 1},
+    }
+    assert (found.total, found.of("reproduced"), found.also_untrained) == (6, 3, 2)

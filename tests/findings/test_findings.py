@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from anchorlab.findings import (
     CircuitFigure,
     CircuitPanel,
     Claim,
+    Control,
     Findings,
     Line,
     LineFigure,
@@ -82,6 +84,15 @@ def test_values_that_are_not_finite_survive_json():
     mean = Findings.from_json(findings.to_json()).figures[0].lines[0].mean
     assert math.isnan(mean[0])
     assert mean[1] == math.inf
+
+
+def test_findings_of_before_the_controls_still_load():
+    controlled = CLAIM.judge(0.95, "quick", untrained=Control(0.1, "0 to 0.2 over 2 seeds"))
+    findings = Findings("a/b", "t", "s", "quick", PROVENANCE, (controlled,))
+    assert Findings.from_json(findings.to_json()) == findings
+    old = json.loads(findings.to_json())
+    del old["claims"][0]["untrained"]
+    assert Findings.from_json(json.dumps(old)).claims == (CLAIM.judge(0.95, "quick"),)
 
 
 @pytest.mark.parametrize(

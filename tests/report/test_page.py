@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Table
+from anchorlab.findings import Control, Table
 from anchorlab.report import write_report
 from anchorlab.report.page import duration_text, render, time_text, value_text
 from anchorlab.viewer import ViewExample, ViewPath
@@ -143,6 +143,20 @@ def test_a_hostile_name_cannot_end_the_script_of_a_view(findings):
     texts = [data["title"], data["members"][0], data["examples"][0]["answer"], data["examples"][0]["trace"][0]]
     texts += [data["labels"][0][0][0], data["recorded_only"], data["circuits"][0][0]["text"]]
     assert texts == [HOSTILE] * len(texts)
+
+
+def test_untrained_members_have_a_column_and_a_mark(findings, page):
+    assert "Untrained" not in page  # no claim has a control
+    first, second, *others = findings.claims
+    controls = (
+        replace(first, untrained=Control(0.95, "0.9 to 1")),
+        replace(second, untrained=Control(None, "fails: E")),
+    )
+    shown = render([replace(findings, claims=(*controls, *others))], "t")
+    assert shown.count('<th scope="col">Untrained</th>') == 1
+    assert shown.count('<small class="mark">also holds untrained</small>') == 1
+    assert '0.95<small class="mark">also holds untrained</small><small>0.9 to 1</small>' in shown
+    assert "no value<small>fails: E</small>" in shown
 
 
 def test_a_figure_with_its_own_provenance_has_it_in_its_caption(findings):

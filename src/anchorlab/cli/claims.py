@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anchorlab.cli.output import Flag, Json, number, print_json, print_text
+from anchorlab.cli.output import Flag, Json, number, print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from anchorlab.findings import ClaimResult, Entry, Evidence, Findings
+    from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings
     from anchorlab.studies import Study
 
 _COLOURS = {"reproduced": "green", "not at this scale": "yellow", "contradicted": "red", "not measured": "dim"}
@@ -22,6 +22,7 @@ _COLOURS = {"reproduced": "green", "not at this scale": "yellow", "contradicted"
 def claims(
     *names: str,
     measured: Flag = False,
+    counts: Flag = False,
     store: Path | None = None,
     json: Json = False,
 ) -> None:
@@ -31,17 +32,23 @@ def claims(
     `scaled`, then `quick`. A value outside the band contradicts the paper only if it was measured in the paper's own
     setting or computed exactly; otherwise the verdict is `not at this scale`.
 
+    Beside our value is what the same measure gives on members that were never trained. A claim that they pass, too,
+    `also holds untrained`. At the end are the counts by verdict and by scope of the strongest evidence.
+
     Parameters
     ----------
     names
         List only the claims of these studies: names, or patterns such as `'anchor/*'`.
     measured
         Leave out studies that have not been run in this store.
+    counts
+        Print the counts alone.
     store
         Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
-        Print JSON: one entry for each claim and profile.
+        Print JSON: one entry for each claim and profile; with `--counts`, an object of counts.
     """
+    from anchorlab.findings import counts as count
     from anchorlab.findings import ledger
     from anchorlab.runs import Store
     from anchorlab.spec import unknown_name
@@ -60,17 +67,41 @@ def claims(
 
     entries = ledger(_judged_again(findings) for findings in kept if chosen(findings.study))
     missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
-    if json:
+    unmeasured = [study.claim(one).judge(None, "") for study in missing for one in study.claims]
+    counted = count([*(entry.strongest for entry in entries), *unmeasured])
+    if json and counts:
+        print_json(_counts_data(counted))
+    elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
         print_json(rows + [_unmeasured(study, claim) for study in missing for claim in study.claims])
     elif not entries and not missing:
         print_text("none of these studies has been run in this store yet")
+    elif counts:
+        _print_counts(counted)
     else:
         for name, own in groupby(entries, key=lambda entry: entry.study):
             _print_entries(name, list(own))
         for study in missing:
             head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
             _print_ledger(head, [(study.claim(one).judge(None, ""), ()) for one in study.claims])
+        _print_counts(counted)
+
+
+def _counts_data(counted: "Counts") -> dict[str, Any]:
+    verdicts = {verdict: {"all": counted.of(verdict), **scopes} for verdict, scopes in counted.verdicts.items()}
+    return {"claims": counted.total, "verdicts": verdicts, "also_untrained": counted.also_untrained}
+
+
+def _print_counts(counted: "Counts") -> None:
+    """Print how many claims have each verdict, by scope, and how many hold untrained too."""
+    from anchorlab.findings import SCOPES, SYMBOLS
+
+    rows = [
+        (f"{SYMBOLS[verdict]} {verdict}", counted.of(verdict), *(scopes[one] for one in SCOPES))
+        for verdict, scopes in counted.verdicts.items()
+    ]
+    print_table(("verdict", "claims", *SCOPES), rows, title="counts by verdict and scope")
+    print_text(f"{counted.also_untrained} of {counted.total} also hold untrained")
 
 
 def _judged_again(findings: "Findings") -> "Findings":
@@ -105,6 +136,9 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
         "profile": result.profile,
         "scope": result.scope,
         "verdict": result.verdict,
+        "untrained": None if result.untrained is None else result.untrained.value,
+        "untrained_note": None if result.untrained is None else result.untrained.note,
+        "holds_untrained": result.holds_untrained,
     }
 
 
@@ -175,4 +209,17 @@ def _values(result: "ClaimResult", with_profile: bool) -> Text:
         text.append(" · ours ", "default").append(number(result.value), "bold default")
     for more in filter(None, (result.spread, result.detail)):
         text.append(f" ({more})", "default")
-    return text
+    return text.append(_untrained(result))
+
+
+def _untrained(result: "ClaimResult") -> Text:
+    """Return what untrained members give, with the mark of a claim that they pass; empty without a control."""
+    from anchorlab.findings import ALSO_UNTRAINED
+
+    control = result.untrained
+    if control is None:
+        return Text()
+    text = Text(f" · untrained {result.untrained_text}", "default")
+    if control.value is None and control.note:
+        text.append(f" ({control.note})", "default")
+    return text.append(f" · {ALSO_UNTRAINED}", "magenta") if result.holds_untrained else text

@@ -131,6 +131,7 @@ def _summary(run: "Run") -> dict[str, str | int | float]:
     state = "finished" if run.finished else "unfinished"
     try:
         label, members = run.label, len(run.spec.get("members", {}).get("seeds", ()))
+        label = label if run.spec.get("trained", True) else f"{label}, untrained"
     except StoreError:
         label, members, state = "", 0, "damaged"
     return {

@@ -36,11 +36,12 @@ from anchorlab.findings.figures import (
     numbers,
 )
 from anchorlab.findings.findings import Findings
-from anchorlab.findings.ledger import Counts, Entry, Evidence, counts, ledger
+from anchorlab.findings.ledger import SCOPES, Counts, Entry, Evidence, counts, ledger
 from anchorlab.findings.provenance import Provenance, provenance
 
 __all__ = [
     "ALSO_UNTRAINED",
+    "SCOPES",
     "SYMBOLS",
     "Band",
     "CircuitArrow",

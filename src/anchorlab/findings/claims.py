@@ -162,6 +162,13 @@ class ClaimResult:
         return self.untrained is not None and accepts(self.claim.band, self.untrained.value)
 
     @property
+    def untrained_text(self) -> str:
+        """What untrained members give, in four significant digits; a dash without a control."""
+        if self.untrained is None:
+            return "—"
+        return "no value" if self.untrained.value is None else f"{self.untrained.value:.4g}"
+
+    @property
     def scope_text(self) -> str:
         """The scope in words; empty for a setting that is not the paper's."""
         return {"paper": "in the paper's own setting", "exact": "exact", "other": ""}[self.scope]

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import SYMBOLS, Figure, Findings, Provenance
+from anchorlab.findings import ALSO_UNTRAINED, SYMBOLS, Figure, Findings, Provenance
 from anchorlab.report.figures import page_svg
 from anchorlab.studies.registry import STUDIES
 from anchorlab.viewer import view_json, viewer_script, viewer_style
@@ -65,6 +65,7 @@ def environment() -> Environment:
     made.filters |= {"value": value_text, "time": time_text}
     made.globals |= {
         "symbols": SYMBOLS,
+        "also_untrained": ALSO_UNTRAINED,
         "known_studies": STUDIES,
         "svg": _svg,
         "view_json": lambda view: Markup(view_json(view)),
