@@ -42,6 +42,11 @@ class Access:
         sites = getattr(self.module, "sites", None)
         return sites if isinstance(sites, Mapping) and accepts(self.module, "tap") else None
 
+    @property
+    def foreign(self) -> bool:
+        """Whether the module's code is not ours to know: its values may go unread, and `vmap` may not map it."""
+        return self.own_sites is None or getattr(self.module, "foreign", False)
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of all sites, in the module's order."""

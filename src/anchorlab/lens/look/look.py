@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import OUTPUT, Access
 from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
+from anchorlab.lens.look.hooked import opened
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.passes import Arrays, Passes, branches_of
 from anchorlab.lens.look.reading import check_read
@@ -158,6 +159,7 @@ def as_ensemble(model: Ensemble | nn.Module) -> Ensemble:
     """Return an ensemble as it is, and a module as an ensemble of one member."""
     if isinstance(model, Ensemble):
         return model
+    model = opened(model)
     named = [*model.named_parameters(), *model.named_buffers()]
     trainable = tuple(name for name, value in model.named_parameters() if value.requires_grad)
     return Ensemble(model, {name: value.detach().unsqueeze(0) for name, value in named}, trainable)

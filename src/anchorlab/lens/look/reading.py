@@ -15,7 +15,8 @@ def check_read(access: Access, weights: Mapping[str, Tensor], inputs: Tensor, na
 
     A submodule may return a value that nobody reads, such as the attention weights of Hugging Face's attention. Each
     site is filled with NaN in a pass over the first sequence; what reads it passes NaN on. A module's own sites lie in
-    the path of its computation and are not tried, nor are values that are not floating point numbers.
+    the path of its computation and are not tried, unless they are another library's. Nor are values tried that are not
+    floating point numbers.
 
     Args:
         access: the module and its sites.
@@ -23,7 +24,7 @@ def check_read(access: Access, weights: Mapping[str, Tensor], inputs: Tensor, na
         inputs: all sequences; the first is run.
         named: the site of each intervention, by the name that errors give it.
     """
-    if access.own_sites is not None:
+    if not access.foreign:
         return
     with evaluating(access.module):
         one = fitting(inputs[:1], weights)
