@@ -15,6 +15,7 @@ from anchorlab.studies.anchor.condensation import (
     STUDY,
     Layer,
     analyse,
+    beyond_even,
     experiments,
     see,
     share_broadcasting,
@@ -37,6 +38,12 @@ def test_heads_that_broadcast_from_one_place_are_counted():
     # The third broadcasts from elsewhere; the fourth looks at the key most, with a fifth of its attention.
     assert share_broadcasting(heads[None], anchors).tolist() == [pytest.approx(0.5)]
     assert share_broadcasting(heads[None, :, :2], anchors).tolist() == [1.0]
+
+
+def test_even_attention_is_taken_off():
+    even = torch.tensor([[1.0, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3, 1 / 3, 1 / 3]])
+    assert beyond_even(even[None]).abs().max() < 1e-7
+    assert beyond_even(torch.eye(3))[2].tolist() == pytest.approx([-1 / 3, -1 / 3, 2 / 3])
 
 
 def test_the_typical_member_has_the_median_of_those_in_question():
@@ -76,7 +83,7 @@ def test_values_of_a_layer_made_by_hand():
 def test_verdicts_outside_the_bands():
     outside = layer(
         accuracy=[[0.91, 0.92], [0.0, 0.0], [0.97, 0.98]],
-        alike=[[0.8, 0.82], [9, 9], [0.78, 0.76]],
+        alike=[[0.74, 0.76], [9, 9], [0.79, 0.79]],
         broadcasting=[[0.7, 0.8], [9, 9], [0.8, 0.86]],
         neurons=[[0.3, 0.3], [9, 9], [0.32, 0.36]],
     )
@@ -136,7 +143,10 @@ def test_what_a_run_made_by_hand_has_become():
         {0: ensemble(*[False] * 6), 600: ensemble(True, False, True, False, True, True)},
     )
     seen = see([run])
-    own, before = 1.0, 1 / 9  # the maps of two heads that read differently share the first row of nine
+    # Less even attention, a row i > 0 has the square 1 - 1/(i + 1), and with another head's, which reads elsewhere, the
+    # product -1/(i + 1).
+    shared = sum(1 / (row + 1) for row in range(1, 9))
+    own, before = 1.0, -shared / (8 - shared)
     mixed = (30 * own + 36 * before) / 66  # pairs of heads of one kind, and of two kinds
     assert seen[MANY].alike.flatten().tolist() == pytest.approx([1.0, mixed, 1.0, mixed, 1.0, 1.0])
     assert seen[MANY].alike_untrained.flatten().tolist() == pytest.approx([mixed] * 6)
