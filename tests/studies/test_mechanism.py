@@ -1,6 +1,5 @@
 """What the parts of a two-layer model do, on weights and numbers made by hand."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -119,11 +118,11 @@ def test_an_even_projection_makes_no_choice(ensemble, batch):
     weights["unembed.W_U"][:] = 0
     weights["unembed.b_U"][:] = 0
     found = of.project_others(ensemble.with_weights(weights), batch)
-    assert found.favour.tolist() == pytest.approx([1.0, 1.0], rel=1e-4)
+    assert found.favour.tolist() == pytest.approx([0.5, 0.5])
     assert found.evenness.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
     weights["unembed.b_U"][:, 30] = 10  # one item takes e^10 times as much as every other token
     found = of.project_others(ensemble.with_weights(weights), batch)
-    assert found.favour.tolist() == pytest.approx([(math.exp(10) + 80) / 81] * 2, rel=1e-2)
+    assert found.favour.tolist() == pytest.approx([(1 + 80 / 2) / 81] * 2)  # one item above all, and equal ones half
     assert (found.evenness < 0.02).all()
     assert found.probabilities.argmax(dim=-1).tolist() == [30, 30]
 
@@ -154,7 +153,7 @@ def seen(**changes):
         "shifted_agrees": [0.94, 1.0],
         "unnormalised_agrees": [0.95, 0.99],
         "others": ([0.5, 0.6], [0.8, 0.9]),  # at the input, and after the last stage
-        "key": [-0.25, 0.45],
+        "key": [-0.16, 0.27],
         "spread": ([2.0, 4.0], [1.0, 3.0]),  # of X(1), and of the sum
         "distance": ([1.0, 2.0], [1.5, 3.5]),
         "to_key": [0.9, 0.94],
@@ -163,7 +162,7 @@ def seen(**changes):
         "opposite": [-0.4, -0.8],
         "same_side": [0.85, 0.99],
         "longer": [0.8, 1.4],
-        "favour": [0.9, 1.5],
+        "favour": [0.92, 1.0],
         "evenness": [0.88, 0.98],
     } | changes
     one = torch.tensor
@@ -209,7 +208,7 @@ def test_values_of_numbers_made_by_hand():
             "no-norm": 0.97,
             "aligns": 0.85,
             "aligns-there": 0.3,
-            "orthogonal": 0.1,
+            "orthogonal": (0.16 / 0.8 + 0.27 / 0.9) / 2,
             "concentrates": (1 / 2 + 3 / 4) / 2,
             "moves-away": (1.5 + 1.75) / 2,
             "reads-key": 0.92,
@@ -217,7 +216,7 @@ def test_values_of_numbers_made_by_hand():
             "opposite": -0.6,
             "same-side": 0.92,
             "longer": 1.1,
-            "items": 1.2,
+            "items": 0.96,
             "no-choice": 0.93,
         }.items()
     }
@@ -242,11 +241,17 @@ def test_verdicts_outside_the_bands():
         opposite=[-0.4, -0.58],
         same_side=[0.84, 0.94],
         longer=[0.9, 1.08],
-        favour=[0.9, 1.08],
+        favour=[0.9, 0.98],
         evenness=[0.84, 0.94],
     )
     assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
-    assert verdicts_of(STUDY, seen(key=[-0.3, -0.32]))["orthogonal"] == "not at this scale"
+    # One on either side of the others, far from orthogonal: their mean cosine of 0 does not count.
+    assert verdicts_of(STUDY, seen(key=[-0.5, 0.5]))["orthogonal"] == "not at this scale"
+
+
+def test_the_share_of_pairs_with_a_greater_value():
+    left, right = torch.tensor([[0.3, 0.5], [0.1, 0.1]]), torch.tensor([[0.1, 0.3, 0.4, 0.6], [0.1, 0.1, 0.2, 0.0]])
+    assert of.share_greater(left, right).tolist() == pytest.approx([(1.5 + 3) / 8, (2 + 2) / 8])
 
 
 def test_a_run_made_by_hand_is_read_at_its_end(ensemble):

@@ -72,7 +72,7 @@ class Projection:
     """What the others' rows give through the projection (appendix B.5)."""
 
     probabilities: Float[Tensor, "member output"]  # mean over rows
-    favour: PerMember  # mean probability of an item over that of another token
+    favour: PerMember  # share of pairs of an item and another token in which the item is likelier
     evenness: PerMember  # entropy over the items, over its greatest value
 
 
@@ -232,10 +232,20 @@ def project_others(ensemble: Ensemble, batch: Batch) -> Projection:
     chosen = rows[:, torch.arange(rows.shape[2]) != key_positions(batch).unsqueeze(-1)]
     probabilities = torch.softmax(unembed(ensemble, chosen), dim=-1)
     on_items = probabilities[..., ITEMS.start : ITEMS.stop]
-    together, others = on_items.sum(dim=-1), probabilities.shape[-1] - len(ITEMS)
-    entropy = torch.special.entr(on_items / together.unsqueeze(-1)).sum(dim=-1)
+    others = torch.cat([probabilities[..., : ITEMS.start], probabilities[..., ITEMS.stop :]], dim=-1)
+    entropy = torch.special.entr(on_items / on_items.sum(dim=-1, keepdim=True)).sum(dim=-1)
     return Projection(
         probabilities=probabilities.mean(dim=1),
-        favour=(together.mean(dim=-1) / len(ITEMS)) / ((1 - together.mean(dim=-1)) / others),
+        favour=share_greater(on_items, others).mean(dim=-1),
         evenness=(entropy / torch.log(torch.tensor(float(len(ITEMS))))).mean(dim=-1),
     )
+
+
+def share_greater(left: Float[Tensor, "*lead one"], right: Float[Tensor, "*lead other"]) -> Float[Tensor, "*lead"]:
+    """Return the share of pairs of one value on the left and one on the right in which the left one is greater.
+
+    Equal values count half.
+    """
+    ordered = right.sort(dim=-1).values
+    below, up_to = (torch.searchsorted(ordered, left.contiguous(), right=equal) for equal in (False, True))
+    return (below + up_to).float().mean(dim=-1) / 2 / right.shape[-1]
