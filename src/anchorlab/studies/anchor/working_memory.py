@@ -37,6 +37,7 @@ QUICK = Setting(
     quick_recipe(40_000, steps=1800, batch=100, learning_rate=2e-3, weight_decay=0.1),
     seeds=4,
 )
+SCALED = Setting(DecoderSpec(), paper_recipe(40_000, epochs=12, batch=100, every=1, whole=12), seeds=1)
 PAPER = Setting(DecoderSpec(), paper_recipe(40_000, epochs=300, batch=100, every=10), seeds=5)
 
 
@@ -273,6 +274,11 @@ STUDY = Study(
             "Quick profile: three layers of two heads, width 64 (0.1 M parameters), on the paper's 40000 sequences in "
             "batches of 100, but for 1800 steps (4.5 epochs) with learning rate 2e-3 and weight decay 0.1; four seeds. "
             "The paper trains four layers of four heads, width 400 (5.65 M parameters), for hundreds of epochs.",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the paper's model and its 40000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 and "
+            "back, takes 12 epochs (4800 steps); one seed.",
         ),
         "paper": Profile(
             PAPER,
