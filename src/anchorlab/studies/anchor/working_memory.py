@@ -277,8 +277,8 @@ STUDY = Study(
         ),
         "scaled": Profile(
             SCALED,
-            "Scaled profile: the paper's model and its 40000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 and "
-            "back, takes 12 epochs (4800 steps); one seed.",
+            "Scaled profile: the paper's model and its 40000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 "
+            "and back, takes 12 epochs (4800 steps); one seed.",
         ),
         "paper": Profile(
             PAPER,
