@@ -71,6 +71,8 @@ TRAIN = ("train", "anchor/identity")
         (("show", "anchor/identity", "--split", "tset"), "split: unknown split 'tset'; did you mean 'test'?"),
         (("study", "anchor/identiti"), "study: unknown study 'anchor/identiti'; did you mean 'anchor/identity'?"),
         (("study", "anchor/identity", "--profile", "quik"), "profile: unknown profile 'quik'; did you mean 'quick'?"),
+        (("study", "anchor/identity", "--model", "gpt2"), "model: the study opens no pretrained model"),
+        (("study", "anchor/identity", "--download"), "download: anchor/identity opens no pretrained model"),
         (("study", "anchor/identity", "--report", "."), "report: . cannot be written"),
         (("inspect", "abc"), "no run begins with 'abc'; `anchorlab runs` lists them"),
         (("inspect", "abc", "-n", "0"), "n: cannot measure on 0 sequences"),

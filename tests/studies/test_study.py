@@ -236,6 +236,8 @@ def test_registered_studies_keep_their_contract(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
+    if name.startswith("language/"):
+        pytest.importorskip("transformers")
     store, found = Store(tmp_path), study(name)
     findings = run_study(found, "smoke", store, workers=1)
     assert (findings.study, findings.profile, findings.provenance.profile) == (name, "smoke", "smoke")
@@ -244,7 +246,7 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     assert {result.scope for result in findings.claims} == {"other"}
     assert Findings.from_json(findings.to_json()) == findings
     trains = bool(found.experiments_of("smoke"))
-    for result in findings.claims:
+    for result in findings.claims if found.observe is None else ():
         assert (result.untrained is not None) == (trains and not result.claim.exact), result.claim.id
     page = write_report(findings, tmp_path / "page.html").read_text()
     assert all(result.claim.statement.split("'")[0] in page for result in findings.claims)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
-from anchorlab.cli.output import Json, check_page, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Flag, Json, check_page, print_json, print_table, print_text, progress
 from anchorlab.errors import AnchorlabError
 
 if TYPE_CHECKING:
@@ -27,6 +27,15 @@ class _Outcome:
     error: str = ""
 
 
+@dataclass(frozen=True)
+class _Model:
+    """The pretrained model that is asked for, None for that of the profile, and whether it may be downloaded."""
+
+    name: str | None
+    revision: str | None
+    download: bool
+
+
 _Run = Callable[[str, Path | None], _Outcome]
 
 
@@ -35,6 +44,9 @@ def study(
     /,
     *names: str,
     profile: str = "quick",
+    model: str | None = None,
+    revision: str | None = None,
+    download: Flag = False,
     store: Path | None = None,
     report: Path | None = None,
     workers: int | None = None,
@@ -42,6 +54,8 @@ def study(
     json: Json = False,
 ) -> int:
     """Run studies: train what the store lacks, analyse the runs, check the claims, write the report.
+
+    Studies of pretrained models train nothing and measure the model that their profile names, or the one given here.
 
     Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
     exit code 2.
@@ -54,6 +68,13 @@ def study(
         Further names or patterns.
     profile
         `quick` shows the phenomenon on two cores in minutes; `paper` is the paper's own setting.
+    model
+        Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
+        file, or `smollm2`.
+    revision
+        Branch, tag or commit of the model on the hub, such as `step1000`.
+    download
+        Fetch the model from the hub if it is not on this machine.
     store
         Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     report
@@ -70,7 +91,8 @@ def study(
 
     chosen, kept = study_names((name, *names)), Store(store)
     check_page(report)
-    run = _runner(kept, profile, workers, device, quiet=json)
+    asked = _Model(model, revision, download)
+    run = _runner(kept, profile, asked, workers, device, quiet=json)
     if not names and not is_pattern(name):
         outcome = run(name, report)
         if json:
@@ -94,7 +116,7 @@ def study(
     return 2 if len(found) < len(outcomes) else 0
 
 
-def _runner(kept: "Store", profile: str, workers: int | None, device: str, quiet: bool) -> _Run:
+def _runner(kept: "Store", profile: str, model: _Model, workers: int | None, device: str, quiet: bool) -> _Run:
     """Return a function that runs a study by name and writes its page, by default beside its findings."""
     from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study
@@ -102,9 +124,10 @@ def _runner(kept: "Store", profile: str, workers: int | None, device: str, quiet
 
     def run(name: str, report: Path | None) -> _Outcome:
         chosen = find_study(name)
+        at = chosen.profile_of(profile, model.name, model.revision)
         with progress(quiet=quiet) as show:
-            findings = run_study(chosen, profile, kept, workers, device, show)
-        page = report or findings_directory(kept, name, profile) / "report.html"
+            findings = run_study(chosen, at, kept, workers, device, show, model.download)
+        page = report or findings_directory(kept, name, at) / "report.html"
         write_report(findings, page)
         return _Outcome(name, findings, page)
 

@@ -32,6 +32,11 @@ SYMBOLS: dict[Verdict, str] = {
 """The sign of each verdict on pages and in terminals."""
 
 
+def base_profile(profile: str) -> str:
+    """Return a profile's name without the pretrained model in it: `quick` for `quick@gpt2`."""
+    return profile.partition("@")[0]
+
+
 def at_least(low: float) -> Band:
     """Return the band of values from `low` up."""
     return low, None
@@ -120,7 +125,7 @@ class Claim:
             paper_setting: whether the profile is the paper's own setting for this claim
             untrained: what untrained members give; None where there is no such control
         """
-        exact = self.exact and profile != SMOKE
+        exact = self.exact and base_profile(profile) != SMOKE
         scope: Scope = "exact" if exact else "paper" if paper_setting else "other"
         number = None if value is None else float(value)
         return ClaimResult(self, number, profile, spread, detail, scope, untrained)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from anchorlab.findings.claims import SMOKE, SYMBOLS, Claim, ClaimResult, Scope, Verdict
+from anchorlab.findings.claims import SMOKE, SYMBOLS, Claim, ClaimResult, Scope, Verdict, base_profile
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
 
@@ -81,4 +81,4 @@ def ledger(findings: Iterable[Findings]) -> list[Entry]:
 
 def _rank(result: ClaimResult) -> tuple[bool, bool, bool, int]:
     place = PROFILES.index(result.profile) if result.profile in PROFILES else len(PROFILES)
-    return result.profile == SMOKE, result.verdict == "not measured", result.scope == "other", place
+    return base_profile(result.profile) == SMOKE, result.verdict == "not measured", result.scope == "other", place

@@ -25,6 +25,7 @@ class Provenance:
         torch: its versions, likewise
         seconds: the wall-clock time of training and analysis, without the training of reused runs
         reused: how many runs were already in the store; None if this was not counted
+        model: the pretrained model that was measured, in words; None for models of our own
     """
 
     profile: str
@@ -34,11 +35,13 @@ class Provenance:
     torch: str
     seconds: float
     reused: int | None = None
+    model: str | None = None
 
     @property
     def line(self) -> str:
-        """Profile, seeds, hardware and commit in one line, which is printed with every figure."""
-        return f"profile {self.profile} · {self.seeds_text} · {self.hardware} · commit {self.short_commit}"
+        """Profile, pretrained model, seeds, hardware and commit in one line, which is printed with every figure."""
+        parts = (f"profile {self.profile}", self.model, self.seeds_text, self.hardware, f"commit {self.short_commit}")
+        return " · ".join(part for part in parts if part)
 
     @property
     def seeds_text(self) -> str:

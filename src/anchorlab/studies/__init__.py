@@ -7,6 +7,7 @@ from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, 
 from anchorlab.studies.running import findings_directory, kept_findings, run_study
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.training_sweep import sweep_study
+from anchorlab.studies.workplace import Workplace
 
 __all__ = [
     "STUDIES",
@@ -16,6 +17,7 @@ __all__ = [
     "Measurement",
     "Profile",
     "Study",
+    "Workplace",
     "along",
     "at_end",
     "claim",

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc, unwrap
+from math import isnan
 from numbers import Real
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Band, Claim, ClaimResult, check_band
+from anchorlab.findings import Band, Claim, ClaimResult, Control, check_band
 from anchorlab.theory import PowerLaw
 
 Seen = TypeVar("Seen")
@@ -146,6 +147,17 @@ def judge(claim: Claim, measured: Measured, profile: str, paper_setting: bool = 
         problem = f"its measure returned {type(measured).__name__}"
         raise SpecError(f"claim.{claim.id}", problem, "return a tensor [seed], a number, None or a Measurement")
     return claim.judge(found.value, profile, found.spread, found.detail, paper_setting)
+
+
+def as_control(claim: Claim, measured: Measured) -> Control:
+    """Return the control of a claim from what its measure returned on members, or a model, without training.
+
+    Errors: as of `judge`.
+    """
+    result = judge(claim, measured, "")
+    if result.value is not None and isnan(result.value):
+        return Control(None, "not a number")
+    return Control(result.value, result.spread or "")
 
 
 def _measurement(measured: Any) -> Measurement | None:

@@ -8,18 +8,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isnan
 from typing import Any
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import StoreError
-from anchorlab.findings import Claim, Control, Findings
+from anchorlab.findings import Control, Findings
 from anchorlab.runs import Store
-from anchorlab.studies.claim import Measure, judge
+from anchorlab.studies.claim import Measure, as_control
 from anchorlab.studies.study import Study
 from anchorlab.training import Ensemble, TrainedRun
 
-CHOSEN = "initial weights of the members that training led to what the claim presupposes"
+CHOSEN = "initial weights of the members judged after training"
 """The note of a control whose members were chosen by what they reach in training."""
 
 
@@ -94,14 +93,11 @@ def _controls(
     seen = _attempt(lambda: study.analyse(runs, setting).seen)
     if isinstance(seen, Control):
         return dict.fromkeys(measures, seen)
-    return {name: _attempt(partial(_measured, study.claim(one), one, seen)) for name, one in measures.items()}
+    return {name: _attempt(partial(_control, study, one, seen)) for name, one in measures.items()}
 
 
-def _measured(claim: Claim, measure: Measure[Any], seen: Any) -> Control:
-    result = judge(claim, measure(seen), "")
-    if result.value is not None and isnan(result.value):
-        return Control(None, "not a number")
-    return Control(result.value, result.spread or "")
+def _control(study: Study[Any], measure: Measure[Any], seen: Any) -> Control:
+    return as_control(study.claim(measure), measure(seen))
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
@@ -13,6 +14,7 @@ from anchorlab.runs import Store
 from anchorlab.runs.files import write_file
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.study import Study
+from anchorlab.studies.workplace import Workplace, no_report
 
 
 def run_study(
@@ -22,22 +24,28 @@ def run_study(
     workers: int | None = None,
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
+    download: bool = False,
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
-    Every claim is measured on untrained members of the same experiments, too.
+    Every claim is measured on untrained members of the same experiments, too. A study without experiments measures
+    something else, such as a pretrained model.
 
     Args:
         study: from `anchorlab.study(name)`, or your own
-        profile: the name of one of its profiles
+        profile: the name of one of its profiles, for another pretrained model one such as `quick@gpt2`
         store: where runs are kept; by default the folder `runs`
         workers: processes that share the members; by default as `anchorlab.train` chooses
         device: `cpu` or `cuda`
         report: called with the progress
+        download: whether a pretrained model that is not on this machine may be fetched
 
-    Errors: `SpecError` for an unknown profile; those of `anchorlab.engine.run`.
+    Errors: `SpecError` for an unknown profile, and for a download by a study that opens no pretrained model; those of
+    `anchorlab.engine.run`.
     """
     store = store or Store()
+    if download and study.observe is None:
+        raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
     experiments = list(study.experiments_of(profile))
     cells = {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = sum(cell in store for cell in cells.values())
@@ -46,7 +54,11 @@ def run_study(
     runs = run(experiments, store, workers, device, report=report)
     if report is not None and cells and not trained_before:
         report(Status(1, label="reading the runs"))
-    findings = study.findings(profile, runs, time.monotonic() - began, device, reused)
+    observed = None
+    if study.observe is not None:
+        setting, kept = study.profile(profile).setting, findings_directory(store, study.name, profile) / "partial"
+        observed = study.observe(setting, Workplace(kept, report or no_report, device, download))
+    findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
     findings = with_controls(study, findings, store, runs, device, report)
     path = findings_directory(store, study.name, profile) / "findings.json"
     before = _findings_at(path)
@@ -69,8 +81,11 @@ def _findings_at(path: Path) -> Findings | None:
 
 
 def findings_directory(store: Store, study: str, profile: str) -> Path:
-    """Return where a study's findings and report are kept: `<store>/studies/<study>/<profile>`."""
-    return store.root / "studies" / study.replace("/", "-") / profile
+    """Return where a study's findings and report are kept: `<store>/studies/<study>/<profile>`.
+
+    In a profile's name, signs that no folder may have, such as `/` in that of a model, are written as in addresses.
+    """
+    return store.root / "studies" / study.replace("/", "-") / quote(profile, safe="@ ")
 
 
 def kept_findings(store: Store) -> list[Findings]:

@@ -9,10 +9,12 @@ from inspect import cleandoc
 from typing import Any, Generic, TypeVar
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Claim, Figure, Findings, Table, provenance
+from anchorlab.findings import Claim, ClaimResult, Figure, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
 from anchorlab.spec import unknown_name
-from anchorlab.studies.claim import Measure, judge
+from anchorlab.studies.claim import Measure, as_control, judge
+from anchorlab.studies.of_model import of_model, parts, profile_name
+from anchorlab.studies.workplace import Workplace
 from anchorlab.training import Experiment, TrainedRun
 from anchorlab.viewer.view import AttentionView
 
@@ -45,11 +47,13 @@ class Profile(Generic[Setting]):
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a study makes of its runs.
+    """What a study makes of its runs, or of what it observed.
 
     Args:
         seen: what the measures of the claims read
         seeds: the seeds of an analysis that draws its own data and reads no runs, in words
+        model: the pretrained model that was observed, its revision and its number of parameters, in words
+        untrained: what the measures read on an untrained model of the same architecture; None for no such control
     """
 
     seen: Any
@@ -57,6 +61,8 @@ class Analysis:
     tables: Sequence[Table] = ()
     views: Sequence[AttentionView] = ()
     seeds: str | None = None
+    model: str | None = None
+    untrained: Any = None
 
 
 def no_experiments(setting: object) -> Sequence[Experiment]:
@@ -72,11 +78,15 @@ class Study(Generic[Setting]):
         name: `family/name`
         doc: the module's docstring: the title, a paragraph on what is studied, and the source
         claims: the measures, functions under `@claim`
-        analyse: gets the runs in the order of the experiments, and the setting
+        analyse: gets the runs in the order of the experiments, or what `observe` returned, and the setting
         profiles: settings by the name of their profile
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
         experiments: what a setting trains
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
+        observe: what a study without experiments measures, such as a pretrained model: gets the setting and a workplace
+
+    A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
+    `quick@gpt2` or `quick@EleutherAI/pythia-160m@step1000`; none of these is the paper's own setting.
 
     Errors: `SpecError` for a docstring without a title, and for two claims of one name.
     """
@@ -84,11 +94,12 @@ class Study(Generic[Setting]):
     name: str
     doc: str | None
     claims: Sequence[Measure[Any]]
-    analyse: Callable[[Sequence[TrainedRun], Setting], Analysis]
+    analyse: Callable[[Any, Setting], Analysis]
     profiles: Mapping[str, Profile[Setting]]
     smoke: Setting | None = None
     experiments: Callable[[Setting], Sequence[Experiment]] = no_experiments
     paper: str | None = None
+    observe: Callable[[Setting, Workplace], Any] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
@@ -133,31 +144,52 @@ class Study(Generic[Setting]):
         return measure.claim(self.name, family if self.paper is None else self.paper)
 
     def profile(self, name: str) -> Profile[Setting]:
-        """Return a profile by name. Errors: `SpecError` for an unknown one."""
-        if name not in self.profiles:
-            raise unknown_name("profile", name, self.profiles, "profile")
-        return self.profiles[name]
+        """Return a profile by name, with `@` also one of another model. Errors: `SpecError` for an unknown one."""
+        base, model, revision = parts(name)
+        if base not in self.profiles:
+            raise unknown_name("profile", base, self.profiles, "profile")
+        found = self.profiles[base]
+        if model is None:
+            return found
+        at = "" if revision is None else f" at {revision}"
+        note = f"Profile {base}, of the model {model}{at} in place of its own."
+        return Profile(of_model(found.setting, model, revision), note)
+
+    def profile_of(self, profile: str, model: str | None = None, revision: str | None = None) -> str:
+        """Return the name under which `profile` and `run_study` know a profile of another model or revision.
+
+        Errors: `SpecError` for an unknown profile, and for a study that opens no pretrained model.
+        """
+        own = self.profile(profile).setting
+        if model is None and revision is None:
+            return profile
+        changed = of_model(own, model, revision)
+        return profile if changed == own else profile_name(parts(profile)[0], changed.model, changed.revision)  # type: ignore[attr-defined]
 
     def experiments_of(self, profile: str) -> Sequence[Experiment]:
         """Return the experiments of a profile. Errors: `SpecError` for an unknown one."""
         return self.experiments(self.profile(profile).setting)
 
     def findings(
-        self, profile: str, runs: Sequence[TrainedRun], seconds: float = 0.0, device: str = "cpu", reused: int = 0
+        self,
+        profile: str,
+        runs: Sequence[TrainedRun],
+        seconds: float = 0.0,
+        device: str = "cpu",
+        reused: int = 0,
+        observed: Any = None,
     ) -> Findings:
-        """Analyse finished runs of a profile's experiments and judge the claims.
+        """Analyse finished runs of a profile's experiments, or what was observed, and judge the claims.
 
         `seconds` and `reused` go into the provenance, with the time that the analysis takes.
         """
         chosen, began = self.profile(profile), time.monotonic()
-        analysis = self.analyse(runs, chosen.setting)
+        analysis = self.analyse(runs if self.observe is None else observed, chosen.setting)
         if not isinstance(analysis, Analysis):
             raise SpecError("study.analyse", f"returned {type(analysis).__name__}", "return an Analysis")
-        claims = tuple(
-            judge(self.claim(measure), measure(analysis.seen), profile, chosen.is_papers_setting(measure.name))
-            for measure in self.claims
-        )
+        claims = tuple(self._judge(measure, analysis, profile) for measure in self.claims)
         source = provenance(profile, runs, seconds + time.monotonic() - began, device, reused)
+        source = replace(source, model=analysis.model)
         return Findings(
             study=self.name,
             title=self.title,
@@ -186,6 +218,13 @@ class Study(Generic[Setting]):
             values = old.value, findings.profile, old.spread, old.detail
             results.append(claim.judge(*values, paper_setting, old.untrained))
         return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=tuple(results))
+
+    def _judge(self, measure: Measure[Any], analysis: Analysis, profile: str) -> ClaimResult:
+        claim, papers = self.claim(measure), self.profile(profile).is_papers_setting(measure.name)
+        result = judge(claim, measure(analysis.seen), profile, papers)
+        if analysis.untrained is None or measure.exact:
+            return result
+        return replace(result, untrained=as_control(claim, measure(analysis.untrained)))
 
     def _summary_of(self, profile: Profile[Setting]) -> str:
         return f"{self.summary} {profile.note}".strip()
