@@ -1,6 +1,7 @@
 """Pretrained models against transformers' own: outputs, sites, interventions and edits, exactly."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from anchorlab.errors import SpecError
-from anchorlab.language import wrap
+from anchorlab.language import LanguageModel, wrap
 from anchorlab.lens import Intervention, attribute, logit_lens, look, ov, qk, sweep
 from anchorlab.models import Remove, Truncate
 from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens
@@ -275,6 +276,12 @@ def test_gradients_reach_the_weights() -> None:
 def test_bad_inputs_are_refused(inputs: torch.Tensor, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         wrap(hugging_face("llama"))(inputs)
+
+
+@pytest.mark.parametrize("use", [lambda model: model.tokenise(["x"]), lambda model: model.words(tokens()[0])])
+def test_texts_need_a_tokenizer(use: Callable[[LanguageModel], object]) -> None:
+    with pytest.raises(SpecError, match="tokenizer"):
+        use(wrap(hugging_face("llama")))
 
 
 def test_without_hooks_the_model_of_transformers_is_itself() -> None:

@@ -1,6 +1,7 @@
 """Pretrained language models as modules with named sites and weights under our names."""
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxtyping import Float, Int
@@ -10,6 +11,7 @@ from torch.func import functional_call
 from anchorlab.errors import SpecError
 from anchorlab.language.architectures import Architecture
 from anchorlab.language.attention import Pass, passing
+from anchorlab.language.encode import TokenisedTexts, tokenise
 from anchorlab.language.layout import BASE, Entry, join_all, layout, split_all
 from anchorlab.language.parts import Heads, Layers, Norm, Output, Part
 from anchorlab.language.taps import install, sites
@@ -25,8 +27,9 @@ class LanguageModel(nn.Module):
     """A pretrained decoder: Hugging Face's own computation, with the sites and weights of this package's models.
 
         model = al.pretrained("smollm2")
-        model.texts(model.tokens(["The capital of France is"])[0])
-        al.look(model, tokens, ["blocks.*.attn.hook_pattern"])
+        texts = model.tokenise(["The capital of France is", "Once upon a time"])  # inputs and lengths
+        record = al.look(model, texts.inputs, ["blocks.*.attn.hook_pattern"], output=False)
+        al.detect(record, lengths=texts.lengths)
 
     Its weights have the names and the orientation `[input output]` of this package, such as `blocks.3.attn.W_Q`, and
     share Hugging Face's memory where its layout allows. Input and output embeddings that Hugging Face ties are two
@@ -126,6 +129,22 @@ class LanguageModel(nn.Module):
         with passing(this):
             logits: Tensor = functional_call(running, {**weights, **constants}, (inputs,), arguments, tie_weights=False)
         return tap("hook_logits", logits)
+
+    def tokenise(self, texts: Sequence[str]) -> TokenisedTexts:
+        """Return texts as token ids, padded on the right, with their lengths.
+
+        Errors: `SpecError` for a model without a tokenizer, and for a text without tokens or longer than the context.
+        """
+        return tokenise(self.tokenizer, texts, self.context)
+
+    def words(self, ids: Int[Tensor, "position"]) -> list[str]:
+        """Return each token as text, with its spaces.
+
+        Errors: `SpecError` for a model without a tokenizer.
+        """
+        if self.tokenizer is None:
+            raise SpecError("tokenizer", f"{self.name} has none", "open a model with one, or give token ids")
+        return [str(self.tokenizer.decode([token])) for token in ids.tolist()]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LanguageModel":
         """Return a copy with weights of its own; Hugging Face's weights, which it does not read, stay shared."""
