@@ -49,8 +49,8 @@ def packaged_gguf() -> Path:
 
 def _save(weights: Path, folder: Path) -> None:
     """Write the weights of a GGUF file in float32 as safetensors, and its tokenizer, to `folder`."""
-    _installed("gguf")  # with which transformers reads the file
-    _installed("transformers")
+    for package in ("transformers", "gguf", "accelerate"):
+        _installed(package)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name, local_files_only=True)
