@@ -2,12 +2,25 @@
 
 from dataclasses import replace
 from math import e
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from anchorlab.studies.claim import judge
-from anchorlab.studies.truncation.associative_memory import QUICK, STUDY, WIDTHS, analyse, experiments, see
+from anchorlab.studies.truncation.associative_memory import (
+    FLOW_ALPHAS,
+    FLOW_INPUTS,
+    QUICK,
+    STUDY,
+    WIDTHS,
+    Seen,
+    analyse,
+    experiments,
+    many_losses,
+    see,
+)
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 EDITS = ("none", "rank 1", "rank 2", "rank 3", "rank 4")
@@ -19,11 +32,21 @@ def made_up(second, third=0.031, full=0.03):
     return {**losses, "rank 1": torch.ones(5), "rank 4": losses["none"]}
 
 
+def at_once(count, alpha, noise=None, loss=0.01):
+    """A flow with singular values 1 and `noise`: by default the noise has the smallest one below alpha = 0.01."""
+    value = noise or (0.5 if count < 8 or alpha < 0.01 else 2.0)
+    return SimpleNamespace(
+        noise_value=[value], signal_value=[1.0], loss=np.array([1.0]), loss_without_noise=np.array([loss])
+    )
+
+
 WIDE, NARROW = [0.001, 0.002, 0.002, 0.002, 0.004], [0.0005, 0.001, 0.004, 0.016, 0.3]
 
 
-def results(wide, narrow):
-    seen = dict(zip(WIDTHS, (wide, narrow), strict=True))
+def results(wide, narrow, flows=None):
+    losses = dict(zip(WIDTHS, (wide, narrow), strict=True))
+    flows = flows or {(count, alpha): at_once(count, alpha) for count in FLOW_INPUTS for alpha in FLOW_ALPHAS}
+    seen = Seen(losses, {width: one["rank 2"] for width, one in losses.items()}, flows)
     return {one.name: judge(STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in STUDY.claims}
 
 
@@ -37,6 +60,8 @@ def test_verdicts_by_hand():
             "rank-two-8": 0.004 / 0.03,
             "rank-two-likely": 0.9,
             "rank-three-full": 1 / 30,
+            "noise-subspace": 0.01,
+            "alpha-decides": 1.0,
             "wider-steadier": 0.0,  # quartiles 0.002 and 0.002, 0.001 and 0.016
         },
         rel=1e-3,
@@ -84,6 +109,26 @@ def test_the_band_of_steadiness(ratio, verdict):
     assert (found.value, found.verdict) == (pytest.approx(ratio, rel=1e-4), verdict)
 
 
+def test_the_bands_of_appendix_c_1_iii():
+    def with_flows(**changed):
+        flows = {(n, alpha): at_once(n, alpha) for n in FLOW_INPUTS for alpha in FLOW_ALPHAS}
+        flows |= {(128, alpha): at_once(128, alpha, **changed) for alpha in FLOW_ALPHAS}
+        found = results(made_up(WIDE), made_up(NARROW), flows)
+        return {name: (found[name].value, found[name].verdict) for name in ("noise-subspace", "alpha-decides")}
+
+    assert with_flows(loss=0.09) == {"noise-subspace": (0.09, "reproduced"), "alpha-decides": (1.0, "reproduced")}
+    assert with_flows(loss=0.11)["noise-subspace"] == (0.11, "contradicted")
+    assert with_flows(noise=2.0)["alpha-decides"] == (0.8, "contradicted")
+    assert with_flows(noise=0.5)["alpha-decides"] == (0.8, "contradicted")
+
+
+def test_many_runs_are_drawn_and_trained():
+    """The more steps the lower the loss at rank 2, from about that of a guess among four on."""
+    short, longer = (many_losses(12, replace(QUICK, steps=steps, drawn=20)) for steps in (1, 300))
+    assert len(short) == len(longer) == 20
+    assert float(longer.median()) < 0.02 < float(short.median())
+
+
 def runs():
     """Two widths of three runs, whose losses differ by split, step, edit, width and run."""
     made, steps = [], (1, 100, 300, 1000)
@@ -100,17 +145,20 @@ def runs():
 
 
 def test_the_last_losses_of_both_widths_are_read():
-    found = see(runs())
+    found = see(runs(), replace(QUICK, steps=2, drawn=5))
     for at, edit in enumerate(EDITS):
-        assert found[12][edit].tolist() == pytest.approx([1 + at, 1.01 + at, 1.02 + at])
-        assert found[8][edit].tolist() == pytest.approx([1.5 + at, 1.51 + at, 1.52 + at])
+        assert found.losses[12][edit].tolist() == pytest.approx([1 + at, 1.01 + at, 1.02 + at])
+        assert found.losses[8][edit].tolist() == pytest.approx([1.5 + at, 1.51 + at, 1.52 + at])
+    assert {width: len(many) for width, many in found.many.items()} == {12: 5, 8: 5}
     assert set(verdicts_of(STUDY, found)) == set(values_of(STUDY, found))
 
 
 def test_figures_and_tables():
-    analysis = analyse(runs(), QUICK)
-    assert [figure.title.partition("d = ")[2].split()[0] for figure in analysis.figures] == ["12", "8"]
-    for figure, width in zip(analysis.figures, (0.0, 0.5), strict=True):
+    analysis = analyse(runs(), replace(QUICK, steps=2, drawn=5))
+    *panels, values = analysis.figures
+    assert [figure.title.partition("d = ")[2].split()[0] for figure in panels] == ["12", "8"]
+    assert len(values.maps[0][0].values) == len(FLOW_INPUTS)
+    for figure, width in zip(panels, (0.0, 0.5), strict=True):
         assert [line.label for line in figure.lines] == ["full matrix", "rank 1", "rank 2", "rank 3", "rank 4"]
         for at, line in enumerate(figure.lines):
             assert line.x == (20, 2000, 6000, 20_000)

@@ -1,10 +1,15 @@
 """The gradient of the key-query matrix, on projections made by hand."""
 
+from math import log
+
 import numpy as np
 import pytest
 
 from anchorlab.studies import study
+from anchorlab.studies.claim import judge
+from anchorlab.studies.truncation import attention_gradient
 from anchorlab.studies.truncation.attention_gradient import STUDY, Gradient, Seen, measure
+from anchorlab.theory import LeadingOrder
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.studies.hand_made_runs import values_of, verdicts_of
 
@@ -16,16 +21,36 @@ def made(tokens: int, noise: float, trigger: float, other: float) -> Gradient:
 def test_claims_of_projections_made_by_hand():
     seen = Seen([made(n, -0.0625 / n**2, 0.06 / n**3, 0.06 / n**3) for n in (100, 200, 400)])
     # -α²(1 - α)α = -1/16 for α = 1/2; what is left out of the leading order falls as 1/N
-    assert set(verdicts_of(STUDY, seen).values()) == {"reproduced"}
+    assert verdicts_of(STUDY, seen) == dict.fromkeys(verdicts_of(STUDY, seen), "reproduced") | {
+        "uniform": "contradicted"
+    }
+    n, t = 400, 6400
+    noise, trigger = -0.25 / n**2, (1 / n + 1 / t) * (1 / t + 0.25 / n**2)  # over η α (α - p)
     assert values_of(STUDY, seen) == {
         "noise-avoided": pytest.approx(-0.0625),
         "noise-order": pytest.approx(-2),
         "noise-leading": pytest.approx(1, abs=0.02),
         "others-attended": pytest.approx(0.06),
         "others-order": pytest.approx(-3),
-        "uniform": pytest.approx(1),
+        "uniform": pytest.approx(-(n - 1) * trigger / (noise + trigger)),
         "three-speeds": pytest.approx(0, abs=0.02),
+        "feedforward-dominates": pytest.approx(1 / 100, rel=0.1),  # α / N over α
+        "others-near-zero": pytest.approx(-1, abs=0.02),
+        "stays-below-alpha": 1.0,
+        "bound-at-the-target": pytest.approx(1, abs=1e-3),
+        "logarithmic-rate": pytest.approx(log(64) * (0.1 - 1 / 65) - log(64 / 9)),  # of N = 64, alpha = 0.1
+        "attention-stays-uniform": pytest.approx(0.0625 / 100**2),
     }
+
+
+def test_tokens_of_one_order_are_attended_to_uniformly(monkeypatch):
+    seen = Seen([made(100, -1e-5, 3e-7, 1e-7)])
+    uniform = next(one for one in STUDY.claims if one.name == "uniform")
+    for share, verdict in ((1.9, "reproduced"), (2.1, "contradicted"), (0.49, "contradicted")):
+        orders = LeadingOrder(noise=-1.0, trigger=share, other=1.0)
+        monkeypatch.setattr(attention_gradient, "leading_order", lambda law, rate, orders=orders: orders)
+        found = judge(STUDY.claim(uniform), uniform(seen), "quick")
+        assert (found.value, found.verdict, found.detail) == (share, verdict, "3 drawn")
 
 
 def test_claims_fail_where_attention_seeks_the_noise():
@@ -38,7 +63,36 @@ def test_claims_fail_where_attention_seeks_the_noise():
         "others-order": "not measured",
         "uniform": "contradicted",
         "three-speeds": "not measured",
+        **dict.fromkeys(("feedforward-dominates", "others-near-zero", "attention-stays-uniform"), "reproduced"),
+        **dict.fromkeys(("stays-below-alpha", "bound-at-the-target", "logarithmic-rate"), "reproduced"),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict"),
+    [
+        ("feedforward-dominates", 0.04, "reproduced"),
+        ("feedforward-dominates", 0.06, "contradicted"),
+        ("stays-below-alpha", 0.99, "contradicted"),
+        ("bound-at-the-target", 0.998, "contradicted"),
+        ("logarithmic-rate", 0.01, "contradicted"),
+        ("attention-stays-uniform", 0.02, "not at this scale"),
+    ],
+)
+def test_bands_of_the_assumptions(name, value, verdict):
+    measure = next(one for one in STUDY.claims if one.name == name)
+    assert judge(STUDY.claim(measure), value, "quick").verdict == verdict
+
+
+def test_a_small_vocabulary_or_a_large_rate_breaks_the_assumptions(monkeypatch):
+    """With 8 tokens W_V has a tenth of W_F's part; passing the target takes more than the safe rate."""
+    values = values_of(STUDY, Seen([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 12, 16)]))
+    assert values["feedforward-dominates"] > 0.05
+    assert values["attention-stays-uniform"] == 1e-2
+    monkeypatch.setattr(attention_gradient, "safe_rate", lambda alpha: 3 / (alpha * (1 - alpha)))
+    values = values_of(STUDY, Seen([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 12, 16)]))
+    assert values["stays-below-alpha"] < 1
+    assert values["bound-at-the-target"] == pytest.approx(1 / 3, abs=1e-3)
 
 
 def test_the_largest_of_the_noise_and_the_smallest_of_the_others_count():
@@ -46,7 +100,8 @@ def test_the_largest_of_the_noise_and_the_smallest_of_the_others_count():
     found = values_of(STUDY, one_off)
     assert found["noise-avoided"] == pytest.approx(1e-9 * 100**2)
     assert found["others-attended"] == pytest.approx(-1e-9 * 200**3)
-    assert found["uniform"] == pytest.approx(0.5)  # at the largest N alone
+    uniform = next(one for one in STUDY.claims if one.name == "uniform")
+    assert uniform(one_off).detail == "0.5 drawn"  # at the largest N alone
 
 
 def test_batches_are_independent_and_add_up_to_zero():

@@ -4,6 +4,8 @@ import pytest
 from anchorlab.rng import generator
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, study
+from anchorlab.studies.claim import judge
+from anchorlab.studies.truncation import one_step
 from anchorlab.studies.truncation.one_step import STUDY, Seen
 from anchorlab.theory.margin_scans import Margin, Point, Scan, Scanned, measure, samples_needed
 from anchorlab.theory.one_step import ENTRIES, Moments, feedforward_gradient, value_gradient
@@ -184,6 +186,7 @@ def test_every_claim_of_measurements_made_by_hand():
         "feedforward-few": pytest.approx(0),
         "attention-many": pytest.approx(1),
         "attention-many-hardest": None,
+        "lemma-e2": pytest.approx(0, abs=1e-12),
     }
     verdicts = verdicts_of(STUDY, seen_by_hand())
     assert verdicts.pop("printed-variances") == "contradicted"  # a derivation needs no training
@@ -206,7 +209,14 @@ def test_claims_outside_their_bands():
     verdicts = verdicts_of(STUDY, bad)
     assert verdicts.pop("printed-means") == "reproduced"
     assert verdicts.pop("printed-variances") == "contradicted"
+    assert verdicts.pop("lemma-e2") == "reproduced"
     assert set(verdicts.values()) == {"not at this scale"}
+
+
+def test_another_closed_form_is_not_that_of_lemma_e2(monkeypatch):
+    monkeypatch.setattr(one_step, "weighted_geometric_sum", lambda base, terms: (1 - base**terms) / (1 - base))
+    lemma = next(one for one in STUDY.claims if one.name == "lemma-e2")
+    assert judge(STUDY.claim(lemma), lemma(seen_by_hand()), "quick").verdict == "contradicted"
 
 
 def test_the_study_is_registered():

@@ -12,9 +12,19 @@ def test_an_exact_power_is_found():
     assert law.high - law.low < 1e-6
 
 
-def test_the_interval_holds_the_slope_in_95_cases_of_100():
+def test_a_correction_is_told_from_the_power():
+    x = np.geomspace(1, 50, 6)
+    law = fit_power_law(x, 3.0 * x**-0.5 * np.exp(-2.0 * x**-1), correction=-1.0)
+    assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
+    assert law.high - law.low < 1e-6
+    with pytest.raises(SpecError, match="x: 3 points"):
+        fit_power_law(x[:3], x[:3], correction=-1.0)
+
+
+@pytest.mark.parametrize("correction", [None, -0.5])
+def test_the_interval_holds_the_slope_in_95_cases_of_100(correction):
     random, x = np.random.default_rng(0), np.geomspace(1, 100, 8)
-    laws = [fit_power_law(x, x**-1.5 * np.exp(0.1 * random.standard_normal(8))) for _ in range(600)]
+    laws = [fit_power_law(x, x**-1.5 * np.exp(0.1 * random.standard_normal(8)), correction) for _ in range(600)]
     inside = np.mean([law.low <= -1.5 <= law.high for law in laws])
     assert inside == pytest.approx(0.95, abs=0.035)  # four standard errors
 

@@ -19,18 +19,25 @@ class PowerLaw:
     factor: float
 
 
-def fit_power_law(x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"]) -> PowerLaw:
+def fit_power_law(
+    x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"], correction: float | None = None
+) -> PowerLaw:
     """Return the power law whose log y fits best against log x, by least squares.
 
-    The confidence interval is Student's, for independent errors of equal relative size.
+    With a `correction` p < 0, log y = log factor + slope log x + d x^p is fitted: the slope is then that in the limit
+    of large x, to which y comes as x^p. The confidence interval is Student's, for independent errors of equal relative
+    size.
 
-    Errors: `SpecError` for fewer than three points, and for values that are not positive.
+    Errors: `SpecError` for fewer than three points, or four with a correction, and for values that are not positive.
     """
-    if len(x) < 3:
-        raise SpecError("x", f"{len(x)} points are too few for an interval", "give three or more")
+    if len(x) < (3 if correction is None else 4):
+        raise SpecError("x", f"{len(x)} points are too few for an interval", "give three or more, four to correct")
     if min(x.min(), y.min()) <= 0:
         raise SpecError("y" if y.min() <= 0 else "x", "has values that are not positive", "leave them out")
-    fitted = stats.linregress(np.log(x), np.log(y))
-    half = float(stats.t.ppf(0.975, len(x) - 2)) * float(fitted.stderr)
-    slope = float(fitted.slope)
-    return PowerLaw(slope, slope - half, slope + half, float(np.exp(fitted.intercept)))
+    columns = [np.ones_like(x), np.log(x), *([] if correction is None else [x**correction])]
+    design, free = np.stack(columns, axis=1), len(x) - len(columns)
+    fitted = np.linalg.lstsq(design, np.log(y))[0]
+    variance = float(np.square(np.log(y) - design @ fitted).sum()) / free
+    error = float(np.sqrt(variance * np.linalg.inv(design.T @ design)[1, 1]))
+    half, slope = float(stats.t.ppf(0.975, free)) * error, float(fitted[1])
+    return PowerLaw(slope, slope - half, slope + half, float(np.exp(fitted[0])))

@@ -10,19 +10,20 @@ gradient, and the next gradient is averaged over drawn sequences.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import sqrt
+from math import log, sqrt
 
 import numpy as np
 from jaxtyping import Float
 
 from anchorlab.findings import Line, LineFigure, Reference, Table, at_least, at_most, line, within
 from anchorlab.rng import generator
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import first_step, key_query_gradient, leading_order
+from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
 from anchorlab.theory.one_step import feedforward_moments, value_moments
-from anchorlab.theory.uniform_recall import UniformRecall
+from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
 from anchorlab.training import TrainedRun
 
 ALPHA, LEARNING_RATE = 0.5, 1.0
@@ -164,9 +165,12 @@ def others_order(seen: Seen) -> PowerLaw | None:
     band=within(0.5, 2.0),
     exact=True,  # the derivation gives the trigger another order
 )
-def uniform(seen: Seen) -> float:
-    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens, at the largest N."""
-    return seen.by_tokens[-1].mean("trigger") / seen.by_tokens[-1].mean("other")
+def uniform(seen: Seen) -> Measurement:
+    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens at the largest N, from the derived leading orders;
+    with it, the same from drawn sequences."""
+    last = seen.by_tokens[-1]
+    drawn = last.mean("trigger") / last.mean("other")
+    return Measurement(last.derived("trigger") / last.derived("other"), detail=f"{drawn:.3g} drawn")
 
 
 @claim(
@@ -180,6 +184,112 @@ def three_speeds(seen: Seen) -> float | None:
     powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
     known = [abs(found.slope - POWERS[name]) for name, found in powers.items() if found is not None]
     return max(known) if len(known) == len(powers) else None
+
+
+@claim(
+    "After the first step W_F dominates the logit of the noise",
+    at="appendix A.2, i",
+    paper="dominates, compared with W_V",
+    band=at_most(0.05),
+    exact=True,
+)
+def feedforward_dominates(seen: Seen) -> float:
+    """Part of W_V in the mean logit of the noise over that of W_F, after the exact first step, largest over N."""
+    return max(_first_logits(one.law)[1] / _first_logits(one.law)[0] for one in seen.by_tokens)
+
+
+@claim(
+    "The logits of all other tokens are close to 0",
+    at="appendix A.2, ii",
+    paper="smaller than the noise's by a factor of order 1/N",
+    band=within(-1.1, -0.9),
+    exact=True,
+)
+def others_near_zero(seen: Seen) -> PowerLaw:
+    """Power in N of the largest of their logits from W_F over that of the noise, after the exact first step."""
+    found = [first_step(one.law, LEARNING_RATE).feedforward for one in seen.by_tokens]
+    tokens = np.array([one.law.tokens for one in seen.by_tokens], dtype=np.float64)
+    return fit_power_law(tokens, np.array([np.abs(one[:-1]).max() / abs(one[-1]) for one in found]))
+
+
+@claim(
+    "With a learning rate of at most 1 / (α (1 - α)) the probability of the noise stays below alpha",
+    at="appendix A.2, iii",
+    paper="suffices for alpha below 0.5",
+    band=within(1.0, 1.0),
+    exact=True,
+)
+def stays_below_alpha(seen: Seen) -> Measurement:
+    """Share of the settings in which it does over 2000 steps, for N = 16 to 4096, alpha = 0.1 to 0.49 and learning
+    rates up to this; with it, the share at three times this rate."""
+    shares = [_never_above(factor) for factor in (1.0, 3.0)]
+    return Measurement(shares[0], detail=f"{shares[1]:.3g} at three times this rate")
+
+
+@claim(
+    "This bound is that of the last steps, the least over the whole way",
+    at="appendix A.2, iii",
+    paper="decreasing for alpha below 0.5, evaluated at 0",
+    band=within(0.999, 1.001),
+    exact=True,
+)
+def bound_at_the_target(seen: Seen) -> Measurement:
+    """Smallest learning rate that brings a step to the target, over gaps from -20 to 0, over 1 / (α (1 - α)); of alpha
+    = 0.05 to 0.49 the one farthest from 1."""
+    least = {alpha: float(largest_rate(GAPS, alpha).min()) / safe_rate(alpha) for alpha in (0.05, 0.1, 0.3, 0.49)}
+    alpha = max(least, key=lambda one: abs(least[one] - 1))
+    above = float(largest_rate(GAPS, 0.8).min()) / safe_rate(0.8)
+    return Measurement(least[alpha], detail=f"{above:.3g} at alpha = 0.8")
+
+
+@claim(
+    "A learning rate of log N still leaves the noise below alpha after one step",
+    at="appendix A.2, iii",
+    paper="η = O(log N)",
+    band=at_most(0.0),
+    exact=True,
+)
+def logarithmic_rate(seen: Seen) -> float:
+    """Largest distance of the noise's logit above its target after one step with η = log N, for N = 64 to 4096 and
+    alpha = 0.1 to 0.5."""
+    settings = [(tokens, alpha) for tokens in (64, 256, 1024, 4096) for alpha in (0.1, 0.3, 0.5)]
+    return max(float(noise_logits(n, alpha, log(n), 1)[1]) - target_logit(n, alpha) for n, alpha in settings)
+
+
+@claim(
+    "W_KQ stays close to 0, so that attention stays uniform",
+    at="appendix A.2, iv",
+    paper="approximately 0, as its update is of order 1/N²",
+    band=at_most(0.01),
+)
+def attention_stays_uniform(seen: Seen) -> float:
+    """Largest move of a score of attention in the step after the first, over tokens and N; attention to a token changes
+    by this share."""
+    return max(abs(one.mean(token)) for one in seen.by_tokens for token in LABELS)
+
+
+GAPS = -np.geomspace(1e-4, 20, 400)
+"""Distances of the noise's logit from its target, below it."""
+
+
+def _first_logits(law: UniformRecall) -> tuple[float, float]:
+    """Return the mean logit of the noise after the exact first step: the part of W_F and that of W_V."""
+    weights, means = first_step(law, LEARNING_RATE), law.moments.mean / law.length
+    row = weights.value[law.noise_token]
+    kinds = {NOISE_KIND: law.noise_token, TRIGGER_KIND: TRIGGER}
+    attended = sum(means[kind] * row[token] for kind, token in kinds.items())
+    return float(weights.feedforward[-1]), float(attended + (law.tokens - 1) * means[OTHER_KIND] * row[TRIGGER + 1])
+
+
+def _never_above(factor: float) -> float:
+    """Return the share of settings in which the noise's logit stays below its target, at this multiple of the rate."""
+    settings = [(n, alpha) for n in (16, 64, 256, 1024, 4096) for alpha in (0.1, 0.2, 0.3, 0.4, 0.49)]
+    below = [
+        bool((noise_logits(n, alpha, share * factor * safe_rate(alpha), 2000) <= target_logit(n, alpha) + 1e-9).all())
+        for n, alpha in settings
+        for share in (0.1, 0.5, 1.0)
+    ]
+    return sum(below) / len(below)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:

@@ -17,6 +17,7 @@ from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.truncation import one_step_figures as draw
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
+from anchorlab.theory.geometric_sum import weighted_geometric_sum
 from anchorlab.theory.margin_scans import LOGITS, Point, Scan, Scanned, measure, measure_scan, samples_needed
 from anchorlab.theory.uniform_recall import UniformRecall
 from anchorlab.training import TrainedRun
@@ -302,6 +303,25 @@ def attention_many(seen: Seen) -> PowerLaw | None:
 def attention_many_hardest(seen: Seen) -> PowerLaw | None:
     """The same on one repeated token."""
     return seen.needed_power("repeated")
+
+
+@claim(
+    "The sum of a^t t has a closed form",
+    at="Lemma E.2",
+    paper="a (1 - a^T) / (a - 1)^2 + a^(T + 1) T / (a - 1)",
+    band=at_most(1e-9),
+    exact=True,
+)
+def lemma_e2(seen: Seen) -> float:
+    """Largest distance of this from the sum itself, over the sum of absolute values, for a = -2, -0.5, 0.3, 0.9, 1.1
+    and 2 and every T to 40."""
+    apart = []
+    for base in (-2.0, -0.5, 0.3, 0.9, 1.1, 2.0):
+        terms = [base**time * time for time in range(1, 41)]
+        for last in range(1, 41):
+            off = abs(weighted_geometric_sum(base, last) - sum(terms[:last]))
+            apart.append(off / sum(map(abs, terms[:last])))
+    return max(apart)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:

@@ -80,10 +80,14 @@ def flow_power(alpha: float) -> PowerLaw:
 
 
 def descent_power(one: Descent) -> PowerLaw | None:
-    """Return the same of descent at the largest learning rate, over the last factor 16 of time; None if shorter."""
+    """Return the same of descent at the largest learning rate, over the last factor 16 of time; None if shorter.
+
+    In the limit of large t: with x = C t^(-1/2) the odds of noise against the right output, P(noise) is x - x^2 to
+    second order, so that log P(noise) comes to its line as t^(-1/2), from above.
+    """
     if one.time.shape[1] < 5:
         return None
-    return fit_power_law(one.time[0, -5:], one.rank_one_noise[0, -5:])
+    return fit_power_law(one.time[0, -5:], one.rank_one_noise[0, -5:], correction=-0.5)
 
 
 def orders(one: Descent) -> list[float]:

@@ -1,0 +1,51 @@
+"""The logit of the noise along training of W_F, and the learning rates for which it keeps below its target.
+
+While W_F dominates and all other logits are near 0, the noise has the probability p = exp(ξ) / (N + exp(ξ)), and each
+step adds η (α - p) to ξ, from 0 on. The target ξ* = log N + log(α / (1 - α)) is where p = α. One step from a gap
+g = ξ - ξ* < 0 does not pass the target if η is at most
+
+    g / (exp(g) / ((1 - α) / α + exp(g)) - α)
+
+Source: truncated weights, appendix A.2, third assumption.
+"""
+
+from math import exp, log
+
+import numpy as np
+from jaxtyping import Float
+
+from anchorlab.errors import SpecError
+
+
+def target_logit(tokens: int, alpha: float) -> float:
+    """Return ξ*, the logit at which the noise has the probability alpha among `tokens` (N) others with logit 0.
+
+    Errors: `SpecError` for an alpha outside (0, 1), as in every function here.
+    """
+    return log(tokens) + log(_checked(alpha) / (1 - alpha))
+
+
+def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np.ndarray, "time"]:
+    """Return ξ at the start and after each of so many steps with learning rate η."""
+    _checked(alpha)
+    logits = [0.0]
+    for _ in range(steps):
+        logits.append(logits[-1] + rate * (alpha - 1 / (1 + tokens * exp(-logits[-1]))))
+    return np.array(logits)
+
+
+def largest_rate(gap: Float[np.ndarray, "gap"], alpha: float) -> Float[np.ndarray, "gap"]:
+    """Return the largest learning rate with which a step from each gap g < 0 does not pass the target."""
+    odds = (1 - _checked(alpha)) / alpha
+    return np.asarray(gap / (np.exp(gap) / (odds + np.exp(gap)) - alpha))
+
+
+def safe_rate(alpha: float) -> float:
+    """Return 1 / (α (1 - α)), the limit of `largest_rate` at the target, and its least value for alpha below 1/2."""
+    return 1 / (_checked(alpha) * (1 - alpha))
+
+
+def _checked(alpha: float) -> float:
+    if not 0 < alpha < 1:
+        raise SpecError("alpha", f"{alpha:g} is not between 0 and 1", "use the probability of the noise, such as 0.3")
+    return alpha
