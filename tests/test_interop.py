@@ -1,6 +1,7 @@
 """Members in TransformerLens: against that library's conventions written out in numpy, and against the library."""
 
 import sys
+from importlib.metadata import version
 from types import ModuleType
 
 import numpy as np
@@ -205,14 +206,24 @@ class TestRefusals:
     @pytest.mark.parametrize("library", [None, ModuleType("transformer_lens")], ids=["missing", "version 4"])
     def test_a_library_without_hooked_transformer_is_one_line_with_the_remedy(self, monkeypatch, library):
         monkeypatch.setitem(sys.modules, "transformer_lens", library)
-        with pytest.raises(SpecError, match=r"pip install 'anchorlab\[interop\]'") as error:
+        with pytest.raises(SpecError, match=r"needs version 3; run pip install 'transformer-lens>=3,<4'$") as error:
             to_transformer_lens(drawn(PLAIN))
         assert "\n" not in str(error.value)
+
+    def test_version_4_is_refused(self):
+        pytest.importorskip("transformer_lens")
+        if version("transformer-lens").startswith("3."):
+            pytest.skip("needs TransformerLens 4")
+        with pytest.raises(SpecError, match=r"needs version 3; run pip install"):
+            to_transformer_lens(drawn(PLAIN))
 
 
 @pytest.fixture(scope="module")
 def library():
-    return pytest.importorskip("transformer_lens", reason="needs TransformerLens (extra: interop)")
+    found = pytest.importorskip("transformer_lens", reason="needs TransformerLens (extra: interop)")
+    if not version("transformer-lens").startswith("3."):
+        pytest.skip("needs TransformerLens 3")
+    return found
 
 
 @pytest.mark.usefixtures("library")
@@ -266,6 +277,26 @@ class TestLibrary:
             theirs = to_transformer_lens(ensemble).run_with_hooks(INPUTS, fwd_hooks=[(site, zero)])
         assert (theirs - ours).abs().max() < 1e-5
         assert (theirs - look(ensemble, INPUTS)["output"][0]).abs().max() > 1e-2
+
+    @pytest.mark.parametrize("name", ["post-norm", "plain", "recall"])
+    def test_is_opened_by_look_like_the_member(self, name):
+        ensemble = drawn(SPECS[name], dtype=torch.float64)
+        hooked = to_transformer_lens(ensemble, member=1)
+        ours, theirs = look(ensemble, INPUTS, ["*"]), look(hooked, INPUTS, ["*"])
+        shared = [site for site in theirs if site in ours and not site.endswith("hook_normalized")]
+        assert {"output", "blocks.1.attn.hook_pattern", "blocks.0.hook_resid_mid"} < set(shared)
+        for site in shared:
+            assert theirs.axes(site) == ours.axes(site), site
+            assert torch.allclose(theirs[site][0], ours[site][1], rtol=0, atol=1e-10), site
+
+    @pytest.mark.parametrize("name", ["post-norm", "plain", "recall"])
+    @pytest.mark.parametrize("site", ["hook_resid_mid", "hook_resid_pre", "attn.hook_pattern", "hook_mlp_out"])
+    def test_is_changed_by_look_like_the_member(self, name, site):
+        ensemble = drawn(SPECS[name], dtype=torch.float64)
+        change = Intervention(site=f"blocks.0.{site}", rule="mean")
+        ours = look(ensemble.select([1]), INPUTS, interventions=[change])["output"]
+        theirs = look(to_transformer_lens(ensemble, member=1), INPUTS, interventions=[change])["output"]
+        assert torch.allclose(theirs, ours, rtol=0, atol=1e-10)
 
     def test_gets_a_copy_and_leaves_the_random_state(self):
         ensemble = drawn(PLAIN)

@@ -37,10 +37,11 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     - a model without feed-forward layers has no `hook_resid_mid`, which equals its `hook_resid_post`.
 
     A block with layer norms after its sums becomes the library's `BertBlock`; a model with unscaled scores gets
-    `use_attn_scale=False`. Needs TransformerLens 3: `pip install 'anchorlab[interop]'`.
+    `use_attn_scale=False`. Needs TransformerLens 3: version 4 has no such model. Its own small model has norms before
+    the layers only, and shows the pattern under the name of the scores.
 
     Errors: `SpecError` for a part that is not converted (see `transformer_lens_weights`), for a member that does not
-    exist, and where the library is missing or has another version.
+    exist, and where the library is missing or is not version 3.
     """
     weights = transformer_lens_weights(model, member)
     layers = blocks(transformer(as_ensemble(model)))
@@ -50,7 +51,7 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     hidden = weights["blocks.0.mlp.W_in"].shape[1] if "blocks.0.mlp.W_in" in weights else None
     embedding = weights["embed.W_E"]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "HookedTransformer", DeprecationWarning)  # the extra stays below 4
+        warnings.filterwarnings("ignore", "HookedTransformer", DeprecationWarning)  # the version is known to be 3
         hooked = hooked_transformer(
             config(
                 n_layers=len(layers),
@@ -131,8 +132,8 @@ def _library() -> tuple[Any, Any, Any]:
         from transformer_lens import HookedTransformer, HookedTransformerConfig
         from transformer_lens.components.bert_block import BertBlock
     except ImportError as error:  # version 4 has no HookedTransformer
-        remedy = "run pip install 'anchorlab[interop]'"
-        raise SpecError("transformer_lens", "version 3 cannot be imported", remedy) from error
+        remedy = "run pip install 'transformer-lens>=3,<4'"
+        raise SpecError("transformer_lens", "a HookedTransformer needs version 3", remedy) from error
     return HookedTransformer, HookedTransformerConfig, BertBlock
 
 

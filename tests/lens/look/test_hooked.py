@@ -266,3 +266,13 @@ class TestBridge:
         change = Intervention(site="rotary_emb.hook_in", rule="zero")
         with pytest.raises(SiteError, match="does not read"):
             look(bridge(hugging_face("llama")), INPUTS, interventions=[change])
+
+    def test_the_library_s_own_model_shows_its_pattern_as_scores_which_may_not_be_changed(self):
+        sizes = {"d_model": 12, "d_head": 4, "n_layers": 1, "n_ctx": 7, "n_heads": 3, "d_mlp": 9, "d_vocab": 29}
+        model = drawn(library.TransformerBridge.boot_native(sizes))
+        pattern, scores = "blocks.0.attn.hook_pattern", "blocks.0.attn.hook_attn_scores"
+        record = look(model, INPUTS, [pattern, scores])
+        assert torch.equal(record[pattern], record[scores])
+        with pytest.raises(SiteError, match="does not read"):
+            look(model, INPUTS, interventions=[Intervention(site=scores, rule="scale", operand=0.5)])
+        look(model, INPUTS, interventions=[Intervention(site=pattern, rule="scale", operand=0.5)])
