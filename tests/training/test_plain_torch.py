@@ -19,7 +19,7 @@ from anchorlab.training.ensemble import initialise
 from anchorlab.training.feed import make_feed
 
 LAYERS, HEADS, WIDTH, HEAD_WIDTH = 2, 2, 32, 12
-BATCH, SIZE, RATE, STEPS = 10, 40, 2e-3, 20  # five epochs of four steps
+BATCH, SIZE, RATE, STEPS = 10, 40, 1e-3, 20  # five epochs of four steps
 WARM_UP, HORIZON = 2, 8  # epochs
 SEED = 3
 
