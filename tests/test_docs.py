@@ -301,6 +301,16 @@ def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
     assert numbers["positions alone"] < 0.3 < numbers["tokens alone"]
 
 
+@pytest.mark.usefixtures("smollm2")
+def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "language_models.md", "python"))
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "[' Paris'," in done.stdout
+    assert re.search(r"blocks\.23\.attn\.hook_z\W+4\W+-4\.0", done.stdout)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_finding_a_circuit_tells_what_the_page_says(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "circuits.md", "python"))
