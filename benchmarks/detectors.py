@@ -69,6 +69,7 @@ def ideal_heads(inputs: Inputs, causal: bool) -> dict[str, Tensor]:
         "uniform": key >= 0,
         "induction": follows,
         "matching": before,
+        "first_token": key == 0,
         "fixed_position": key == OFFSETS["fixed_position"],
         "anchor_attending": key == anchor,
         "broadcast_profile": key == anchor + OFFSETS["broadcast_profile"],

@@ -21,6 +21,7 @@ from anchorlab.lens.heads import (
     describe,
     detect,
     detectors,
+    first_token,
     fixed_position,
     fixed_position_profile,
     induction,

@@ -41,7 +41,7 @@ def test_says_which_head_does_what(frame):
 
 
 def test_one_row_each_and_all_within_zero_and_one(frame):
-    detectors = ["shift", "previous_token", "self_attending", "uniform", "fixed_position"]
+    detectors = ["shift", "previous_token", "self_attending", "uniform", "first_token", "fixed_position"]
     detectors += ["anchor_attending", "broadcast_profile", "broadcast"]
     columns = ["member", "layer", "head", "detector", "offset", "value", "chance", "low", "high", "fires"]
     assert frame.columns == columns
@@ -101,7 +101,7 @@ def test_heads_without_a_mask():
     assert row(found, head=2, detector="fixed_position")["offset"] == 5
     # all queries are asked about every position: that the last attends to itself is a sixth of attending to the last
     assert row(found, head=4, detector="fixed_position")["value"] == pytest.approx(1 / 6)
-    assert describe(found)["label"].to_list() == ["next", "position 0", "position 5", "-", "self"]
+    assert describe(found)["label"].to_list() == ["next", "first token", "position 5", "-", "self"]
 
 
 def test_broadcast_from_a_source_at_one_distance_is_named_by_the_anchor():

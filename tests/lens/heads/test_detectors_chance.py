@@ -14,6 +14,7 @@ CAUSAL = {
     "previous_token": (1 / 2 + 1 / 3 + 1 / 4) / 3,
     "self_attending": HARMONIC,
     "uniform": 1 - ((1 / 2) ** 2 + (2 / 3) ** 3 + (3 / 4) ** 4) / 3,
+    "first_token": (1 / 2 + 1 / 3 + 1 / 4) / 3,
     "fixed_position": HARMONIC,  # position 0
     "induction": (1 / 3 + 2 / 4) / 2,  # query 2 has one earlier place, query 3 has two
     "matching": (1 / 3 + 2 / 4) / 2,

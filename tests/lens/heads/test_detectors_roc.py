@@ -28,7 +28,7 @@ def told(script):
 
 
 ALL = ["shift", "previous_token", "self_attending", "next_token", "uniform", "fixed_position", "induction", "matching"]
-ALL += ["anchor_attending", "broadcast_profile", "broadcast"]
+ALL += ["first_token", "anchor_attending", "broadcast_profile", "broadcast"]
 
 
 def test_every_detector_is_tried(told):
@@ -72,6 +72,7 @@ def test_ideal_heads_are_called_by_their_names(script, causal):
         "uniform": "uniform",
         "induction": "induction",
         "matching": "matching",
+        "first_token": "first token",
         "fixed_position": "position 3",
         "anchor_attending": "broadcast from anchor",
         "broadcast_profile": "broadcast from anchor+1",

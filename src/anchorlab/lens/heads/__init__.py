@@ -7,6 +7,7 @@ from anchorlab.lens.heads.detectors import (
     anchor_attending,
     broadcast,
     broadcast_profile,
+    first_token,
     fixed_position,
     fixed_position_profile,
     induction,

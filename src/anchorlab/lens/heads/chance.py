@@ -6,22 +6,30 @@ detector that sums attention, that is the score of uniform attention.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 
 
-def uniform_attention(length: int, causal: bool = True) -> Float[Tensor, "query key"]:
+def uniform_attention(
+    length: int, causal: bool = True, lengths: Int[Tensor, "batch"] | None = None
+) -> Float[Tensor, "*batch query key"]:
     """Return the pattern of uniform attention: 1 / (q + 1) for k <= q, or 1 / n for every k without a causal mask.
+
+    For sequences padded on the right, `lengths` gives the n of each, and there is one pattern for each; the rows and
+    columns from there on are 0.
 
     The chance level of a detector is its score on this pattern, expanded to all sequences and one head:
     `broadcast(uniform_attention(n).expand(batch, 1, n, n), sources)`. For `OffsetScores` it is the largest score over
     the offsets. The chance level of `uniform` itself is `chance_of_uniform`.
     """
-    allowed = torch.ones(length, length)
+    allowed = torch.ones(length, length, device=None if lengths is None else lengths.device)
     allowed = allowed.tril() if causal else allowed
-    return allowed / allowed.sum(dim=-1, keepdim=True)
+    if lengths is not None:
+        inside = torch.arange(length, device=lengths.device) < lengths.unsqueeze(-1)
+        allowed = allowed * inside.unsqueeze(-1) * inside.unsqueeze(-2)
+    return allowed / allowed.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
 def chance_of_uniform(length: int, causal: bool = True) -> float:

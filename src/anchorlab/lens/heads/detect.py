@@ -1,8 +1,7 @@
 """All detectors at once: a table of what every head does, and a label for each head."""
 
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens.heads import per_sequence
-from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
+from anchorlab.lens.heads.chance import threshold
+from anchorlab.lens.heads.parts import Part, Scores
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 from anchorlab.lens.look.record import Record
 from anchorlab.tasks.batch import Batch
@@ -29,23 +28,26 @@ _LABELS = {
     "uniform": "uniform",
     "induction": "induction",
     "matching": "matching",
+    "first_token": "first token",
     "broadcast_profile": "broadcast from anchor{:+d}",
     "anchor_attending": "broadcast from anchor",
     "broadcast": "broadcast from source",
     "fixed_position": "position {}",
 }
 """The label that each detector gives to a head for which it fires, with the offset in place of the braces; of equally
-strong detectors, the first one labels the head."""
+strong detectors, the first one labels the head. So a head that attends to the first token is not called a broadcast
+where that token is also the source."""
 
-_LABELS_AT_ZERO = {"shift": "self", "broadcast_profile": "broadcast from anchor"}
+_LABELS_AT_ZERO = {"shift": "self", "broadcast_profile": "broadcast from anchor", "fixed_position": "first token"}
 
 
 def detect(
-    record: Record,
+    record: Record | Iterable[Record],
     batch: Batch | None = None,
     *,
     anchors: Int[Tensor, "batch"] | None = None,
     keys: Int[Tensor, "batch"] | None = None,
+    lengths: Int[Tensor, "batch"] | None = None,
 ) -> "polars.DataFrame":
     """Score every head of every attention pattern of a record with every detector that applies.
 
@@ -60,6 +62,7 @@ def detect(
     | `uniform` | | `uniform` |
     | `induction` | | `induction`, where the inputs are tokens and some token occurs twice in a sequence |
     | `matching` | | `matching`, where `induction` applies |
+    | `first_token` | | `first_token` |
     | `fixed_position` | the position with the most attention, from 0 | `fixed_position` there |
     | `anchor_attending` | | `anchor_attending`, where anchors are known |
     | `broadcast_profile` | the best source, relative to the anchor | `broadcast` from it, where anchors are known |
@@ -80,63 +83,97 @@ def detect(
     The layer is the first number in a site's name, or the site's place among the patterns of the record.
 
     Args:
-        record: a look with at least one site of axes batch, head, query and key.
+        record: a look with at least one site of axes batch, head, query and key; or the parts of one, as
+            `look_by_parts` yields them. Then only the scores of each sequence are kept, not the patterns.
         batch: the sequences of the record. The first anchor and the first key of each sequence are read from its
             latents `anchor_positions` and `key_positions`, where it has them.
         anchors: the position of one anchor in each sequence, in place of the batch's.
         keys: the position of one key in each sequence, in place of the batch's.
+        lengths: the length of each sequence, where shorter ones are padded on the right; None: all are whole.
 
     Errors: `SiteError` for a record without attention patterns; `SpecError` for a batch with other inputs than the
-    record's; those of the detectors.
+    record's, and for positions or lengths of another number of sequences; those of the detectors.
     """
-    import polars
-
     if batch is not None:
-        if not torch.equal(batch.inputs.cpu(), record.inputs):
-            raise SpecError("batch", "has other inputs than the record", "give the batch that was looked at")
         anchors = _first(batch, "anchor_positions") if anchors is None else anchors
         keys = _first(batch, "key_positions") if keys is None else keys
-    patterns = [site for site in record if record.axes(site)[-4:] == _PATTERN_AXES]
-    sites = [site for site in patterns if "hook_attn_scores" not in site]  # the same axes, before the softmax
+    given = {"anchors": anchors, "keys": keys, "lengths": lengths}
+    sites: dict[str, _Site] = {}
+    end, candidates = 0, None
+    for part in [record] if isinstance(record, Record) else record:
+        begin, end, candidates = end, end + len(part.inputs), part.candidates
+        if batch is not None and not torch.equal(batch.inputs[begin:end].cpu(), part.inputs):
+            raise SpecError("batch", "has other inputs than the record", "give the batch that was looked at")
+        here = Part(part.inputs, *(None if value is None else value[begin:end] for value in given.values()))
+        for site in _pattern_sites(part):
+            pattern = part[site] if candidates is not None else part[site].unsqueeze(1)
+            sites.setdefault(site, _Site()).add(pattern, here)
     if not sites:
         raise SiteError("the record holds no attention pattern; record a site such as 'blocks.*.attn.hook_pattern'")
+    for field, value in {**given, "batch": batch}.items():
+        if value is not None and len(value) != end:
+            raise SpecError(field, f"has {len(value)} sequences, and the record {end}", "give one for each")
+    return _table(sites, candidates)
+
+
+def _pattern_sites(record: Record) -> list[str]:
+    """The sites of attention patterns; scores before the softmax have the same axes."""
+    return [site for site in record if record.axes(site)[-4:] == _PATTERN_AXES and "hook_attn_scores" not in site]
+
+
+class _Site:
+    """The scores of one site's heads, and of heads that attend at random, part by part."""
+
+    def __init__(self) -> None:
+        self.causal: bool | None = None
+        self.scores: dict[str, list[Scores]] = {}
+        self.chance: dict[str, list[Scores]] = {}
+
+    def add(self, pattern: Float[Tensor, "member candidate batch head query key"], part: Part) -> None:
+        length, causal = pattern.shape[-1], not bool(pattern.triu(1).any())
+        if causal is not (causal if self.causal is None else self.causal):
+            raise SpecError("record", "attends to later positions in some parts alone", "give it as one record")
+        self.causal = causal
+        for name, measure in part.detectors(length, causal).items():
+            self.scores.setdefault(name, []).append(measure(pattern))
+            self.chance.setdefault(name, []).append(part.chance(length, causal)[name])
+
+
+def _table(sites: dict[str, _Site], candidates: tuple[str, ...] | None) -> "polars.DataFrame":
+    import polars
+
     columns: dict[str, list[object]] = {name: [] for name in ("member", "candidate", "layer", "head")}
     columns |= {name: [] for name in ("detector", "offset", "value", "chance", "low", "high", "fires")}
-    for place, site in enumerate(sites):
+    names = candidates or ("",)
+    for place, (site, seen) in enumerate(sites.items()):
         number = re.search(r"\d+", site)
-        layer = int(number.group()) if number else place
-        pattern = record[site] if record.candidates is not None else record[site].unsqueeze(1)
-        members, candidates, _, heads = pattern.shape[:-2]
-        grid = torch.cartesian_prod(*(torch.arange(size) for size in (members, candidates, heads))).reshape(-1, 3)
-        names = record.candidates or ("",)
-        length, causal = pattern.shape[-1], not bool(pattern.triu(1).any())
-        random = uniform_attention(length, causal).to(pattern).expand(pattern.shape[-4], 1, length, length)
-        for detector, measure in _detectors(length, causal, record.inputs, anchors, keys).items():
-            found = measure(pattern)
+        for detector, parts in seen.scores.items():
+            found, chance = _join(parts), float(_value(_join(seen.chance[detector])))
+            if detector in ("induction", "matching") and not _weights(found).any():
+                continue  # no token occurs twice
             values, (low, high) = _value(found), found.interval
-            chance = chance_of_uniform(length, causal) if detector == "uniform" else float(_value(measure(random)))
+            grid = torch.cartesian_prod(*(torch.arange(size) for size in values.shape)).reshape(-1, 3)
+            offsets = found.best.flatten().tolist() if isinstance(found, OffsetScores) else [None] * len(grid)
             columns["member"] += grid[:, 0].tolist()
             columns["candidate"] += [names[index] for index in grid[:, 1].tolist()]
             columns["head"] += grid[:, 2].tolist()
-            columns["layer"] += [layer] * len(grid)
+            columns["layer"] += [int(number.group()) if number else place] * len(grid)
             columns["detector"] += [detector] * len(grid)
-            columns["offset"] += (
-                found.best.flatten().tolist() if isinstance(found, OffsetScores) else [None] * len(grid)
-            )
+            columns["offset"] += offsets
             columns["value"] += values.flatten().tolist()
             columns["chance"] += [chance] * len(grid)
             columns["low"] += low.flatten().tolist()
             columns["high"] += high.flatten().tolist()
             columns["fires"] += (values > threshold(chance)).flatten().tolist()
     frame = polars.DataFrame(columns, schema_overrides={"offset": polars.Int64})
-    return frame if record.candidates is not None else frame.drop("candidate")
+    return frame if candidates is not None else frame.drop("candidate")
 
 
 def describe(found: "polars.DataFrame") -> "polars.DataFrame":
     """Return one row per member, (candidate,) layer and head of a table of `detect`, with the head's `label`.
 
-    Labels are `shift 1`, `self`, `next`, `uniform`, `induction`, `matching`, `broadcast from anchor+1`,
-    `broadcast from anchor`, `broadcast from source`, `position 0`, or `-` if no detector fires. If several fire, the
+    Labels are `shift 1`, `self`, `next`, `uniform`, `induction`, `matching`, `first token`, `broadcast from anchor+1`,
+    `broadcast from anchor`, `broadcast from source`, `position 3`, or `-` if no detector fires. If several fire, the
     one with the largest (value - chance) / (1 - chance), rounded to hundredths, names the head; of equals, the first
     in this list.
     """
@@ -167,32 +204,16 @@ def _first(batch: Batch, latent: str) -> Int[Tensor, "batch"] | None:
     return positions[:, 0]
 
 
-def _detectors(
-    length: int, causal: bool, inputs: Tensor, anchors: Tensor | None, keys: Tensor | None
-) -> dict[str, Callable[[Tensor], HeadScores | OffsetScores]]:
-    """The detectors that apply, by name; each takes a pattern `[... batch head query key]`."""
-    found: dict[str, Callable[[Tensor], HeadScores | OffsetScores]] = {
-        "shift": per_sequence.shift_profile,
-        "previous_token": partial(per_sequence.shift, k=1),
-        "self_attending": partial(per_sequence.shift, k=0),
-        "uniform": partial(per_sequence.uniform, causal=causal),
-        "fixed_position": per_sequence.fixed_position_profile,
-    }
-    if not causal:
-        found["next_token"] = per_sequence.next_token
-        found["fixed_position"] = partial(per_sequence.fixed_position_profile, largest=length - 1, queries="all")
-    if not inputs.is_floating_point() and bool((inputs.sort(dim=-1).values.diff(dim=-1) == 0).any()):
-        found["induction"] = partial(per_sequence.induction, tokens=inputs)
-        found["matching"] = partial(per_sequence.matching, tokens=inputs)
-    if anchors is not None:
-        found["anchor_attending"] = partial(per_sequence.anchor_attending, anchors=anchors)
-        found["broadcast_profile"] = partial(per_sequence.broadcast_profile, anchors=anchors)
-    if keys is not None:
-        found["broadcast"] = partial(per_sequence.broadcast, sources=keys)
-    return found
+def _join(parts: list[Scores]) -> Scores:
+    whole = [part for part in parts if isinstance(part, OffsetScores)]
+    return OffsetScores.join(whole) if whole else HeadScores.join([p for p in parts if isinstance(p, HeadScores)])
 
 
-def _value(found: HeadScores | OffsetScores) -> Float[Tensor, "*lead head"]:
+def _weights(found: Scores) -> Tensor:
+    return found.scores.weights if isinstance(found, OffsetScores) else found.weights
+
+
+def _value(found: Scores) -> Float[Tensor, "*lead head"]:
     return found.value if isinstance(found, OffsetScores) else found.mean
 
 

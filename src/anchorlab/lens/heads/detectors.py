@@ -5,6 +5,9 @@ Each detector takes attention patterns `[... batch head query key]`, whose rows 
 such as `member` are kept. In the formulas P is the pattern, n the length, q a query position and k a key position, all
 from 0.
 
+Sequences that are padded on the right come with their `lengths`, `[batch]`. Each then scores what it would score by
+itself: n is its length, queries and keys from there on do not count, and a sequence too short for a score is left out.
+
 The functions of the same names in `per_sequence` return `HeadScores`, with standard errors and intervals. The functions
 that try several offsets return `OffsetScores`, which have both. `chance` has the scores of random attention.
 """
@@ -15,6 +18,7 @@ from torch import Tensor
 from anchorlab.lens.heads import per_sequence
 from anchorlab.lens.heads.per_sequence import (
     AttentionPattern,
+    Lengths,
     Queries,
     broadcast_profile,
     fixed_position_profile,
@@ -24,12 +28,14 @@ from anchorlab.lens.heads.scores import OffsetScores
 
 __all__ = [
     "AttentionPattern",
+    "Lengths",
     "OffsetScores",
     "PerHead",
     "Queries",
     "anchor_attending",
     "broadcast",
     "broadcast_profile",
+    "first_token",
     "fixed_position",
     "fixed_position_profile",
     "induction",
@@ -46,33 +52,35 @@ PerHead = Float[Tensor, "*lead head"]
 """One score per head, averaged over the batch."""
 
 
-def shift(pattern: AttentionPattern, k: int) -> PerHead:
+def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> PerHead:
     """Score how much a head shifts by k: the mean of P[q, q - k] over q >= k (anchor functions, 5.1, Fig 13).
 
     Errors: `SpecError` for a k outside 0..n-1.
     """
-    return per_sequence.shift(pattern, k).mean
+    return per_sequence.shift(pattern, k, lengths).mean
 
 
-def previous_token(pattern: AttentionPattern) -> PerHead:
+def previous_token(pattern: AttentionPattern, lengths: Lengths = None) -> PerHead:
     """Score how much a head attends to the previous token: `shift(pattern, 1)`."""
-    return shift(pattern, 1)
+    return shift(pattern, 1, lengths)
 
 
-def self_attending(pattern: AttentionPattern) -> PerHead:
+def self_attending(pattern: AttentionPattern, lengths: Lengths = None) -> PerHead:
     """Score how much a head attends to the current token: `shift(pattern, 0)`."""
-    return shift(pattern, 0)
+    return shift(pattern, 0, lengths)
 
 
-def next_token(pattern: AttentionPattern) -> PerHead:
+def next_token(pattern: AttentionPattern, lengths: Lengths = None) -> PerHead:
     """Score how much a head without a causal mask attends to the next token: the mean of P[q, q + 1] over q < n - 1.
 
     Errors: `SpecError` for a single position.
     """
-    return per_sequence.next_token(pattern).mean
+    return per_sequence.next_token(pattern, lengths).mean
 
 
-def broadcast(pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries = "from") -> PerHead:
+def broadcast(
+    pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries = "from", lengths: Lengths = None
+) -> PerHead:
     """Score how much a head broadcasts from one position of each sequence (anchor functions, 5.1, Fig 13).
 
     With s the source, such as the key's position: the mean of P[q, s] over the queries q >= s (`from`), q > s
@@ -81,19 +89,35 @@ def broadcast(pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries:
 
     Errors: `SpecError` for a source outside the sequence, and if no sequence has a query.
     """
-    return per_sequence.broadcast(pattern, sources, queries).mean
+    return per_sequence.broadcast(pattern, sources, queries, lengths).mean
 
 
-def fixed_position(pattern: AttentionPattern, position: int, queries: Queries = "from") -> PerHead:
+def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> PerHead:
+    """Score how much a head attends to the first token, whatever it is: the mean of P[q, 0] over q > 0.
+
+    Heads of language models that have nothing to do attend there, with or without a beginning-of-text token. So a
+    source that is always the first token does not tell a broadcasting head from an idle one.
+
+    Errors: `SpecError` for a single position.
+    """
+    return per_sequence.first_token(pattern, lengths).mean
+
+
+def fixed_position(
+    pattern: AttentionPattern, position: int, queries: Queries = "from", lengths: Lengths = None
+) -> PerHead:
     """Score how much a head attends to one position p, the same in every sequence: `broadcast` from p.
 
     Errors: `SpecError` for a position outside 0..n-1, and if no query is `after` it.
     """
-    return per_sequence.fixed_position(pattern, position, queries).mean
+    return per_sequence.fixed_position(pattern, position, queries, lengths).mean
 
 
 def anchor_attending(
-    pattern: AttentionPattern, anchors: Int[Tensor, "batch *anchor"], queries: Queries = "from"
+    pattern: AttentionPattern,
+    anchors: Int[Tensor, "batch *anchor"],
+    queries: Queries = "from",
+    lengths: Lengths = None,
 ) -> PerHead:
     """Score how much a head attends to the anchors: the sum over the anchors s of P[q, s], averaged over the queries.
 
@@ -103,10 +127,10 @@ def anchor_attending(
 
     Errors: `SpecError` for an anchor outside the sequence, and for a sequence without anchors.
     """
-    return per_sequence.anchor_attending(pattern, anchors, queries).mean
+    return per_sequence.anchor_attending(pattern, anchors, queries, lengths).mean
 
 
-def uniform(pattern: AttentionPattern, causal: bool = True) -> PerHead:
+def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = None) -> PerHead:
     """Score how close a head is to uniform attention: the mean over queries of 1 - TV(P[q, :], U[q, :]).
 
     TV is the total variation distance, half the sum of absolute differences. U[q, k] = 1 / (q + 1) for k <= q, or
@@ -115,10 +139,10 @@ def uniform(pattern: AttentionPattern, causal: bool = True) -> PerHead:
 
     Errors: `SpecError` for a causal head on a single position.
     """
-    return per_sequence.uniform(pattern, causal).mean
+    return per_sequence.uniform(pattern, causal, lengths).mean
 
 
-def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> PerHead:
+def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], lengths: Lengths = None) -> PerHead:
     """Score how much a head attends to the tokens that followed earlier copies of the current one.
 
     The sum of P[q, j + 1] over the positions j < q that hold the same token as q, averaged over all queries of all
@@ -126,10 +150,10 @@ def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) 
 
     Errors: `SpecError` if no token occurs twice in a sequence.
     """
-    return per_sequence.induction(pattern, tokens).mean
+    return per_sequence.induction(pattern, tokens, lengths).mean
 
 
-def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> PerHead:
+def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], lengths: Lengths = None) -> PerHead:
     """Score how much a head attends to earlier copies of the current token (anchor functions, 5.6).
 
     The sum of P[q, j] over the positions j < q that hold the same token as q, averaged over all queries of all
@@ -137,4 +161,4 @@ def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -
 
     Errors: `SpecError` if no token occurs twice in a sequence.
     """
-    return per_sequence.matching(pattern, tokens).mean
+    return per_sequence.matching(pattern, tokens, lengths).mean

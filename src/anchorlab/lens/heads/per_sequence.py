@@ -3,6 +3,9 @@
 Each takes patterns `[... batch head query key]`, whose rows sum to 1, and returns `HeadScores`: a score in [0, 1] for
 each sequence and head. The profiles return `OffsetScores`: these scores at several offsets or positions. For the
 meaning of a score and its errors see the detector of the same name in `detectors`.
+
+Sequences that are padded on the right come with their `lengths`, `[batch]`; queries and keys from there on do not
+count, and each sequence scores what it would score by itself. A sequence that is too short for a score has weight 0.
 """
 
 from typing import Literal
@@ -17,152 +20,207 @@ from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 
 AttentionPattern = Float[Tensor, "*lead batch head query key"]
 
+Lengths = Int[Tensor, "batch"] | None
+"""The number of positions of each sequence that count, from the first; None: all."""
+
 Queries = Literal["from", "after", "last", "all"]
 """The queries that a score averages over: those from the source position on, those after it, the last one, or all."""
 
 
-def shift(pattern: AttentionPattern, k: int) -> HeadScores:
+def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> HeadScores:
     """Score shifts by k: the mean of P[q, q - k] over the queries q >= k."""
     length = _length(pattern)
     if not 0 <= k < length:
         raise SpecError("k", f"{k} is not a shift within {length} positions", f"give one of 0..{length - 1}")
-    return _every_sequence(_diagonal(pattern, -k))
+    return _diagonal(pattern, -k, lengths)
 
 
-def next_token(pattern: AttentionPattern) -> HeadScores:
+def next_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores:
     """Score attention to the next token: the mean of P[q, q + 1] over all queries but the last."""
     if _length(pattern) < 2:
         raise SpecError("pattern", "a single position has no next one", "give longer sequences")
-    return _every_sequence(_diagonal(pattern, 1))
+    return _diagonal(pattern, 1, lengths)
 
 
-def shift_profile(pattern: AttentionPattern, largest: int | None = None) -> OffsetScores:
+def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores:
+    """Score attention to the first token: the mean of P[q, 0] over the queries q > 0."""
+    if _length(pattern) < 2:
+        raise SpecError("pattern", "a single position has none before it", "give longer sequences")
+    scores = _columns(pattern, torch.zeros(pattern.shape[-4], 1, dtype=torch.int64), "after", lengths)
+    return HeadScores(scores.values[..., 0, :, :], scores.weights[0])
+
+
+def shift_profile(pattern: AttentionPattern, largest: int | None = None, lengths: Lengths = None) -> OffsetScores:
     """Score shifts by every k = 0..largest.
 
-    `largest` is n // 2 by default: larger shifts have few queries, and any head that attends to the first position
-    shifts by n - 1.
+    `largest` is n // 2 by default, for each sequence by its own length: larger shifts have few queries, and any head
+    that attends to the first position shifts by n - 1.
 
     Errors: `SpecError` for a `largest` below 0, or of n or more.
     """
+    limits = _limits(pattern, lengths)
+    own = limits - 1 if largest is not None else limits // 2
     largest = _length(pattern) // 2 if largest is None else largest
     if largest < 0:
         raise SpecError("largest", f"{largest} is below 0", "give the largest shift to score")
-    each = [shift(pattern, k) for k in range(largest + 1)]
+    each = [shift(pattern, k, lengths) for k in range(largest + 1)]
     values, weights = torch.stack([one.values for one in each], dim=-3), torch.stack([one.weights for one in each])
-    return OffsetScores(torch.arange(largest + 1, device=pattern.device), HeadScores(values, weights))
+    offsets = torch.arange(largest + 1, device=pattern.device)
+    return OffsetScores(offsets, HeadScores(values, weights * (offsets.unsqueeze(-1) <= own)))
 
 
-def broadcast(pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries = "from") -> HeadScores:
+def broadcast(
+    pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries = "from", lengths: Lengths = None
+) -> HeadScores:
     """Score attention to one position of each sequence, averaged over the queries."""
     length = _length(pattern)
-    _check_positions("sources", sources, pattern)
-    profile = _columns(pattern, sources.unsqueeze(-1), queries)
+    _check_positions("sources", sources, pattern, lengths)
+    profile = _columns(pattern, sources.unsqueeze(-1), queries, lengths)
     if not bool(profile.weights.any()):
         raise SpecError("sources", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
     return HeadScores(profile.values[..., 0, :, :], profile.weights[0])
 
 
 def broadcast_profile(
-    pattern: AttentionPattern, anchors: Int[Tensor, "batch"], largest: int | None = None, queries: Queries = "from"
+    pattern: AttentionPattern,
+    anchors: Int[Tensor, "batch"],
+    largest: int | None = None,
+    queries: Queries = "from",
+    lengths: Lengths = None,
 ) -> OffsetScores:
     """Score `broadcast` from the sources anchor + offset, for the offsets -largest..largest.
 
-    At each offset only those sequences count that contain the source; where they are less than half of all, the mass is
-    0. `largest` is n - 1 by default.
+    At each offset only those sequences count that contain the source. `largest` is n - 1 by default.
 
     Errors: `SpecError` for an anchor outside the sequence.
     """
     length = _length(pattern)
-    _check_positions("anchors", anchors, pattern)
+    _check_positions("anchors", anchors, pattern, lengths)
     largest = length - 1 if largest is None else largest
     offsets = torch.arange(-largest, largest + 1, device=pattern.device)
-    scores = _columns(pattern, anchors.to(pattern.device).unsqueeze(-1) + offsets, queries)
-    common = 2 * scores.weights.sum(dim=-1, keepdim=True) >= len(anchors)
-    return OffsetScores(offsets, HeadScores(scores.values, scores.weights * common))
+    sources = anchors.to(pattern.device).unsqueeze(-1) + offsets
+    return OffsetScores(offsets, _columns(pattern, sources, queries, lengths))
 
 
-def fixed_position(pattern: AttentionPattern, position: int, queries: Queries = "from") -> HeadScores:
-    """Score attention to one position, the same in every sequence, averaged over the queries."""
+def fixed_position(
+    pattern: AttentionPattern, position: int, queries: Queries = "from", lengths: Lengths = None
+) -> HeadScores:
+    """Score attention to one position, the same in every sequence that has it, averaged over the queries."""
     length = _length(pattern)
     if not 0 <= position < length:
         raise SpecError("position", f"{position} is outside {length} positions", f"give one of 0..{length - 1}")
-    return broadcast(pattern, torch.full((pattern.shape[-4],), position, device=pattern.device), queries)
+    scores = _columns(pattern, torch.full((pattern.shape[-4], 1), position), queries, lengths)
+    if not bool(scores.weights.any()):
+        raise SpecError("position", f"no query comes after {position}", "use queries 'from' or 'last'")
+    return HeadScores(scores.values[..., 0, :, :], scores.weights[0])
 
 
 def fixed_position_profile(
-    pattern: AttentionPattern, largest: int | None = None, queries: Queries = "from"
+    pattern: AttentionPattern, largest: int | None = None, queries: Queries = "from", lengths: Lengths = None
 ) -> OffsetScores:
     """Score `fixed_position` for the positions 0..largest.
 
-    `largest` is n // 2 by default, because few queries come at or after a later position. For heads without a causal
-    mask use `all` queries and positions up to n - 1.
+    `largest` is n // 2 by default, for each sequence by its own length, because few queries come at or after a later
+    position. For heads without a causal mask use `all` queries and positions up to n - 1.
 
     Errors: `SpecError` for a `largest` outside 0..n-1.
     """
     length = _length(pattern)
+    limits = _limits(pattern, lengths)
+    own = limits - 1 if largest is not None else limits // 2
     largest = length // 2 if largest is None else largest
     if not 0 <= largest < length:
         raise SpecError("largest", f"{largest} is outside {length} positions", f"give one of 0..{length - 1}")
     positions = torch.arange(largest + 1, device=pattern.device)
-    return OffsetScores(positions, _columns(pattern, positions.expand(pattern.shape[-4], -1), queries))
+    scores = _columns(pattern, positions.expand(pattern.shape[-4], -1), queries, lengths)
+    return OffsetScores(positions, HeadScores(scores.values, scores.weights * (positions.unsqueeze(-1) <= own)))
 
 
 def anchor_attending(
-    pattern: AttentionPattern, anchors: Int[Tensor, "batch *anchor"], queries: Queries = "from"
+    pattern: AttentionPattern,
+    anchors: Int[Tensor, "batch *anchor"],
+    queries: Queries = "from",
+    lengths: Lengths = None,
 ) -> HeadScores:
     """Score attention to the anchors of each sequence, -1 for a missing one, averaged over the queries."""
     length = _length(pattern)
+    limits = _limits(pattern, lengths)
     positions = anchors.to(pattern.device).reshape(len(anchors), -1)
-    _check_positions("anchors", positions, pattern, missing=True)
+    _check_positions("anchors", positions, pattern, lengths, missing=True)
     present = positions >= 0
     if not bool(present.any(dim=-1).all()):
         raise SpecError("anchors", "a sequence has none", "leave that sequence out")
     first = torch.where(present, positions, length).amin(dim=-1)
     keys = torch.zeros(len(positions), length + 1, dtype=pattern.dtype, device=pattern.device)
     keys = keys.scatter(1, torch.where(present, positions, length), 1.0)[:, :length]
-    rows = _averaged_queries(first, length, queries).to(pattern.dtype)
+    rows = _averaged_queries(first, limits, length, queries).to(pattern.dtype)
     counts = rows.sum(dim=-1, keepdim=True)
     if not bool(counts.any()):
         raise SpecError("anchors", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
     cells = torch.einsum("bq,bk->bqk", rows / counts.clamp(min=1), keys)
-    return HeadScores(_attention(pattern, cells), (counts > 0).to(pattern.dtype).squeeze(-1))
+    return HeadScores(_attention(_cut(pattern, lengths), cells), (counts > 0).to(pattern.dtype).squeeze(-1))
 
 
-def uniform(pattern: AttentionPattern, causal: bool = True) -> HeadScores:
+def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = None) -> HeadScores:
     """Score 1 minus the distance from uniform attention, averaged over the queries with more than one key."""
     length = _length(pattern)
     if causal and length < 2:
         raise SpecError("pattern", "a single position leaves a causal head no choice", "give longer sequences")
+    limits = _limits(pattern, lengths)
     target = uniform_attention(length, causal).to(pattern)
-    distance = (pattern - target).abs().sum(dim=-1) / 2
-    return _every_sequence(1 - distance[..., 1 if causal else 0 :].mean(dim=-1))
+    if lengths is not None:
+        target = uniform_attention(length, causal, limits).to(pattern).unsqueeze(1)
+    distance = (_cut(pattern, lengths) - target).abs().sum(dim=-1) / 2  # 0 for the queries that do not count
+    first = 1 if causal else 0
+    counts = (limits - first).unsqueeze(-1).to(pattern.dtype)
+    values = 1 - distance[..., first:].sum(dim=-1) / counts.clamp(min=1)
+    return HeadScores(values, (counts > 0).to(pattern.dtype).squeeze(-1))
 
 
-def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> HeadScores:
+def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], lengths: Lengths = None) -> HeadScores:
     """Score attention to the tokens after earlier copies of the current one.
 
     The weight of a sequence is its number of queries whose token occurs earlier.
     """
-    earlier = _earlier(pattern, tokens)
-    return _recurring(pattern, earlier, earlier.roll(1, dims=-1))
+    return _some(recurrence(pattern, tokens, "followers", lengths))
 
 
-def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"]) -> HeadScores:
+def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], lengths: Lengths = None) -> HeadScores:
     """Score attention to earlier copies of the current token.
 
     The weight of a sequence is its number of queries whose token occurs earlier.
     """
-    earlier = _earlier(pattern, tokens)
-    return _recurring(pattern, earlier, earlier)
+    return _some(recurrence(pattern, tokens, "copies", lengths))
 
 
-def _every_sequence(values: Float[Tensor, "*lead batch head"]) -> HeadScores:
-    """Scores with the same weight for every sequence."""
-    return HeadScores(values, values.new_ones(values.shape[-2]))
+def recurrence(
+    pattern: AttentionPattern,
+    tokens: Int[Tensor, "batch position"],
+    wanted: Literal["copies", "followers"],
+    lengths: Lengths = None,
+) -> HeadScores:
+    """Score `matching` (the copies) or `induction` (their followers), with weights 0 where no token occurs twice."""
+    shape = (pattern.shape[-4], _length(pattern))
+    if tokens.shape != shape:
+        raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"the pattern needs {shape}")
+    tokens, inside = tokens.to(pattern.device), _inside(pattern, lengths)
+    earlier = (tokens.unsqueeze(-1) == tokens.unsqueeze(-2)).tril(-1) & inside.unsqueeze(-1)
+    counts = earlier.any(dim=-1).sum(dim=-1).to(pattern.dtype)
+    keys = earlier if wanted == "copies" else earlier.roll(1, dims=-1)
+    cells = keys.to(pattern.dtype) / counts.clamp(min=1).reshape(-1, 1, 1)
+    return HeadScores(_attention(_cut(pattern, lengths), cells), counts)
 
 
-def _diagonal(pattern: AttentionPattern, offset: int) -> Float[Tensor, "*lead batch head"]:
-    return torch.diagonal(pattern, offset=offset, dim1=-2, dim2=-1).mean(dim=-1)
+def _some(scores: HeadScores) -> HeadScores:
+    if not bool(scores.weights.any()):
+        raise SpecError("tokens", "no token occurs twice in a sequence", "give sequences with repetitions")
+    return scores
+
+
+def _diagonal(pattern: AttentionPattern, offset: int, lengths: Lengths) -> HeadScores:
+    counts = (_limits(pattern, lengths) - abs(offset)).clamp(min=0).to(pattern.dtype)
+    sums = torch.diagonal(_cut(pattern, lengths), offset=offset, dim1=-2, dim2=-1).sum(dim=-1)
+    return HeadScores(sums / counts.clamp(min=1).unsqueeze(-1), (counts > 0).to(pattern.dtype))
 
 
 def _attention(pattern: AttentionPattern, cells: Float[Tensor, "batch query key"]) -> Float[Tensor, "*lead batch head"]:
@@ -170,49 +228,63 @@ def _attention(pattern: AttentionPattern, cells: Float[Tensor, "batch query key"
     return torch.einsum("...bhqk,bqk->...bh", pattern, cells)
 
 
-def _columns(pattern: AttentionPattern, sources: Int[Tensor, "batch offset"], queries: Queries) -> HeadScores:
+def _columns(
+    pattern: AttentionPattern, sources: Int[Tensor, "batch offset"], queries: Queries, lengths: Lengths
+) -> HeadScores:
     """The attention to the sources: values `[... offset batch head]`, weights `[offset batch]`.
 
     Sources outside the sequence, and sources without a query, have weight 0.
     """
-    length = pattern.shape[-1]
-    averaged = _averaged_queries(torch.arange(length, device=pattern.device), length, queries).to(pattern.dtype)
-    each = torch.einsum("...bhqk,kq->...bhk", pattern, averaged / averaged.sum(dim=-1, keepdim=True).clamp(min=1))
-    sources = sources.to(pattern.device)
-    counts = (sources >= 0) & (sources < (length - 1 if queries == "after" else length))
-    index = torch.where(counts, sources, 0).unsqueeze(1).expand(*each.shape[:-1], -1)
-    return HeadScores(each.gather(-1, index).movedim(-1, -3), counts.T.to(pattern.dtype))
-
-
-def _averaged_queries(sources: Int[Tensor, "source"], length: int, queries: Queries) -> Bool[Tensor, "source query"]:
-    """True for the queries that a source's score averages over."""
-    place = torch.arange(length, device=sources.device)
-    if queries == "all":
-        return (place >= 0).expand(len(sources), length)
+    length, limits, pattern = pattern.shape[-1], _limits(pattern, lengths), _cut(pattern, lengths)
+    place = torch.arange(length, device=pattern.device)
     if queries == "last":
-        return (place == length - 1).expand(len(sources), length)
-    return place >= sources.unsqueeze(-1) if queries == "from" else place > sources.unsqueeze(-1)
+        last = (limits - 1).reshape(-1, 1, 1, 1).expand(*pattern.shape[:-2], 1, length)
+        sums, counts = pattern.gather(-2, last).squeeze(-2), torch.ones_like(limits).unsqueeze(-1)
+    else:
+        least = {"from": place, "after": place + 1, "all": torch.zeros_like(place)}[queries].unsqueeze(-1)
+        sums = torch.einsum("...bhqk,kq->...bhk", pattern, (place >= least).to(pattern.dtype))
+        counts = limits.unsqueeze(-1) - least.T
+    each = sums / counts.clamp(min=1).unsqueeze(1)
+    sources = sources.to(pattern.device)
+    counted = (sources >= 0) & (sources < limits.unsqueeze(-1) - int(queries == "after"))
+    index = torch.where(counted, sources, 0).unsqueeze(1).expand(*each.shape[:-1], -1)
+    return HeadScores(each.gather(-1, index).movedim(-1, -3), counted.T.to(pattern.dtype))
 
 
-def _earlier(pattern: AttentionPattern, tokens: Tensor) -> Bool[Tensor, "batch query key"]:
-    """True where the key is an earlier copy of the query's token; `tokens` are `[batch position]`."""
-    shape = (pattern.shape[-4], _length(pattern))
-    if tokens.shape != shape:
-        raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"the pattern needs {shape}")
-    tokens = tokens.to(pattern.device)
-    earlier = (tokens.unsqueeze(-1) == tokens.unsqueeze(-2)).tril(-1)
-    if not bool(earlier.any()):
-        raise SpecError("tokens", "no token occurs twice in a sequence", "give sequences with repetitions")
-    return earlier
+def _averaged_queries(
+    sources: Int[Tensor, "batch"], limits: Int[Tensor, "batch"], length: int, queries: Queries
+) -> Bool[Tensor, "batch query"]:
+    """True for the queries that each sequence's score averages over."""
+    place, limits, sources = torch.arange(length, device=sources.device), limits.unsqueeze(-1), sources.unsqueeze(-1)
+    if queries == "last":
+        return place == limits - 1
+    least = {"from": sources, "after": sources + 1, "all": torch.zeros_like(sources)}[queries]
+    return (place >= least) & (place < limits)
 
 
-def _recurring(
-    pattern: AttentionPattern, earlier: Bool[Tensor, "batch query key"], wanted: Bool[Tensor, "batch query key"]
-) -> HeadScores:
-    """The attention to the wanted keys, averaged over the queries whose token occurs earlier."""
-    counts = earlier.any(dim=-1).sum(dim=-1).to(pattern.dtype)
-    cells = wanted.to(pattern.dtype) / counts.clamp(min=1).reshape(-1, 1, 1)
-    return HeadScores(_attention(pattern, cells), counts)
+def _limits(pattern: AttentionPattern, lengths: Lengths) -> Int[Tensor, "batch"]:
+    """The length of each sequence."""
+    batch, length = pattern.shape[-4], _length(pattern)
+    if lengths is None:
+        return torch.full((batch,), length, device=pattern.device)
+    if lengths.shape != (batch,):
+        raise SpecError("lengths", f"have shape {tuple(lengths.shape)}", f"the pattern has {batch} sequences")
+    if bool(((lengths < 1) | (lengths > length)).any()):
+        raise SpecError("lengths", f"one lies outside 1..{length}", "count the positions of each sequence")
+    return lengths.to(pattern.device)
+
+
+def _inside(pattern: AttentionPattern, lengths: Lengths) -> Bool[Tensor, "batch position"]:
+    """True for the positions that count."""
+    return torch.arange(pattern.shape[-1], device=pattern.device) < _limits(pattern, lengths).unsqueeze(-1)
+
+
+def _cut(pattern: AttentionPattern, lengths: Lengths) -> AttentionPattern:
+    """The pattern with 0 in place of the queries and keys that do not count."""
+    if lengths is None:
+        return pattern
+    inside = _inside(pattern, lengths).unsqueeze(1)
+    return pattern.masked_fill(~(inside.unsqueeze(-1) & inside.unsqueeze(-2)), 0.0)
 
 
 def _length(pattern: AttentionPattern) -> int:
@@ -222,9 +294,11 @@ def _length(pattern: AttentionPattern) -> int:
     return int(keys)
 
 
-def _check_positions(field: str, positions: Tensor, pattern: Tensor, missing: bool = False) -> None:
+def _check_positions(field: str, positions: Tensor, pattern: Tensor, lengths: Lengths, missing: bool = False) -> None:
     batch, length = pattern.shape[-4], pattern.shape[-1]
     if len(positions) != batch:
         raise SpecError(field, f"are given for {len(positions)} sequences", f"the pattern has {batch}")
-    if bool(((positions < (-1 if missing else 0)) | (positions >= length)).any()):
-        raise SpecError(field, f"a position lies outside 0..{length - 1}", "count from 0")
+    limits = _limits(pattern, lengths).to(positions.device).reshape(-1, *(1,) * (positions.ndim - 1))
+    if bool(((positions < (-1 if missing else 0)) | (positions >= limits)).any()):
+        end = length - 1 if lengths is None else "its length - 1"
+        raise SpecError(field, f"a position lies outside 0..{end}", "count from 0")

@@ -1,5 +1,6 @@
 """Scores of heads by sequence, with their mean over the sequences and its confidence interval."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import pi, tan
@@ -53,6 +54,12 @@ class HeadScores:
         reach = student(self._count - 1).unsqueeze(-1) * self.standard_error
         return (self.mean - reach).clamp(min=0), (self.mean + reach).clamp(max=1)
 
+    @classmethod
+    def join(cls, parts: Sequence["HeadScores"]) -> "HeadScores":
+        """Return the scores of all sequences from those of parts of a batch, in their order."""
+        values, weights = [part.values for part in parts], [part.weights for part in parts]
+        return cls(torch.cat(values, dim=-2), torch.cat(weights, dim=-1))
+
     @property
     def _count(self) -> Tensor:
         return (self.weights > 0).sum(dim=-1)
@@ -67,6 +74,9 @@ class HeadScores:
 class OffsetScores:
     """Scores of each head at several offsets or positions.
 
+    A sequence whose source lies outside it has weight 0. An offset at which fewer than half of the sequences count has
+    the mass 0, so that a few of them do not make it the best.
+
     Shapes
         offsets: `[offset]`, the offsets or positions
         scores: values `[... offset batch head]`, weights `[offset batch]`
@@ -77,8 +87,10 @@ class OffsetScores:
 
     @cached_property
     def mass(self) -> Float[Tensor, "*lead head offset"]:
-        """The mean score of each head at each offset; 0 where all weights are 0."""
-        return self.scores.mean.transpose(-1, -2)
+        """The mean score of each head at each offset; 0 where fewer than half of the sequences count."""
+        counting = self.scores.weights > 0
+        common = 2 * counting.sum(dim=-1) >= counting.shape[-1]
+        return self.scores.mean.transpose(-1, -2) * common
 
     @property
     def best(self) -> Int[Tensor, "*lead head"]:
@@ -100,6 +112,11 @@ class OffsetScores:
         at = self.mass.argmax(dim=-1, keepdim=True)
         low, high = (end.transpose(-1, -2).gather(-1, at).squeeze(-1) for end in self.scores.interval)
         return low, high
+
+    @classmethod
+    def join(cls, parts: Sequence["OffsetScores"]) -> "OffsetScores":
+        """Return the scores of all sequences from those of parts of a batch, all at the same offsets."""
+        return cls(parts[0].offsets, HeadScores.join([part.scores for part in parts]))
 
 
 def student(freedom: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
