@@ -266,6 +266,8 @@ BANDS = {
     },
     "retrieval/information-flow": {
         "bound": (0.0, None),
+        "contiguous": (1.0, 1.0),
+        "length-at-most": (None, 1.0),
         "factor-three": (1.0, 1.0),
         "mask": (1.0, None),
         "three-for-three": (3.0, 3.0),
@@ -329,6 +331,8 @@ EXACT = {
     "truncation/rank-one-noise/a-constant",
     "truncation/rank-one-noise/equation-nine",
     "retrieval/information-flow/bound",
+    "retrieval/information-flow/contiguous",
+    "retrieval/information-flow/length-at-most",
     "retrieval/information-flow/factor-three",
     "retrieval/information-flow/mask",
     "retrieval/information-flow/three-for-three",

@@ -11,16 +11,22 @@ from tests.studies.hand_made_runs import values_of, verdicts_of
 FREE = [2] * 2 + [3] * 4 + [4] * 3
 
 
-def depths(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6):
+# D = 1 without a layer and after one: three positions, of which the query comes last to know all four pieces
+HELD = np.array([[[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1]]], dtype=bool)
+
+
+def depths(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6, held=HELD):
     simulated = {name: np.array([9] * 9) for name in FLOWS}  # what must not be read
     simulated |= {"no mask": np.array(free), "causal mask": np.array(causal)}
     simulated["causal mask, one head"] = np.array(one_head)
-    return Depths(9, simulated, simulated)
+    return Depths(9, [HELD, held], simulated, simulated)
 
 
 def test_values_inside_the_bands():
     assert values_of(STUDY, depths()) == {
         "bound": pytest.approx(3 - np.log(12) / np.log(3)),  # at D = 6, the largest with three layers
+        "contiguous": 1.0,
+        "length-at-most": 1.0,  # two pieces, then four
         "factor-three": 1.0,
         "mask": 1.0,
         "three-for-three": 3.0,
@@ -30,9 +36,13 @@ def test_values_inside_the_bands():
 
 
 def test_exact_values_outside_the_bands_contradict():
-    wrong = depths(free=[0, 2, 2, 3, 3, 3, 4, 4, 4], causal=[1] * 8 + [4], one_head=[2, 3, 4] + [4] * 6)
+    gap = HELD.copy()
+    gap[0, 0] = True, True, False, True
+    wrong = depths([0, 2, 2, 3, 3, 3, 4, 4, 4], [1] * 8 + [4], [2, 3, 4] + [4] * 6, held=gap)
     assert values_of(STUDY, wrong) == {
         "bound": pytest.approx(-np.log(2) / np.log(3)),
+        "contiguous": pytest.approx(11 / 12),
+        "length-at-most": 1.5,  # three pieces before the first layer
         "factor-three": pytest.approx(1 / 3),  # D = 2 alone: 2 is no 0 + 1, and 4 no 2 + 1
         "mask": 0.0,
         "three-for-three": 4.0,
@@ -53,9 +63,15 @@ def test_a_short_study():
     assert theorem[4:] == tuple(bound[one - 1] for one in (1, 2, 3, 4, 5, 10))
     assert free[4:] == tuple(least[one - 1] for one in (1, 2, 3, 4, 5, 10))
     assert all(row[2] == 1 for row in found.tables[0].rows)
-    assert found.figures[0].lines[0].label == "Theorem 1"
-    assert found.figures[0].lines[0].x == (1, 2, 4, 5, 13, 14, 30)
-    assert found.figures[0].lines[0].mean == (1, 2, 2, 3, 3, 4, 4)
+    shared, layers = found.figures
+    assert layers.lines[0].label == "Theorem 1"
+    assert layers.lines[0].x == (1, 2, 4, 5, 13, 14, 30)
+    assert layers.lines[0].mean == (1, 2, 2, 3, 3, 4, 4)
+    (drawn,) = shared.maps[0]
+    assert drawn.row_ticks == ("x₀", "x₀", "x₁", "x₁", "x₂", "x₂", "x₃", "x₃", "x₄", "x₄", "x₅")
+    assert drawn.column_ticks[:4] == ("x₀", "p₁", "x₁", "p₂")
+    assert drawn.values[0] == (0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3)  # one to the right, then four, then thirteen
+    assert drawn.values[1][:4] == (0, 0, 1, 2)
 
 
 def test_profiles_simulate_chains_of_their_own_lengths_and_train_nothing():

@@ -10,6 +10,7 @@ from anchorlab.theory.information_flow import (
     depth_by_runs,
     depth_by_search,
     depth_by_sets,
+    held_by_layer,
     least_depth,
     lower_bound,
 )
@@ -64,6 +65,10 @@ def test_the_bound_holds_and_is_missed_by_at_most_one():
 def test_the_first_layer_by_hand():
     """D = 2 without a mask: s_0 gets e_1 in the first layer and e_4 = x_2 from s_3 in the second."""
     assert depth_by_sets(2) == 2
+    start, first, _ = held_by_layer(2)
+    assert start.sum(axis=1).tolist() == [2] * 5  # a symbol and a position each
+    assert first[0].tolist() == [True, True, True, False, False, False]  # the query has fetched the first of pair 1
+    assert held_by_layer(2, causal=True)[1][1].tolist() == [False, True, True, False, False, False]  # x_0 of pair 1
     assert depth_by_sets(3) == 3
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import ceil, log
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from anchorlab.errors import SpecError
 
@@ -68,13 +68,21 @@ def depth_by_sets(steps: int, causal: bool = False) -> int:
 
     It uses assumptions 1 and 2 only, with no limit on heads. For one head, where choices matter, see `depth_by_search`.
     """
-    # Bit i + 1 is e_i; s_0 also holds its own position.
-    held = [1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)]
-    goal, depth = 1 << (2 * steps + 1), 0
-    while not held[0] & goal:
-        held = [_union(held, i, causal) for i in range(len(held))]
-        depth += 1
-    return depth
+    return len(held_by_layer(steps, causal)) - 1
+
+
+def held_by_layer(steps: int, causal: bool = False) -> Bool[np.ndarray, "layer position piece"]:
+    """Return which pieces every position holds before the first layer and after each, until s_0 holds x_D.
+
+    Positions are s_0 .. s_2D; pieces are e_-1, which is the query's own position, and e_0 .. e_2D. As `depth_by_sets`,
+    it uses assumptions 1 and 2 only.
+    """
+    held = [1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)]  # bit i + 1 is e_i
+    goal, layers = 1 << (2 * steps + 1), [held]
+    while not layers[-1][0] & goal:
+        layers.append([_union(layers[-1], i, causal) for i in range(len(held))])
+    pieces = range(2 * steps + 2)
+    return np.array([[[bool(one >> piece & 1) for piece in pieces] for one in layer] for layer in layers])
 
 
 def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from math import log
 
 import numpy as np
-from jaxtyping import Int
+import torch
+from jaxtyping import Bool, Int
 
-from anchorlab.findings import Line, LineFigure, Table, at_least, numbers, within
+from anchorlab.findings import Line, LineFigure, Map, MapFigure, Table, at_least, at_most, grid, numbers, within
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.theory.information_flow import Flow, depth_by_runs, least_depth, lower_bound
+from anchorlab.theory.information_flow import Flow, depth_by_runs, held_by_layer, least_depth, lower_bound
 from anchorlab.training import TrainedRun
 
 FLOWS = {
@@ -36,6 +37,13 @@ FORMULAS = {
 """The closed forms before rounding up."""
 
 
+LONGEST_SETS = 40
+"""The longest chain for which sets of pieces are simulated, as Lemmas 2 and 3 need it."""
+
+SHOWN = 5
+"""The D of Figures 3 and 8."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """The length of the longest chain; every shorter one is simulated too."""
@@ -48,6 +56,7 @@ class Depths:
     """The least number of layers for every D from 1 to `most`, for Theorem 1 and each of `FLOWS`."""
 
     most: int
+    held: Sequence[Bool[np.ndarray, "layer position piece"]]  # by each position after each layer, for D from 1 on
     simulated: Mapping[str, Int[np.ndarray, "step"]]  # by exact simulation; the bound itself for Theorem 1
     formula: Mapping[str, Int[np.ndarray, "step"]]  # by the closed form
 
@@ -62,7 +71,8 @@ def simulate(setting: Setting) -> Depths:
     bound = {"Theorem 1": np.array([lower_bound(one) for one in steps])}
     simulated = {name: np.array([depth_by_runs(one, flow) for one in steps]) for name, flow in FLOWS.items()}
     formula = {name: np.array([least_depth(one, flow) for one in steps]) for name, flow in FLOWS.items()}
-    return Depths(setting.most_steps, bound | simulated, bound | formula)
+    held = [held_by_layer(one) for one in steps[:LONGEST_SETS]]
+    return Depths(setting.most_steps, held, bound | simulated, bound | formula)
 
 
 @claim(
@@ -76,6 +86,34 @@ def bound(seen: Depths) -> Measurement:
     """Least number of layers minus log_3(2D), the smallest over all D."""
     steps = np.arange(1, seen.most + 1)
     return seen.over((seen.simulated["no mask"] - np.log(2 * steps) / log(3)).min())
+
+
+@claim(
+    "After every layer every position knows a contiguous sequence of pieces of its chain",
+    at="Lemma 2",
+    paper="always",
+    band=within(1.0, 1.0),
+    exact=True,
+)
+def contiguous(seen: Depths) -> Measurement:
+    """Share of the positions, layers and D up to {LONGEST_SETS} at which the pieces held have no gap, by simulating sets
+    of pieces from assumptions 1 and 2 alone."""
+    gaps = [(np.diff(one.astype(int), axis=2) == 1).sum(axis=2) + one[:, :, 0] for one in seen.held]
+    return Measurement(float(np.concatenate([one.ravel() == 1 for one in gaps]).mean()), f"all D to {len(seen.held)}")
+
+
+@claim(
+    "After t layers this sequence has a length of at most 3^t + 1",
+    at="Lemma 3",
+    paper="at most 3^t + 1",
+    band=at_most(1.0),
+    exact=True,
+)
+def length_at_most(seen: Depths) -> Measurement:
+    """Largest number of pieces that a position holds after t layers over 3^t + 1, over all t and D up to
+    {LONGEST_SETS}."""
+    most = [one.sum(axis=2).max(axis=1) / (3.0 ** np.arange(len(one)) + 1) for one in seen.held]
+    return Measurement(float(max(one.max() for one in most)), f"all D to {len(seen.held)}")
 
 
 @claim(
@@ -112,7 +150,32 @@ def three_for_three(seen: Depths) -> Measurement:
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     """Draw the layers against D, and compare simulation, closed forms and the bound."""
     seen = simulate(setting)
-    return Analysis(seen, [_figure(seen)], [_table(seen)], seeds="none")
+    return Analysis(seen, [_shared(seen.held[min(SHOWN, seen.most) - 1]), _figure(seen)], [_table(seen)], seeds="none")
+
+
+def _shared(held: Bool[np.ndarray, "layer position piece"]) -> MapFigure:
+    """Draw after how many layers each position holds each piece; 0 are those that it begins with."""
+    steps = (held.shape[1] - 1) // 2
+    after = np.where(held.any(axis=0), held.argmax(axis=0), np.nan)[:, 1:]
+    symbols = [f"x{_lowered(number)}" for number in range(steps + 1)]
+    pairs = [f"p{_lowered(number)}" for number in range(1, steps + 1)]
+    positions = [symbols[place // 2] for place in range(2 * steps + 1)]
+    pieces = [symbols[index // 2] if index % 2 == 0 else pairs[index // 2] for index in range(2 * steps + 1)]
+    return MapFigure(
+        title=f"Positions and the information they hold, D = {steps} (Fig 3 and 8)",
+        caption="Rows: the query x₀, then both members of pair 1, of pair 2 and so on. Columns: symbols x and positions "
+        "p of pairs. A cell is the layer after which the piece is there: 0 is what a position begins with, and shares "
+        "with the rows beside it.",
+        maps=((Map("", grid(torch.from_numpy(after)), tuple(positions), tuple(pieces)),),),
+        x_label="piece of information",
+        y_label="position",
+        value_label="layer",
+        value_range=(0.0, None),
+    )
+
+
+def _lowered(number: int) -> str:
+    return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
 def _figure(seen: Depths) -> LineFigure:
