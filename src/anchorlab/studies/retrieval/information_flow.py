@@ -96,8 +96,8 @@ def bound(seen: Depths) -> Measurement:
     exact=True,
 )
 def contiguous(seen: Depths) -> Measurement:
-    """Share of the positions, layers and D up to {LONGEST_SETS} at which the pieces held have no gap, by simulating sets
-    of pieces from assumptions 1 and 2 alone."""
+    """Share of the positions, layers and D up to {LONGEST_SETS} at which the pieces held have no gap, by simulating
+    sets of pieces from assumptions 1 and 2 alone."""
     gaps = [(np.diff(one.astype(int), axis=2) == 1).sum(axis=2) + one[:, :, 0] for one in seen.held]
     return Measurement(float(np.concatenate([one.ravel() == 1 for one in gaps]).mean()), f"all D to {len(seen.held)}")
 
@@ -163,9 +163,9 @@ def _shared(held: Bool[np.ndarray, "layer position piece"]) -> MapFigure:
     pieces = [symbols[index // 2] if index % 2 == 0 else pairs[index // 2] for index in range(2 * steps + 1)]
     return MapFigure(
         title=f"Positions and the information they hold, D = {steps} (Fig 3 and 8)",
-        caption="Rows: the query x₀, then both members of pair 1, of pair 2 and so on. Columns: symbols x and positions "
-        "p of pairs. A cell is the layer after which the piece is there: 0 is what a position begins with, and shares "
-        "with the rows beside it.",
+        caption="Rows: the query x₀, then both members of pair 1, of pair 2 and so on. Columns: symbols x and "
+        "positions p of pairs. A cell is the layer after which the piece is there: 0 is what a position begins with, "
+        "and shares with the rows beside it.",
         maps=((Map("", grid(torch.from_numpy(after)), tuple(positions), tuple(pieces)),),),
         x_label="piece of information",
         y_label="position",
