@@ -16,6 +16,7 @@ PACKAGES = (
     "runs",
     "lens",
     "lens.circuits",
+    "language",
     "theory",
     "interop",
     "engine",
