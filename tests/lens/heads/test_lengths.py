@@ -39,10 +39,8 @@ CASES = {
     "first": lambda pattern, of, **given: per_sequence.first_token(pattern, **given),
     "uniform": lambda pattern, of, **given: per_sequence.uniform(pattern, **given),
     "uniform without a mask": lambda pattern, of, **given: per_sequence.uniform(pattern, causal=False, **given),
-    "induction": lambda pattern, of, **given: per_sequence.recurrence(
-        pattern, tokens(pattern, of), "followers", **given
-    ),
-    "matching": lambda pattern, of, **given: per_sequence.recurrence(pattern, tokens(pattern, of), "copies", **given),
+    "induction": lambda pattern, of, **given: recurrence(pattern, of, "followers", **given),
+    "matching": lambda pattern, of, **given: recurrence(pattern, of, "copies", **given),
 }
 for queries in ("from", "after", "last", "all"):
     CASES |= {
