@@ -132,6 +132,22 @@ def test_composite_applies_the_first_anchor_first(
     }
 
 
+def test_moving_keys_are_a_number_from_20_to_99_plus_the_position() -> None:
+    """The data of the authors' code, listed: a number drawn, put into a split by its residue, and moved by p."""
+    one = task("anchor/identity", moving_keys=True)
+    numbers = {"train": [n for n in range(20, 100) if n % 8], "test": [n for n in range(20, 100) if n % 8 == 0]}
+    for split, drawn in numbers.items():
+        batch = one.sample(split, 20_000, seed=0)
+        places, keys = batch.latents["anchor_positions"][:, 0], batch.latents["keys"][:, 0]
+        assert set(zip(places.tolist(), keys.tolist(), strict=True)) == {(p, n + p) for p in range(8) for n in drawn}
+        assert (batch.inputs.gather(1, places[:, None] + 1) == keys[:, None]).all()
+        assert torch.equal(one.oracle(batch.inputs).answers, batch.answers) and torch.equal(batch.answers[:, 0], keys)
+        assert (one.split_of(batch.inputs) == one.splits.index(split)).all()
+    low = torch.tensor([[50, 50, 50, 50, 3, 23, 50, 50, 50]])  # 23 = 19 + 4
+    assert one.split_of(low).tolist() == [-1]
+    assert "moving" not in str(task("anchor/identity").model_dump())  # the other rule's runs keep their address
+
+
 def test_working_memory_applies_the_anchor_beside_the_key_first() -> None:
     """Anchor 1 doubles, 2 adds 1, 3 adds 3, 4 keeps: 2 * 50 + 3 = 103 and 50 + 1 + 3 = 54, with noise between."""
     memory = task("anchor/working-memory", operations=("*2", "+1", "+3", "x"), length=9, size=301)

@@ -23,6 +23,7 @@ from anchorlab.tasks import (
 from anchorlab.tasks.anchor import Latent, Layout
 from anchorlab.tasks.anchor.expression import Expression, Reading
 from anchorlab.tasks.anchor.pattern import Pattern
+from anchorlab.tasks.anchor.separation import MovingKeys
 
 VOCABULARY = Vocabulary()
 
@@ -347,6 +348,12 @@ class TestSeparation:
         places = np.tile([0, 8], (3, 1))
         two = Latent(np.zeros(3, dtype=int), np.full((3, 1), 3), np.full((3, 1), 4), keys, places)
         assert ModularResidue(position="key").side(two, 9).tolist() == [1, -1, 0]
+
+    def test_keys_that_move_with_the_position(self) -> None:
+        rule = MovingKeys()
+        assert [rule.side(latent(3, 4, key, 5), 9).item() for key in (23, 24, 28, 103, 104)] == [-1, 0, 1, 0, -1]
+        both = Combined(parts=(rule, AnchorBased(held_out={3: ((50, 50),)})))
+        assert [both.side(latent(3, 4, key, 5), 9).item() for key in (23, 49, 50, 104)] == [-1, 0, 1, -1]
 
     def test_anchor_based(self) -> None:
         rule = AnchorBased(held_out={1: ((20, 27),), 2: ((28, 35), (90, 90))})

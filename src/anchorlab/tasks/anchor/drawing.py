@@ -87,14 +87,17 @@ def drawings(layout: Layout, separation: Separation, group: Int[np.ndarray, "fra
     rows = np.repeat(np.arange(len(frames)), len(items))
     with_items = frames.select(rows)
     keys = np.where(exists[rows], np.tile(items, len(frames))[:, None], -1)
-    held_out = separation.keys_held_out(with_items.with_keys(keys), layout.placement.length)
-    held_out = held_out.reshape(len(frames), len(items), -1).swapaxes(1, 2)
-    anchors, anything = separation.anchors_side(frames), np.ones_like(held_out)
-    sides = [(anchors == SEEN, ~held_out if separation.of_keys else anything)]
+    latents, length = with_items.with_keys(keys), layout.placement.length
+    held_out, in_use = (
+        one(latents, length).reshape(len(frames), len(items), -1).swapaxes(1, 2)
+        for one in (separation.keys_held_out, separation.keys_in_use)
+    )
+    anchors = separation.anchors_side(frames)
+    sides = [(anchors == SEEN, in_use & ~held_out if separation.of_keys else in_use)]
     if separation.of_keys:
-        sides.append((anchors == SEEN, held_out))
+        sides.append((anchors == SEEN, in_use & held_out))
     if separation.of_anchors:
-        sides.append((anchors == UNSEEN, anything))
+        sides.append((anchors == UNSEEN, in_use))
     found = {}
     for name, (mine, allowed) in zip(separation.splits, sides, strict=True):
         drawing = _drawing(layout, mine, allowed, group, items)

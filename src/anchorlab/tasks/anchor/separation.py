@@ -48,6 +48,10 @@ class Separation(Spec):
         """Return whether each key is held out, regardless of the others; slots without a key may get either value."""
         return np.zeros(latent.keys.shape, dtype=bool)
 
+    def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
+        """Return whether each key may stand where it does, in any split; slots without a key may get either value."""
+        return np.ones(latent.keys.shape, dtype=bool)
+
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
         """Return `SEEN`, `UNSEEN` or `NOWHERE` for each combination of anchors."""
         return np.full(len(latent), SEEN)
@@ -65,7 +69,8 @@ class Separation(Spec):
         data = np.where((held_out & exists).any(axis=1), np.where((held_out | ~exists).all(axis=1), 1, -1), 0)
         anchors = self.anchors_side(latent)
         side = np.where(anchors == SEEN, data, np.where(anchors == UNSEEN, len(self.splits) - 1, -1))
-        return np.where(latent.found, side, -1)
+        in_use = (self.keys_in_use(latent, length) | ~exists).all(axis=1)
+        return np.where(latent.found & in_use, side, -1)
 
 
 class ModularResidue(Separation):
@@ -109,7 +114,7 @@ class ModularResidue(Separation):
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether each key has a held-out residue."""
         modulus = self.modulus or max(length - 1, 2)
-        position = latent.anchor_positions[:, :1] if self.position == "anchor" else latent.key_positions
+        position = self._place(latent)
         if not self.by_position:
             return np.isin((latent.keys - position) % modulus, self._reduced(self.residues, modulus))
         held_out = np.zeros(latent.keys.shape, dtype=bool)
@@ -117,9 +122,30 @@ class ModularResidue(Separation):
             held_out |= (position == place) & np.isin(latent.keys % modulus, self._reduced(residues, modulus))
         return held_out
 
+    def _place(self, latent: Latent) -> Int[np.ndarray, "row slot_or_one"]:
+        """Return the position p of each key."""
+        return latent.anchor_positions[:, :1] if self.position == "anchor" else latent.key_positions
+
     @staticmethod
     def _reduced(residues: tuple[int, ...], modulus: int) -> list[int]:
         return [residue % modulus for residue in residues]
+
+
+class MovingKeys(ModularResidue):
+    """Modular residue, for keys whose range moves with the position: x - p must be one of `numbers`, first and last.
+
+    The authors' code draws a number from 20 to 99, which its residue puts into a split, and adds the position; so keys
+    reach from 20 + p to 99 + p. A sequence with another key belongs to no split.
+    """
+
+    rule: Literal["moving_keys"] = "moving_keys"  # type: ignore[assignment]
+    numbers: tuple[int, int] = (20, 99)
+
+    def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
+        """Return whether each key is within its range."""
+        moved = latent.keys - self._place(latent)
+        inside: np.ndarray = (moved >= self.numbers[0]) & (moved <= self.numbers[1])
+        return inside
 
 
 class AnchorBased(Separation):
@@ -239,6 +265,11 @@ class Combined(Separation):
         held_out: np.ndarray = np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts])
         return held_out
 
+    def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
+        """Return whether every part allows each key."""
+        in_use: np.ndarray = np.logical_and.reduce([part.keys_in_use(latent, length) for part in self.parts])
+        return in_use
+
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
         """Return `NOWHERE` where any part returns it, else `UNSEEN` where any part does, else `SEEN`."""
         sides = np.stack([part.anchors_side(latent) for part in self.parts])
@@ -247,6 +278,7 @@ class Combined(Separation):
 
 RULES: dict[str, type[Separation]] = {
     "modular_residue": ModularResidue,
+    "moving_keys": MovingKeys,
     "anchor_based": AnchorBased,
     "composite_anchor": CompositeAnchor,
     "combined": Combined,

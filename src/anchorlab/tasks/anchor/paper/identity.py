@@ -4,7 +4,7 @@ from anchorlab.tasks.anchor.function import AnchorFunction
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Placement
 from anchorlab.tasks.anchor.rule import Rule
-from anchorlab.tasks.anchor.separation import ModularResidue
+from anchorlab.tasks.anchor.separation import ModularResidue, MovingKeys
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
 from anchorlab.tasks.numbers import Numbers, Pair
 from anchorlab.tasks.registry import register_task
@@ -18,17 +18,23 @@ def identity(
     size: int = 201,
     rule: str = "A x -> A(x)",
     modulus: int | None = None,
+    moving_keys: bool = False,
 ) -> AnchorFunction:
     """The token right after the anchor.
 
     (43, 33, 13, 3, 20, 89, 44, 24, 56) -> 20 for the anchor 3. A key x after an anchor at 0-based position p belongs to
     test if (x - p) mod (n - 1) = 0, else to training. Another `rule`, such as `A . x -> A(x)`, puts the key elsewhere.
+    With `moving_keys`, as in the authors' code, x - p lies between the first item and the last but one: with the
+    default items, the key reaches from 20 + p to 99 + p. The items then go up to the largest key.
     Source: anchor functions, equation (1), sections 3.2.1 and 4.1.
     """
+    separation, (first, last) = ModularResidue(modulus=modulus), items
+    if moving_keys:
+        separation, items = MovingKeys(modulus=modulus, numbers=(first, last - 1)), (first, last - 1 + length - 2)
     return AnchorFunction(
         vocabulary=Vocabulary(size=size, items=items, anchors=anchors),
         operations=dict.fromkeys(anchors, Operation()),
         rules={"identity": Rule.parse(rule)},
         placement=Placement(length=length),
-        separation=ModularResidue(modulus=modulus),
+        separation=separation,
     )
