@@ -67,8 +67,8 @@ def study(
     names
         Further names or patterns.
     profile
-        `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper` is
-        the paper's own setting.
+        `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
+        is the paper's own setting.
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
         file, or `smollm2`.

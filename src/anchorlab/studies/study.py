@@ -28,8 +28,8 @@ SMOKE_NOTE = "Smoke profile: the smallest setting that exercises the code."
 
 @dataclass(frozen=True)
 class Profile(Generic[Setting]):
-    """One setting of a study: `paper` is the paper's own, `quick` shows the phenomenon on two cores in minutes, `scaled`
-    goes nearer to the paper within hours.
+    """One setting of a study: `paper` is the paper's own, `quick` shows the phenomenon on two cores in minutes,
+    `scaled` goes nearer to the paper within hours.
 
     Args:
         setting: the sizes that differ between profiles, a frozen value
