@@ -1,0 +1,1 @@
+"""Studies of pretrained language models: what the papers find in small models, measured in real ones."""
