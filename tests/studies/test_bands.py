@@ -207,6 +207,13 @@ BANDS = {
         "none-less": (0.1, None),
         "none-destroyed": (None, 0.5),
     },
+    "truncation/stability": {
+        "rates-noise-first": (0.8, None),
+        "rates-full-noise": (None, 0.1),
+        "rates-dropped": (0.95, None),
+        "alphas-full-noise": (None, 0.1),
+        "alphas-gain": (0.5, None),
+    },
     "truncation/one-step": {
         "means": (None, 4.0),
         "variances": (None, 4.0),

@@ -35,6 +35,7 @@ STUDIES = (
     "truncation/avoided-noise",
     "truncation/memories",
     "truncation/feedforward-choices",
+    "truncation/stability",
     "truncation/one-step",
     "truncation/attention-gradient",
     "truncation/associative-memory",
