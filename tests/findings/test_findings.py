@@ -68,13 +68,15 @@ def test_findings_go_to_json_and_back():
 
 
 def test_findings_print_as_verdicts():
-    results = (CLAIM.judge(0.95, "quick"), CLAIM.judge(0.5, "quick"), CLAIM.judge(math.nan, "quick"))
+    passed = CLAIM.judge(0.95, "quick", untrained=Control(0.9))
+    results = (CLAIM.judge(0.95, "quick"), CLAIM.judge(0.5, "quick"), CLAIM.judge(math.nan, "quick"), passed)
     lines = str(Findings("a/b", "t", "s", "quick", PROVENANCE, results)).splitlines()
     assert lines[0] == f"a/b, {PROVENANCE.line}"
     assert lines[1:] == [
         "✓ reproduced: It is high. (0.95)",
         "○ not at this scale: It is high. (0.5)",
         "— not measured: It is high.",
+        "✓ reproduced: It is high. (0.95), also holds untrained",
     ]
 
 

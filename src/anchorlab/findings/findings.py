@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from anchorlab.findings.claims import SYMBOLS, ClaimResult
+from anchorlab.findings.claims import ALSO_UNTRAINED, SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
 from anchorlab.spec import JSON_CONFIG, spec_error
@@ -37,7 +37,8 @@ class Findings:
         lines = [f"{self.study}, {self.provenance.line}"]
         for result in self.claims:
             value = "" if result.verdict == "not measured" else f" ({result.value:.4g})"
-            lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{value}")
+            mark = f", {ALSO_UNTRAINED}" if result.holds_untrained else ""
+            lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{value}{mark}")
         return "\n".join(lines)
 
     def to_json(self) -> str:
