@@ -74,17 +74,17 @@ def late_flow(alpha: float, law: Law = "derived") -> Margins:
 
 @lru_cache
 def flow_power(alpha: float) -> PowerLaw:
-    """Return the power of t by which the derived flow's rank-1 noise fades in the late window."""
+    """Return the power of t by which the derived flow's rank-1 noise fades in the late window, in the limit.
+
+    With x = C t^(-1/2) the odds of noise against the right output, P(noise) is x - x^2 to second order, so that log
+    P(noise) comes to its line as t^(-1/2), from above; this term is fitted too.
+    """
     late = FLOW_TIMES[LATE[0] <= FLOW_TIMES]
-    return fit_power_law(late, gradient_flow(alpha, late).rank_one_noise)
+    return fit_power_law(late, gradient_flow(alpha, late).rank_one_noise, correction=-0.5)
 
 
 def descent_power(one: Descent) -> PowerLaw | None:
-    """Return the same of descent at the largest learning rate, over the last factor 16 of time; None if shorter.
-
-    In the limit of large t: with x = C t^(-1/2) the odds of noise against the right output, P(noise) is x - x^2 to
-    second order, so that log P(noise) comes to its line as t^(-1/2), from above.
-    """
+    """Return the same of descent at the largest learning rate, over the last factor 16 of time; None if shorter."""
     if one.time.shape[1] < 5:
         return None
     return fit_power_law(one.time[0, -5:], one.rank_one_noise[0, -5:], correction=-0.5)
