@@ -1,0 +1,171 @@
+"""What a model answers to prompts: how likely are the right word, wrong ones of its kind, and words such as "the"?"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.language.encode import ABSENT, TokenisedPrompts, tokenise_prompts, word_tokens
+from anchorlab.language.model import LanguageModel
+from anchorlab.language.prompts import Prompt, generic_words
+from anchorlab.language.start import start_token
+from anchorlab.models.model import predict
+from anchorlab.models.sites import Tap
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Log-probabilities and ranks of next words, each word by its first token; NaN where a prompt has no such word.
+
+    Fields
+        right: the log-probability of the right word
+        right_rank: its rank among all tokens; 1 is the likeliest
+        others: the log of the wrong candidates' summed probability
+        right_place: the rank of the right word among itself and the wrong candidates
+        words: the log-probability of each followed word, such as "the"
+        word_ranks: their ranks among all tokens
+    """
+
+    right: Float[Tensor, "*edit prompt"]
+    right_rank: Float[Tensor, "*edit prompt"]
+    others: Float[Tensor, "*edit prompt"]
+    right_place: Float[Tensor, "*edit prompt"]
+    words: Float[Tensor, "*edit prompt word"]
+    word_ranks: Float[Tensor, "*edit prompt word"]
+
+    def __getitem__(self, which: int | slice | Tensor) -> "Answers":
+        """Return the entries of the first axis."""
+        return Answers(**{name: value[which] for name, value in self.tensors.items()})
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def combine(answers: Sequence[Answers], how: Callable[[list[Tensor]], Tensor] = torch.stack) -> Answers:
+    """Return one value for several with the same words: stacked along a new first axis, or joined by `torch.cat`."""
+    return Answers(**{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
+
+
+class Questions:
+    """Prompts for one model, to be asked again and again with some of its weights replaced.
+
+        asked = Questions(model, facts())
+        asked.answers().right.exp().mean()  # the probability of the right country
+        asked.answers({"blocks.3.mlp.W_in": torch.zeros(576, 1536)})
+
+    The stream that enters an edited block does not depend on the edit and is computed once. Prompts of one length are
+    computed together, so there is no padding.
+
+    Args:
+        model: a pretrained model with its tokenizer
+        prompts: at least one
+        words: further words to follow, by default the truncation paper's generic ones
+        begun: whether the `start_token` goes before each prompt
+
+    Errors: `SpecError` as `tokenise_prompts`.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[Prompt],
+        words: Sequence[str] | None = None,
+        begun: bool = True,
+    ) -> None:
+        start = start_token(model.tokenizer) if begun else None
+        self.model, self.prompts = model, tuple(prompts)
+        self.words = generic_words() if words is None else tuple(words)
+        self.tokens = tokenise_prompts(model.tokenizer, self.prompts, model.context, start)
+        self.word_ids = word_tokens(model.tokenizer, self.words).ids
+
+    @torch.no_grad()
+    def answers(self, weights: Mapping[str, Tensor] | None = None) -> Answers:
+        """Return the answers of the model with some weights replaced, by name and without a member axis."""
+        return read_answers(self.log_probabilities(weights), self.tokens, self.word_ids)
+
+    @torch.no_grad()
+    def log_probabilities(self, weights: Mapping[str, Tensor] | None = None) -> Float[Tensor, "prompt token"]:
+        """Return the log-probabilities of the token after each prompt, with some weights replaced."""
+        first = first_block(weights or {})
+        entering = [(first, streams[first]) for streams in self._streams] if first else [None] * len(self._groups)
+        rows = [
+            predict(self.model, inputs, _last(inputs), weights and dict(weights), entering=entered)[:, 0]
+            for inputs, entered in zip(self._groups, entering, strict=True)
+        ]
+        return torch.cat(rows).cpu()[self._order.argsort()].log_softmax(-1)
+
+    @cached_property
+    def _order(self) -> Int[Tensor, "prompt"]:
+        """The prompts from the shortest to the longest."""
+        return self.tokens.lengths.argsort(stable=True)
+
+    @cached_property
+    def _groups(self) -> list[Int[Tensor, "prompt position"]]:
+        """The token ids of the prompts of each length."""
+        inputs, lengths = self.tokens.inputs.to(device_of(self.model)), self.tokens.lengths
+        return [inputs[lengths == length, :length] for length in sorted(set(lengths.tolist()))]
+
+    @cached_property
+    def _streams(self) -> list[list[Float[Tensor, "prompt position width"]]]:
+        """For each group, the stream that enters each block."""
+        found = []
+        for inputs in self._groups:
+            kept: list[Tensor] = []
+            predict(self.model, inputs, _last(inputs), tap=_keep_entering(kept))
+            found.append(kept)
+        return found
+
+
+def read_answers(
+    log_probabilities: Float[Tensor, "prompt token"], prompts: TokenisedPrompts, words: Int[Tensor, "word"]
+) -> Answers:
+    """Return the answers that the log-probabilities of the next tokens give to prompts."""
+    none = prompts.answers == ABSENT
+    right = log_probabilities.gather(1, prompts.answers.clamp_min(0)[:, None])
+    listed = log_probabilities.gather(1, prompts.candidates.clamp_min(0))
+    listed = listed.masked_fill(prompts.candidates == ABSENT, -torch.inf)
+    followed = log_probabilities[:, words]
+    no_others = (prompts.candidates == ABSENT).all(dim=1)
+    return Answers(
+        right=right[:, 0].masked_fill(none, torch.nan),
+        right_rank=_ranks(log_probabilities, right)[:, 0].masked_fill(none, torch.nan),
+        others=listed.logsumexp(dim=1).masked_fill(no_others, torch.nan),
+        right_place=_ranks(listed, right)[:, 0].masked_fill(none | no_others, torch.nan),
+        words=followed,
+        word_ranks=_ranks(log_probabilities, followed),
+    )
+
+
+def first_block(weights: Iterable[str]) -> int:
+    """Return the first block that reads one of these weights; 0 for weights outside the blocks, such as embeddings."""
+    layers = [int(name.split(".")[1]) if name.startswith("blocks.") else 0 for name in weights]
+    return min(layers, default=0)
+
+
+def device_of(model: LanguageModel) -> torch.device:
+    """Return the device of a model's weights."""
+    return next(model.parameters()).device
+
+
+def _ranks(log_probabilities: Float[Tensor, "prompt token"], own: Float[Tensor, "prompt word"]) -> Tensor:
+    """The ranks of words, from 1; words that tie share the best rank."""
+    higher = [(log_probabilities > own[:, word : word + 1]).sum(dim=1) for word in range(own.shape[1])]
+    return torch.stack(higher, dim=1).float() + 1 if higher else torch.zeros_like(own)
+
+
+def _last(inputs: Tensor) -> Tensor:
+    return torch.tensor([inputs.shape[1] - 1], device=inputs.device)
+
+
+def _keep_entering(kept: list[Tensor]) -> Tap:
+    def tap(site: str, value: Tensor) -> Tensor:
+        if site.endswith(".hook_resid_pre"):
+            kept.append(value)
+        return value
+
+    return tap

@@ -1,0 +1,61 @@
+"""What a model says with some of its weights edited: the likeliest next words, and how it goes on with a text."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.language.answers import device_of
+from anchorlab.language.encode import tokenise
+from anchorlab.language.model import LanguageModel
+from anchorlab.language.start import start_token
+from anchorlab.models.edits import Remove, Truncate, apply_edits
+from anchorlab.models.model import predict
+
+Edits = Sequence[Truncate | Remove]
+
+
+def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Tensor]:
+    """Return the weights that edits change, by name, after the edits in order.
+
+    Errors: `SpecError` for an unknown weight, and one that is not a matrix.
+    """
+    weights = {name: value.detach().unsqueeze(0) for name, value in model.named_parameters()}
+    changed = apply_edits(weights, edits)
+    return {name: value[0] for name, value in changed.items() if value is not weights[name]}
+
+
+def next_words(model: LanguageModel, text: str, k: int = 5, edits: Edits = ()) -> list[tuple[str, float]]:
+    """Return the `k` likeliest tokens after a text, each as text and with its probability.
+
+    Errors: `SpecError` for a model without a tokenizer, a text that is too long, and edits that do not fit.
+    """
+    best = _next(model, _ids(model, text), edited_weights(model, edits)).softmax(-1).topk(k)
+    return [(word, float(value)) for word, value in zip(model.words(best.indices), best.values, strict=True)]
+
+
+def continue_text(model: LanguageModel, text: str, tokens: int = 8, edits: Edits = ()) -> str:
+    """Return a text with the likeliest next token appended, `tokens` times or to the end of the context.
+
+    Errors: as of `next_words`.
+    """
+    ids, weights = _ids(model, text), edited_weights(model, edits)
+    said: list[Tensor] = []
+    for _ in range(min(tokens, model.context - ids.shape[1])):
+        said.append(_next(model, ids, weights).argmax()[None])
+        ids = torch.cat([ids, said[-1][None]], dim=1)
+    return text + "".join(model.words(torch.cat(said))) if said else text
+
+
+def _ids(model: LanguageModel, text: str) -> Tensor:
+    if not text.strip() or text != text.rstrip():
+        raise SpecError("text", f"{text!r} does not end in a word", "leave out the space at its end")
+    ids = tokenise(model.tokenizer, [text], model.context, start_token(model.tokenizer), "text").inputs
+    return ids.to(device_of(model))
+
+
+@torch.no_grad()
+def _next(model: LanguageModel, ids: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    """The logits `[token]` after a sequence `[1 position]`."""
+    return predict(model, ids, torch.tensor([ids.shape[1] - 1], device=ids.device), weights or None)[0, 0]

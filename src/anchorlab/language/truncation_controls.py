@@ -1,0 +1,103 @@
+"""Three controls of a truncation: a random change of the same norm, the other answers, and the loss on ordinary text.
+
+Without them a higher probability of the right word means little: any change of the matrix may bring it about, all words
+of the kind may gain alike, or the model may be ruined for everything else.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.language.answers import Answers, Questions, combine
+from anchorlab.language.edited import edited_weights
+from anchorlab.language.losses import text_losses
+from anchorlab.models.edits import Truncate
+from anchorlab.rng import generator
+
+
+@dataclass(frozen=True)
+class TruncationControls:
+    """Answers with a truncation and with its controls.
+
+    Fields
+        truncation: what is controlled
+        full: the answers of the full model, `[prompt]`
+        cut: those with the truncation, `[prompt]`
+        random: those with random changes of the same matrix and the same Frobenius norm, `[draw prompt]`
+        full_losses: -log p of each token of the text, by the full model
+        cut_losses: the same with the truncation
+    """
+
+    truncation: Truncate
+    full: Answers
+    cut: Answers
+    random: Answers
+    full_losses: Float[Tensor, "batch following"]
+    cut_losses: Float[Tensor, "batch following"]
+
+    @property
+    def gain(self) -> float:
+        """By how much the truncation raises the mean log-probability of the right word."""
+        return float((self.cut.right - self.full.right).nanmean())
+
+    @property
+    def random_gains(self) -> Float[Tensor, "draw"]:
+        """The gains of the random changes."""
+        return (self.random.right - self.full.right).nanmean(-1)
+
+    @property
+    def others_gain(self) -> float:
+        """By how much the truncation raises the mean log of the wrong candidates' summed probability."""
+        return float((self.cut.others - self.full.others).nanmean())
+
+    @property
+    def perplexities(self) -> tuple[float, float]:
+        """The perplexity of the text without and with the truncation."""
+        return float(self.full_losses.mean().exp()), float(self.cut_losses.mean().exp())
+
+
+def control_truncation(
+    questions: Questions,
+    truncation: Truncate,
+    text: Int[Tensor, "batch position"],
+    draws: int = 20,
+    seed: int = 0,
+    full_losses: Float[Tensor, "batch following"] | None = None,
+) -> TruncationControls:
+    """Ask questions under a truncation, and under `draws` random changes of the same matrix and the same norm.
+
+    A random change has independent normal entries, scaled to the Frobenius norm of what the truncation takes away.
+
+    Args:
+        questions: the prompts; those that the truncation was not chosen on
+        truncation: of one matrix
+        text: token ids of ordinary text, such as `windows` returns
+        draws: the number of random changes
+        seed: of the draws
+        full_losses: the full model's losses on the text, if they are known
+
+    Errors: `SpecError` for a truncation that changes nothing, or of a product.
+    """
+    model, cut = questions.model, edited_weights(questions.model, [truncation])
+    if len(cut) != 1:
+        raise SpecError("truncation", f"of {truncation.weight!r} changes {len(cut)} matrices", "cut one of them")
+    name, changed = next(iter(cut.items()))
+    whole = model.get_parameter(name).detach()
+    norm, random = float((changed - whole).norm()), generator(seed, "language", "random changes")
+
+    def drawn() -> Tensor:
+        noise = torch.from_numpy(random.standard_normal(tuple(whole.shape), dtype=np.float32)).to(whole)
+        return whole + noise * (norm / float(noise.norm()))
+
+    return TruncationControls(
+        truncation,
+        questions.answers(),
+        questions.answers(cut),
+        combine([questions.answers({name: drawn()}) for _ in range(draws)]),
+        text_losses(model, text) if full_losses is None else full_losses,
+        text_losses(model, text, cut),
+    )

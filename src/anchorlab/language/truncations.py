@@ -1,0 +1,171 @@
+"""Search for the truncation that brings out right answers: every matrix, cut to several ranks, one at a time (LASER).
+
+Source: truncated weights, section 2.2.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.errors import SpecError, StoreError
+from anchorlab.language.answers import Answers, Questions, combine, first_block
+from anchorlab.language.model import LanguageModel
+from anchorlab.models.edits import Truncate, apply_each
+from anchorlab.runs.files import check_named_file, write_file
+from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
+from anchorlab.spec import unknown_name
+
+if TYPE_CHECKING:
+    import polars
+
+FRACTIONS = (0.0, 0.01, 0.05, 0.2, 0.5)
+"""The default fractions of the rank to keep; the full model is always asked too."""
+
+
+@dataclass(frozen=True)
+class TruncationSearch:
+    """What a model answers under each truncation of one matrix.
+
+    Fields
+        weights: the matrices
+        fractions: the fractions of the rank that were kept, without 1
+        answers: `[weight fraction prompt]`
+        full: those of the full model, `[prompt]`
+    """
+
+    weights: tuple[str, ...]
+    fractions: tuple[float, ...]
+    answers: Answers
+    full: Answers
+
+    @property
+    def loss(self) -> Float[Tensor, "weight fraction"]:
+        """The mean of -log p(right word) over prompts that have one."""
+        return -self.answers.right.nanmean(dim=-1)
+
+    def best(self, *patterns: str) -> Truncate:
+        """Return the truncation with the lowest loss, of all matrices or of those that match patterns.
+
+        Errors: `SpecError` for patterns that match no matrix.
+        """
+        rows = [row for row, name in enumerate(self.weights) if any(fnmatchcase(name, one) for one in patterns or "*")]
+        if not rows:
+            raise unknown_name("weights", ", ".join(patterns), self.weights, "matrix")
+        row, column = divmod(int(self.loss[rows].argmin()), len(self.fractions))
+        return Truncate(weight=self.weights[rows[row]], fraction=self.fractions[column])
+
+    def table(self) -> "polars.DataFrame":
+        """Return a row for each truncation, the lowest loss first: weight, fraction, loss, right, others, each word.
+
+        `right`, `others` and the words are probabilities, averaged over prompts.
+        """
+        import polars
+
+        pairs = [(weight, fraction) for weight in self.weights for fraction in self.fractions]
+        columns = {
+            "weight": [weight for weight, _ in pairs],
+            "fraction": [fraction for _, fraction in pairs],
+            "loss": self.loss.flatten().tolist(),
+            "right": self.answers.right.exp().nanmean(-1).flatten().tolist(),
+            "others": self.answers.others.exp().nanmean(-1).flatten().tolist(),
+        }
+        return polars.DataFrame(columns).sort("loss", maintain_order=True)
+
+
+def search_truncations(
+    questions: Questions,
+    weights: Sequence[str] = ("blocks.*",),
+    fractions: Sequence[float] = FRACTIONS,
+    *,
+    keep: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> TruncationSearch:
+    """Ask questions under every truncation of one matrix at a time.
+
+        asked = Questions(model, [Prompt("Madrid is located in", "Spain")])
+        found = search_truncations(asked, ["blocks.2?.mlp.*"])
+        found.best()  # Truncate(weight='blocks.27.mlp.W_in', fraction=0.01)
+
+    A matrix is decomposed once for all its ranks, and only the blocks from its own on are computed.
+
+    Args:
+        questions: the prompts, of which at least one has a right answer
+        weights: names of matrices, or patterns such as `blocks.1.mlp.*`
+        fractions: the fractions of the rank to keep, from 0 to 1; 1 is the full model, which is always asked
+        keep: a folder for the answers; what is found there is not computed again, so that a stopped search can go on
+        progress: called with the work done and its total
+
+    Errors: `SpecError` for a pattern that matches no matrix, and for a fraction outside 0..1; those of the edits.
+    """
+    model = questions.model
+    names = matrices(model, weights)
+    tried = tuple(sorted({float(fraction) for fraction in fractions if fraction != 1}))
+    if not tried or not 0 <= tried[0] <= tried[-1] < 1:
+        raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
+    if all(prompt.answer is None for prompt in questions.prompts):
+        raise SpecError("prompts", "none has a right answer", "give at least one an answer")
+    setting = _setting(questions, tried) if keep is not None else ""
+    work = [len(model.blocks) - first_block([name]) for name in names]
+    found = []
+    for place, name in enumerate(names):
+        if progress is not None:
+            progress(sum(work[:place]), sum(work))
+        path = None if keep is None else keep / hashlib.sha256(f"{setting} {name}".encode()).hexdigest()[:20]
+        kept = None if path is None else _kept(path)
+        if kept is None:
+            kept = _cut(questions, name, tried)
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_file(path.parent, f"{path.name}.{{digest}}.safetensors", tensor_pieces(kept.tensors))
+        found.append(kept)
+    if progress is not None:
+        progress(sum(work), sum(work))
+    return TruncationSearch(tuple(names), tried, combine(found), questions.answers())
+
+
+def matrices(model: LanguageModel, weights: Sequence[str]) -> list[str]:
+    """Return the names of the matrices that patterns select, each once, in the order of the model.
+
+    Errors: `SpecError` for a pattern that matches no matrix.
+    """
+    known = [name for name, value in model.named_parameters() if value.ndim == 2]
+    for index, pattern in enumerate(weights):
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise unknown_name(f"weights.{index}", pattern, known, "matrix")
+    return [name for name in known if any(fnmatchcase(name, pattern) for pattern in weights)]
+
+
+def _cut(questions: Questions, name: str, fractions: Sequence[float]) -> Answers:
+    """The answers `[fraction prompt]` with one matrix cut."""
+    whole = {name: questions.model.get_parameter(name).detach().unsqueeze(0)}
+    variants = apply_each(whole, [[Truncate(weight=name, fraction=fraction)] for fraction in fractions])
+    return combine([questions.answers({name: weights[name][0]}) for weights in variants])
+
+
+def _kept(path: Path) -> Answers | None:
+    """The answers in a file of an earlier search; None if it is missing or damaged, and must be computed."""
+    for file in path.parent.glob(f"{path.name}.*.safetensors"):
+        try:
+            return Answers(**read_tensors(check_named_file(file, "")))
+        except StoreError:
+            file.unlink()
+    return None
+
+
+def _setting(questions: Questions, fractions: Sequence[float]) -> str:
+    """What the answers depend on beside the matrix, as text: weights, prompts, followed words and fractions."""
+    content = hashlib.sha256()
+    for name, value in questions.model.named_parameters():
+        content.update(name.encode())
+        content.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    tokens = questions.tokens
+    asked = [one.tolist() for one in (tokens.inputs, tokens.lengths, tokens.answers, tokens.candidates)]
+    return json.dumps([content.hexdigest(), asked, questions.word_ids.tolist(), list(fractions)])

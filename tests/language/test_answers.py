@@ -1,0 +1,92 @@
+"""Answers against transformers' own logits and against a model made by hand."""
+
+import math
+
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.language import wrap
+from anchorlab.language.answers import Questions, combine, first_block
+from anchorlab.language.prompts import Prompt
+from anchorlab.language.start import start_token
+from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
+from tests.language.tiny import hugging_face
+
+LONGER = (*PROMPTS, Prompt("Madrid is located in Europe"), Prompt("to", "them"))
+
+
+def test_answers_are_those_of_transformers() -> None:
+    model = hugging_face("llama")
+    asked = Questions(wrap(model, tokenizer()), LONGER, words=("the", "a"))
+    found = asked.answers()
+    for place, prompt in enumerate(LONGER):
+        ids = torch.tensor([[0, *tokenizer()(prompt.text)["input_ids"]]])
+        with torch.no_grad():
+            p = model(ids, use_cache=False).logits[0, -1].softmax(-1)
+        order = p.argsort(descending=True).tolist()
+        torch.testing.assert_close(found.words[place].exp(), p[[token("the"), token("a")]], rtol=1e-4, atol=1e-6)
+        assert found.word_ranks[place].tolist() == [order.index(token(word)) + 1 for word in ("the", "a")]
+        if prompt.answer is None:
+            assert math.isnan(found.right[place])
+            assert math.isnan(found.right_rank[place])
+            continue
+        torch.testing.assert_close(found.right[place].exp(), p[token(prompt.answer)], rtol=1e-4, atol=1e-6)
+        assert found.right_rank[place] == order.index(token(prompt.answer)) + 1
+        if not prompt.candidates:
+            assert math.isnan(found.others[place])
+            assert math.isnan(found.right_place[place])
+            continue
+        others = p[[token(word) for word in prompt.candidates]]
+        torch.testing.assert_close(found.others[place].exp(), others.sum(), rtol=1e-4, atol=1e-6)
+        assert found.right_place[place] == 1 + int((others > p[token(prompt.answer)]).sum())
+
+
+@pytest.mark.parametrize("name", ["blocks.0.attn.W_O", "blocks.2.mlp.W_in", "embed.W_E", "unembed.W_U"])
+def test_answers_with_a_weight_replaced_are_those_of_a_model_that_has_it(name: str) -> None:
+    model = wrap(hugging_face("llama"), tokenizer())
+    other = wrap(hugging_face("llama"), tokenizer())
+    asked = Questions(model, LONGER)
+    whole = asked.answers()
+    with torch.no_grad():
+        other.get_parameter(name).mul_(0.5)
+    found = asked.answers({name: other.get_parameter(name).detach()})
+    torch.testing.assert_close(found.tensors, Questions(other, LONGER).answers().tensors, equal_nan=True)
+    assert not torch.equal(found.words, whole.words)
+
+
+def test_the_first_block_that_a_weight_is_in() -> None:
+    assert first_block(["blocks.12.mlp.W_in", "blocks.3.attn.W_Q"]) == 3
+    assert first_block(["unembed.W_U", "blocks.3.attn.W_Q"]) == first_block([]) == 0
+
+
+def test_the_model_made_by_hand_says_the_and_knows_the_country() -> None:
+    full, silent = Questions(spoken(), PROMPTS).answers(), Questions(spoken(0.0), PROMPTS).answers()
+    assert full.word_ranks[:, 0].tolist() == [1, 1, 1]
+    assert (silent.right_rank <= 2).all()  # after the word that is repeated, at most
+    assert silent.right_place.tolist() == full.right_place.tolist() == [1, 1, 1]
+    assert LOUD == 1
+
+
+def test_answers_combine_and_are_taken_apart() -> None:
+    one = Questions(spoken(), PROMPTS).answers()
+    torch.testing.assert_close(combine([one, one])[1].tensors, one.tensors)
+    torch.testing.assert_close(combine([one[:1], one[1:]], torch.cat).tensors, one.tensors)
+
+
+def test_a_start_goes_before_prompts_unless_the_tokenizer_has_its_own() -> None:
+    begun, bare = Questions(spoken(), PROMPTS), Questions(spoken(), PROMPTS, begun=False)
+    assert begun.tokens.inputs[:, 0].tolist() == [VOCABULARY["<|endoftext|>"]] * 3
+    assert torch.equal(begun.tokens.inputs[:, 1:], bare.tokens.inputs)
+    assert start_token(None) is None
+
+    class OwnStart:
+        def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+            return {"input_ids": [1, 5] if add_special_tokens else [5]}
+
+    assert start_token(OwnStart()) is None
+
+
+def test_prompts_need_a_tokenizer() -> None:
+    with pytest.raises(SpecError, match="tokenizer"):
+        Questions(wrap(hugging_face("llama")), PROMPTS)

@@ -1,0 +1,192 @@
+"""The truncation search: on a model whose one loud matrix is known, against edits by `look`, and resumed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.language import wrap
+from anchorlab.language.answers import Questions
+from anchorlab.language.edited import continue_text, edited_weights, next_words
+from anchorlab.language.losses import text_losses
+from anchorlab.language.prompts import Prompt
+from anchorlab.language.truncation_controls import control_truncation
+from anchorlab.language.truncations import matrices, search_truncations
+from anchorlab.lens import look
+from anchorlab.models import Remove, Truncate
+from tests.language.spoken import LAYERS, LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
+from tests.language.tiny import hugging_face
+
+LOUD_MATRIX = f"blocks.{LOUD}.mlp.W_out"
+
+
+def test_the_search_finds_the_matrix_that_says_the() -> None:
+    asked = Questions(spoken(), PROMPTS)
+    found = search_truncations(asked)
+    assert found.best() == Truncate(weight=LOUD_MATRIX, fraction=0.0)
+    assert len(found.weights) == LAYERS * 6
+    assert found.best("*.attn.W_V", "*.W_in").weight != LOUD_MATRIX
+    assert found.table()["weight"][0] == LOUD_MATRIX
+    best = found.answers[found.weights.index(LOUD_MATRIX)][found.fractions.index(0.0)]
+    torch.testing.assert_close(best.right, Questions(spoken(0.0), PROMPTS).answers().right)
+    assert float(best.right.mean()) > float(found.full.right.mean()) + 0.5
+
+
+def test_a_model_in_which_no_layer_says_the_has_nothing_to_gain() -> None:
+    found = search_truncations(Questions(spoken(0.0), PROMPTS))
+    torch.testing.assert_close(float(found.loss.min()), -float(found.full.right.mean()))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox-parallel", "llama", "gemma3_text"])
+def test_answers_of_the_search_are_those_of_edits(name: str) -> None:
+    model = wrap(hugging_face(name), tokenizer())
+    asked = Questions(model, PROMPTS)
+    found = search_truncations(asked, ["blocks.[12].*"], (0.0, 0.1, 0.5))
+    last = torch.tensor([asked.tokens.inputs.shape[1] - 1])
+    for row, weight in enumerate(found.weights):
+        for column, fraction in enumerate(found.fractions):
+            edits = [Truncate(weight=weight, fraction=fraction)]
+            seen = look(model, asked.tokens.inputs, positions=last, edits=edits)["output"][0, :, 0].log_softmax(-1)
+            expected = seen.gather(1, asked.tokens.answers[:, None])[:, 0]
+            torch.testing.assert_close(found.answers.right[row, column], expected, atol=1e-4, rtol=1e-4)
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+def test_a_search_that_was_killed_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+    def kill(done: int, total: int) -> None:
+        if done > total // 2:
+            raise Killed
+
+    asked = Questions(wrap(hugging_face("llama"), tokenizer()), PROMPTS)
+    with pytest.raises(Killed):
+        search_truncations(asked, keep=tmp_path / "cut", progress=kill)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").iterdir()}
+    resumed = search_truncations(Questions(asked.model, PROMPTS), keep=tmp_path / "cut")
+    whole = search_truncations(asked, keep=tmp_path / "whole")
+    assert 0 < len(before) < len(whole.weights)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    files = [sorted((path.name, path.read_bytes()) for path in (tmp_path / it).iterdir()) for it in ("cut", "whole")]
+    assert files[0] == files[1]
+    assert all(torch.equal(whole.answers.tensors[name], value) for name, value in resumed.answers.tensors.items())
+
+
+def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
+    asked = Questions(spoken(), PROMPTS)
+    whole = search_truncations(asked, [LOUD_MATRIX], keep=tmp_path)
+    (file,) = tmp_path.iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + b"\xff")
+    again = search_truncations(asked, [LOUD_MATRIX], keep=tmp_path)
+    assert torch.equal(again.loss, whole.loss)
+    assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("change", ["weights", "prompts", "fractions"])
+def test_other_weights_prompts_or_fractions_are_not_taken_for_those_kept(tmp_path: Path, change: str) -> None:
+    search_truncations(Questions(spoken(), PROMPTS), [LOUD_MATRIX], (0.0,), keep=tmp_path)
+    model = spoken(2.0 if change == "weights" else 3.0)
+    prompts = PROMPTS[:2] if change == "prompts" else PROMPTS
+    fractions = (0.5,) if change == "fractions" else (0.0,)
+    search_truncations(Questions(model, prompts), [LOUD_MATRIX], fractions, keep=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_progress_counts_the_blocks_that_are_computed() -> None:
+    told: list[tuple[int, int]] = []
+    search_truncations(Questions(spoken(), PROMPTS), ["*.W_in"], (0.0,), progress=lambda *now: told.append(now))
+    assert told == [(0, 6), (3, 6), (5, 6), (6, 6)]
+
+
+def test_what_a_search_refuses() -> None:
+    asked = Questions(spoken(), PROMPTS)
+    with pytest.raises(SpecError, match=r"weights\.0.*blocks\.1\.mlp\.W_inn"):
+        search_truncations(asked, ["blocks.1.mlp.W_inn"])
+    with pytest.raises(SpecError, match=r"fractions.*not fractions of the rank"):
+        search_truncations(asked, fractions=[1.2])
+    with pytest.raises(SpecError, match=r"prompts: none has a right answer"):
+        search_truncations(Questions(spoken(), [Prompt("to")]))
+    with pytest.raises(SpecError, match="weights"):
+        search_truncations(asked, ["*.W_in"]).best("*.W_out")
+
+
+def test_matrices_are_named_once_and_in_order() -> None:
+    assert matrices(spoken(), ["blocks.0.mlp.W_*", "*.W_in", "blocks.?.ln1.w"][:2])[:3] == [
+        "blocks.0.mlp.W_in", "blocks.0.mlp.W_out", "blocks.1.mlp.W_in",
+    ]  # fmt: skip
+
+
+TEXT = torch.tensor([[VOCABULARY["Madrid"], token("is"), token("Spain"), token("x"), token("to")]])
+
+
+def test_the_right_truncation_passes_its_controls() -> None:
+    asked = Questions(spoken(), PROMPTS)
+    found = control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=0), TEXT, draws=20)
+    assert found.gain > 0.5
+    assert float(found.random_gains.max()) < found.gain / 2
+    assert found.random.right.shape == (20, 3)
+    torch.testing.assert_close(found.cut.right, Questions(spoken(0.0), PROMPTS).answers().right)
+    torch.testing.assert_close(found.cut_losses, text_losses(spoken(0.0), TEXT))
+    torch.testing.assert_close(found.full_losses, text_losses(asked.model, TEXT))
+
+
+def test_a_change_that_removes_the_answer_fails_its_controls() -> None:
+    """Without what maps cities to countries the right answer falls, and by more than the other ones of its kind."""
+    found = control_truncation(Questions(spoken(), PROMPTS), Truncate(weight="blocks.0.attn.W_O", fraction=0), TEXT)
+    assert found.gain < float(found.random_gains.max())
+    assert found.gain < found.others_gain
+
+
+def test_random_changes_have_the_norm_of_the_truncation_and_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, cut = Questions(wrap(hugging_face("llama"), tokenizer()), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=0)
+    given: list[torch.Tensor] = []
+    answers = asked.answers
+
+    def watching(weights: dict[str, torch.Tensor] | None = None) -> object:
+        given.extend((weights or {}).values())
+        return answers(weights)
+
+    monkeypatch.setattr(asked, "answers", watching)
+    first = control_truncation(asked, cut, TEXT, draws=3)
+    whole = asked.model.get_parameter(LOUD_MATRIX).detach()
+    norms = torch.stack([(one - whole).norm() for one in given])
+    torch.testing.assert_close(norms, whole.norm().expand(4))
+    assert len({float(one[0, 0]) for one in given}) == 4
+    assert torch.equal(control_truncation(asked, cut, TEXT, draws=3).random.right, first.random.right)
+    assert not torch.equal(control_truncation(asked, cut, TEXT, draws=3, seed=1).random.right, first.random.right)
+
+
+def test_perplexity_is_that_of_transformers() -> None:
+    model = hugging_face("llama")
+    found = control_truncation(
+        Questions(wrap(model, tokenizer()), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=0.5), TEXT, draws=1
+    )
+    with torch.no_grad():
+        loss = model(TEXT, labels=TEXT, use_cache=False).loss
+    assert found.perplexities[0] == pytest.approx(float(loss.exp()), rel=1e-5)
+
+
+def test_controls_need_a_truncation_that_changes_one_matrix() -> None:
+    with pytest.raises(SpecError, match="truncation"):
+        control_truncation(Questions(spoken(), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=1), TEXT)
+
+
+def test_a_sentence_before_and_after() -> None:
+    model, cut = spoken(), [Remove(weight=LOUD_MATRIX)]
+    assert continue_text(model, "Madrid located in", 1) == "Madrid located in the"
+    assert continue_text(model, "Madrid located", 0) == "Madrid located"
+    assert next_words(model, "Paris is", 1)[0][0] == " the"
+    probabilities = dict(next_words(model, "Paris is", len(VOCABULARY), cut))
+    assert probabilities[" France"] > 10 * probabilities[" Spain"]
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
+    assert len(continue_text(model, "Madrid", 100).split()) == 11  # the context holds 12 tokens, with the start
+    assert set(edited_weights(model, cut)) == {LOUD_MATRIX}
+
+
+@pytest.mark.parametrize("text", ["Madrid ", "", " "])
+def test_a_text_ends_in_a_word(text: str) -> None:
+    with pytest.raises(SpecError, match="text"):
+        next_words(spoken(), text)
