@@ -8,7 +8,7 @@ import pytest
 from anchorlab.studies import study
 from anchorlab.studies.claim import judge
 from anchorlab.studies.truncation import attention_gradient
-from anchorlab.studies.truncation.attention_gradient import STUDY, Gradient, Seen, measure
+from anchorlab.studies.truncation.attention_gradient import STUDY, Gradient, Seen, measure, measure_with_noise
 from anchorlab.theory import LeadingOrder
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.studies.hand_made_runs import values_of, verdicts_of
@@ -19,7 +19,8 @@ def made(tokens: int, noise: float, trigger: float, other: float) -> Gradient:
 
 
 def test_claims_of_projections_made_by_hand():
-    seen = Seen([made(n, -0.0625 / n**2, 0.06 / n**3, 0.06 / n**3) for n in (100, 200, 400)])
+    by_tokens = [made(n, -0.0625 / n**2, 0.06 / n**3, 0.06 / n**3) for n in (100, 200, 400)]
+    seen = Seen(by_tokens, by_share={0.0: -1e-6, 3.0: 0.3 / 100**2})
     # -α²(1 - α)α = -1/16 for α = 1/2; what is left out of the leading order falls as 1/N
     assert verdicts_of(STUDY, seen) == dict.fromkeys(verdicts_of(STUDY, seen), "reproduced") | {
         "uniform": "contradicted"
@@ -40,6 +41,7 @@ def test_claims_of_projections_made_by_hand():
         "bound-at-the-target": pytest.approx(1, abs=1e-3),
         "logarithmic-rate": pytest.approx(log(64) * (0.1 - 1 / 65) - log(64 / 9)),  # of N = 64, alpha = 0.1
         "attention-stays-uniform": pytest.approx(0.0625 / 100**2),
+        "opposite-with-more-noise": pytest.approx(0.3),
     }
 
 
@@ -54,7 +56,8 @@ def test_tokens_of_one_order_are_attended_to_uniformly(monkeypatch):
 
 
 def test_claims_fail_where_attention_seeks_the_noise():
-    seen = Seen([made(n, 0.0625 / n**2, 0.06 / n**2, -0.06 / n**3) for n in (100, 200, 400)])
+    by_tokens = [made(n, 0.0625 / n**2, 0.06 / n**2, -0.06 / n**3) for n in (100, 200, 400)]
+    seen = Seen(by_tokens, by_share={3.0: -1e-6})
     assert verdicts_of(STUDY, seen) == {
         "noise-avoided": "not at this scale",
         "noise-order": "not measured",
@@ -63,6 +66,7 @@ def test_claims_fail_where_attention_seeks_the_noise():
         "others-order": "not measured",
         "uniform": "contradicted",
         "three-speeds": "not measured",
+        "opposite-with-more-noise": "not at this scale",
         **dict.fromkeys(("feedforward-dominates", "others-near-zero", "attention-stays-uniform"), "reproduced"),
         **dict.fromkeys(("stays-below-alpha", "bound-at-the-target", "logarithmic-rate"), "reproduced"),
     }
@@ -102,6 +106,13 @@ def test_the_largest_of_the_noise_and_the_smallest_of_the_others_count():
     assert found["others-attended"] == pytest.approx(-1e-9 * 200**3)
     uniform = next(one for one in STUDY.claims if one.name == "uniform")
     assert uniform(one_off).detail == "0.5 drawn"  # at the largest N alone
+
+
+def test_attention_turns_to_the_noise_where_it_is_the_more_frequent():
+    """It occurs α times in N without more of it, so that it is as frequent as others with (1 - α) times more."""
+    law = UniformRecall(32, 512, 0.5)
+    avoided, sought = (measure_with_noise(law, share, samples=1500) for share in (0.2, 0.9))
+    assert avoided < 0 < sought
 
 
 def test_batches_are_independent_and_add_up_to_zero():

@@ -242,6 +242,7 @@ BANDS = {
         "others-order": (-3.1, -2.9),
         "uniform": (0.5, 2.0),
         "three-speeds": (None, 0.1),
+        "opposite-with-more-noise": (0.001, None),
         "feedforward-dominates": (None, 0.05),
         "others-near-zero": (-1.1, -0.9),
         "stays-below-alpha": (1.0, 1.0),

@@ -3,8 +3,15 @@ import pytest
 import torch
 
 from anchorlab.rng import generator
-from anchorlab.theory.attention_gradient import FirstStep, first_step, key_query_gradient, leading_order
-from anchorlab.theory.uniform_recall import UniformRecall
+from anchorlab.theory.attention_gradient import (
+    FirstStep,
+    first_step,
+    key_query_gradient,
+    leading_order,
+    measured_first_step,
+    with_more_noise,
+)
+from anchorlab.theory.uniform_recall import Sequences, UniformRecall
 from tests.theory.enumerated_recall import enumerate_recall
 from tests.theory.one_layer_model import OneLayer
 
@@ -59,3 +66,20 @@ def test_short_sequences_turn_the_sign_of_the_other_tokens():
     assert signs == {128: False, 4096: True}
     law = UniformRecall(64, 128, 0.5)
     assert key_query_gradient(law, law.draw(generator(0, "short"), 2000), first_step(law, 1.0))[1:-1].mean() < 0
+
+
+def test_a_step_on_drawn_sequences_comes_to_the_exact_one():
+    law = UniformRecall(6, 20, 0.4)
+    drawn = law.draw(generator(0, "test"), 60_000)
+    measured, exact = measured_first_step(law, drawn, 2.0), first_step(law, 2.0)
+    np.testing.assert_allclose(measured.feedforward, exact.feedforward, atol=0.02)
+    np.testing.assert_allclose(measured.value, exact.value, atol=0.02)
+
+
+def test_noise_takes_the_place_of_tokens_that_tell_nothing():
+    """Of 0 the trigger, 5 the noise: all but triggers and what follows them, at a share of 1."""
+    law = UniformRecall(5, 6, 0.4)
+    tokens = np.array([[1, 0, 2, 3, 4, 0]]).T
+    before = Sequences(tokens, np.array([2]), np.array([2]))
+    assert with_more_noise(law, before, 1.0, generator(0)).tokens.T.tolist() == [[5, 0, 2, 5, 5, 0]]
+    assert with_more_noise(law, before, 0.0, generator(0)).tokens.T.tolist() == tokens.T.tolist()

@@ -13,8 +13,16 @@ from math import exp
 
 import numpy as np
 from jaxtyping import Float
+from numpy.random import Generator
 
-from anchorlab.theory.one_step import Entry, Token, feedforward_moments, value_moments
+from anchorlab.theory.one_step import (
+    Entry,
+    Token,
+    feedforward_gradient,
+    feedforward_moments,
+    value_gradient,
+    value_moments,
+)
 from anchorlab.theory.uniform_recall import TRIGGER, Sequences, UniformRecall
 
 
@@ -50,6 +58,21 @@ def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
         value[row] = mean(name, "other")
         value[row, TRIGGER], value[row, law.noise_token] = mean(name, "trigger"), mean(name, "noise")
     return FirstStep(-learning_rate * feedforward, -learning_rate * value)
+
+
+def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: float) -> FirstStep:
+    """Return the weights after one step along the gradient of drawn sequences, which need not follow the law."""
+    feedforward, value = feedforward_gradient(sample, law.tokens), value_gradient(sample, law.tokens)
+    return FirstStep(-learning_rate * feedforward, -learning_rate * value)
+
+
+def with_more_noise(law: UniformRecall, sample: Sequences, share: float, random: Generator) -> Sequences:
+    """Return sequences in which this share of the tokens becomes noise wherever no trigger is, nor stands before."""
+    tokens = sample.tokens.copy()
+    free = tokens != TRIGGER
+    free[1:] &= tokens[:-1] != TRIGGER
+    tokens[free & (random.random(tokens.shape) < share)] = law.noise_token
+    return Sequences(tokens, sample.outputs, sample.targets)
 
 
 def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep) -> Float[np.ndarray, "token"]:

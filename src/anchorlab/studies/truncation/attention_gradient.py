@@ -8,7 +8,7 @@ gradient, and the next gradient is averaged over drawn sequences.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import log, sqrt
 
@@ -20,13 +20,22 @@ from anchorlab.rng import generator
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law
-from anchorlab.theory.attention_gradient import first_step, key_query_gradient, leading_order
+from anchorlab.theory.attention_gradient import (
+    first_step,
+    key_query_gradient,
+    leading_order,
+    measured_first_step,
+    with_more_noise,
+)
 from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
 from anchorlab.theory.one_step import feedforward_moments, value_moments
 from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
 from anchorlab.training import TrainedRun
 
 ALPHA, LEARNING_RATE = 0.5, 1.0
+SHARES = (0.0, 0.25, 1.0, 3.0)
+"""How often the noise takes the place of another token, as a multiple of 1/N, to see what its frequency does."""
+
 LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}
 POWERS = {"W_F": 0, "W_V": -1, "W_KQ": -2, "trigger": -3, "other": -3}
 """The paper's powers in N: how far each matrix moves, and the parts of W_KQ's gradient."""
@@ -79,10 +88,14 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Seen:
-    """The gradients at every N, in ascending order, and at every T/N."""
+    """The gradients at every N, in ascending order, and at every T/N; and the noise's where it is more frequent.
+
+    `by_share` has its projection by how often the noise occurs in other places, as a multiple of 1/N.
+    """
 
     by_tokens: Sequence[Gradient]
     by_ratio: Sequence[Gradient] = ()
+    by_share: Mapping[float, float] = field(default_factory=dict)
 
     @cached_property
     def moves(self) -> dict[str, list[float]]:
@@ -120,7 +133,20 @@ def see(setting: Setting) -> Seen:
         return measure(UniformRecall(tokens, ratio * tokens, ALPHA), setting.batches, setting.batch)
 
     by_tokens = [at(tokens, setting.ratio) for tokens in setting.tokens]
-    return Seen(by_tokens, [at(setting.ratios_at, ratio) for ratio in setting.ratios])
+    law = by_tokens[0].law
+    by_share = {share: measure_with_noise(law, share, setting.batches * setting.batch) for share in SHARES}
+    return Seen(by_tokens, [at(setting.ratios_at, ratio) for ratio in setting.ratios], by_share)
+
+
+def measure_with_noise(law: UniformRecall, share: float, samples: int) -> float:
+    """Return the noise's projection where it also takes the place of other tokens, in a share of 1/N times `share`."""
+    random = generator(0, "more noise", law.tokens, law.length, round(100 * share))
+    found, first = 0.0, None
+    for block in law.blocks(random, samples):
+        more = with_more_noise(law, block, share / law.tokens, random)
+        first = first or measured_first_step(law, more, LEARNING_RATE)
+        found += key_query_gradient(law, more, first)[law.noise_token] * more.targets.size / samples
+    return float(found)
 
 
 @claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01))
@@ -184,6 +210,20 @@ def three_speeds(seen: Seen) -> float | None:
     powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
     known = [abs(found.slope - POWERS[name]) for name, found in powers.items() if found is not None]
     return max(known) if len(known) == len(powers) else None
+
+
+@claim(
+    "Where the noise appears more often than other tokens, attention moves towards it instead",
+    at="appendix A.2, observation iii",
+    paper="the opposite result",
+    band=at_least(1e-3),
+)
+def opposite_with_more_noise(seen: Seen) -> Measurement:
+    """Projection on W_E(N+1) W_E(q)ᵀ, times N², at the smallest N, where the noise also takes the place of three tokens
+    in N; with it, the same for other shares."""
+    each = {share: value * seen.by_tokens[0].law.tokens ** 2 for share, value in seen.by_share.items()}
+    detail = ", ".join(f"{value:.3g} at {share:g} in N" for share, value in each.items())
+    return Measurement(each.get(SHARES[-1]), detail=detail)
 
 
 @claim(
