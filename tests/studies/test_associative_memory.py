@@ -124,7 +124,7 @@ def test_the_bands_of_appendix_c_1_iii():
 
 def test_many_runs_are_drawn_and_trained():
     """The more steps the lower the loss at rank 2, from about that of a guess among four on."""
-    short, longer = (many_losses(12, replace(QUICK, steps=steps, drawn=20)) for steps in (1, 300))
+    short, longer = (many_losses(12, replace(QUICK, drawn=20), steps) for steps in (1, 300))
     assert len(short) == len(longer) == 20
     assert float(longer.median()) < 0.02 < float(short.median())
 
@@ -150,6 +150,9 @@ def test_the_last_losses_of_both_widths_are_read():
         assert found.losses[12][edit].tolist() == pytest.approx([1 + at, 1.01 + at, 1.02 + at])
         assert found.losses[8][edit].tolist() == pytest.approx([1.5 + at, 1.51 + at, 1.52 + at])
     assert {width: len(many) for width, many in found.many.items()} == {12: 5, 8: 5}
+    untrained = [HandMadeRun(one.experiment.untrained(), one._steps, one._values) for one in runs()]
+    start = see(untrained, replace(QUICK, steps=300, drawn=5)).many[12]
+    assert start.tolist() == many_losses(12, replace(QUICK, drawn=5), 0).tolist()
     assert set(verdicts_of(STUDY, found)) == set(values_of(STUDY, found))
 
 

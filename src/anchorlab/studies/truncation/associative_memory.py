@@ -104,13 +104,14 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Seen:
         width: {edit: at_end(run, "clean", "loss", edit) for edit in CURVES}
         for width, run in zip(WIDTHS, runs, strict=True)
     }
-    return Seen(losses, {width: many_losses(width, setting) for width in WIDTHS}, flows())
+    steps = setting.steps if runs[0].experiment.trained else 0
+    return Seen(losses, {width: many_losses(width, setting, steps) for width in WIDTHS}, flows())
 
 
-def many_losses(width: int, setting: Setting) -> Float[Tensor, "run"]:
-    """Return the pure-label loss at rank 2 of many runs, trained as those of the study, from seed 0."""
+def many_losses(width: int, setting: Setting, steps: int) -> Float[Tensor, "run"]:
+    """Return the pure-label loss at rank 2 of many runs after so many steps, trained as those of the study."""
     start = draw_memories(generator(0, "associative memory", width), setting.drawn, INPUTS, width)
-    return torch.from_numpy(start.descend(ALPHA, setting.learning_rate, setting.steps).pure_label_loss(rank=2))
+    return torch.from_numpy(start.descend(ALPHA, setting.learning_rate, steps).pure_label_loss(rank=2))
 
 
 def flows() -> dict[tuple[int, float], MemoryFlow]:
