@@ -315,6 +315,20 @@ BANDS = {
         "ablated": (None, 0.02),
         "same-positions": (0.75, 1.0),
     },
+    "language/heads": {
+        "shift-heads": (0.05, None),
+        "broadcast-heads": (0.05, None),
+        "shift-shallow": (None, -0.2),
+        "broadcast-deep": (0.2, None),
+        "any-source-deep": (0.2, None),
+        "similar-deep": (0.1, None),
+        "deep-removable": (None, 0.1),
+        "shift-matters": (0.95, None),
+        "induction-heads": (0.5, None),
+        "previous-token-first": (1, None),
+        "shift-feeds-induction": (0.95, None),
+        "shift-matters-for-repetition": (0.95, None),
+    },
 }
 """The lowest and the highest value that accept each claim; None where a side is open."""
 

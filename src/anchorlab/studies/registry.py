@@ -45,6 +45,7 @@ STUDIES = (
     "retrieval/plateau",
     "retrieval/circuits",
     "retrieval/emergence",
+    "language/heads",
 )
 """The names of all studies, by paper."""
 

@@ -36,7 +36,7 @@ def open_model(setting: ModelSetting, workplace: Workplace) -> LanguageModel:
     return pretrained(setting.model, setting.revision, download=workplace.download, device=workplace.device)
 
 
-def untrained_model(model: LanguageModel, seed: int = 0) -> LanguageModel:
+def untrained_model(model: LanguageModel, seed: int = 1) -> LanguageModel:
     """Return a model of the same architecture and tokenizer, with the initial weights that transformers draws."""
     theirs = model.hugging_face
     with torch.random.fork_rng(devices=[]):

@@ -1,0 +1,141 @@
+"""What every head of a language model does on some texts: a score for each detector, beside chance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from anchorlab.language import LanguageModel
+from anchorlab.lens import HeadScores, chance_of_uniform, look_by_parts, per_sequence, threshold, uniform_attention
+
+PATTERNS = "blocks.*.attn.hook_pattern"
+LARGEST_SHIFT = 8
+"""The largest distance at which a head is looked for that shifts."""
+
+Pattern = Float[Tensor, "batch head query key"]
+
+
+@dataclass(frozen=True)
+class ScoredHeads:
+    """The scores of all heads on some texts.
+
+    Fields
+        scores: by detector; `first token`, `broadcast` and `any source` as in this module, the others as in the lens
+        chance: by detector, the score of a head that attends at random
+        distance: by how much each head shifts, if it does
+        sources: the token that each head broadcasts from in each text, if it does
+        similarity: the mean cosine between the patterns of two heads of a layer
+    """
+
+    scores: dict[str, Float[Tensor, "layer head"]]
+    chance: dict[str, float]
+    distance: Int[Tensor, "layer head"]
+    sources: Int[Tensor, "layer batch head"]
+    similarity: Float[Tensor, "layer"]
+
+    def fires(self, detector: str) -> Bool[Tensor, "layer head"]:
+        """Return which heads a detector fires for: halfway from chance to 1, as in the lens.
+
+        A head that attends to the first token broadcasts nothing, whatever it does with the little attention left.
+        """
+        found = self.scores[detector] > threshold(self.chance[detector])
+        return found & ~self.fires("first token") if detector == "broadcast" else found
+
+    def heads(self, detector: str) -> list[tuple[int, int]]:
+        """Return the layer and head of those for which a detector fires, the first layer first."""
+        return [(layer, head) for layer, head in self.fires(detector).nonzero().tolist()]
+
+    def strongest(self, detector: str) -> tuple[int, int]:
+        """Return the layer and head of the largest score."""
+        layer, head = divmod(int(self.scores[detector].argmax()), self.scores[detector].shape[1])
+        return layer, head
+
+
+def best_source(pattern: Pattern, besides_first: bool) -> tuple[Float[Tensor, "batch head"], Int[Tensor, "batch head"]]:
+    """Return the largest score of broadcasting from one position, and that position.
+
+    With s one of the positions up to the middle, so that at least half of the queries come after it: the attention of
+    the queries q > s to s, summed, over what they may give. That is all of it, or, `besides_first`, all that they do
+    not give to the first token, which is then no source. Heads of language models leave much of their attention at the
+    first token while they have nothing to do; this would look like a broadcast from there.
+    """
+    length = pattern.shape[-1]
+    first = 1 if besides_first else 0
+    later = torch.ones(length, length, dtype=pattern.dtype, device=pattern.device).tril(-1)[:, first : length // 2 + 1]
+    given = torch.einsum("bhqs,qs->bhs", pattern[..., first : length // 2 + 1], later)
+    may = 1 - pattern[..., 0] if besides_first else torch.ones_like(pattern[..., 0])
+    share = given / torch.einsum("bhq,qs->bhs", may, later).clamp(min=torch.finfo(pattern.dtype).tiny)
+    best = share.max(dim=-1)
+    return best.values.clamp(max=1), best.indices + first
+
+
+def score_heads(
+    model: LanguageModel, inputs: Int[Tensor, "batch position"], report: Callable[[int], None] = lambda done: None
+) -> ScoredHeads:
+    """Score every head on token ids of one length, part by part; `report` gets the number of texts done."""
+    layers, length = len(model.blocks), inputs.shape[1]
+    scores: dict[str, list[list[HeadScores]]] = {}
+    profiles: list[list[HeadScores]] = [[] for _ in range(layers)]
+    tokens: list[list[Tensor]] = [[] for _ in range(layers)]
+    similar: list[list[Tensor]] = [[] for _ in range(layers)]
+    done = 0
+    for part in look_by_parts(model, inputs, [PATTERNS], output=False):
+        here = part.inputs.cpu()
+        for layer in range(layers):
+            pattern = part[PATTERNS.replace("*", str(layer))][0].float().cpu()
+            for name, found in _detectors(pattern, here).items():
+                scores.setdefault(name, [[] for _ in range(layers)])[layer].append(found)
+            profiles[layer].append(_shifts(pattern))
+            tokens[layer].append(here.gather(1, best_source(pattern, besides_first=True)[1]))
+            similar[layer].append(_similarity(pattern))
+        done += len(here)
+        report(done)
+    means = {name: torch.stack([HeadScores.join(one).mean for one in each]) for name, each in scores.items()}
+    shifts = torch.stack([HeadScores.join(one).mean for one in profiles])  # layer, distance, head
+    return ScoredHeads(
+        scores={"shift": shifts.amax(dim=1), **means},
+        chance=_chance(inputs, length),
+        distance=shifts.argmax(dim=1) + 1,
+        sources=torch.stack([torch.cat(one) for one in tokens]),
+        similarity=torch.stack([torch.cat(one).mean() for one in similar]),
+    )
+
+
+def _shifts(pattern: Pattern) -> HeadScores:
+    """The scores of shifts by 1 and more."""
+    found = per_sequence.shift_profile(pattern, min(LARGEST_SHIFT, pattern.shape[-1] - 1)).scores
+    return HeadScores(found.values[1:], found.weights[1:])
+
+
+def _detectors(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> dict[str, HeadScores]:
+    weights = torch.ones(len(pattern))
+    return {
+        "self": per_sequence.shift(pattern, 0),
+        "first token": per_sequence.first_token(pattern),
+        "broadcast": HeadScores(best_source(pattern, besides_first=True)[0], weights),
+        "any source": HeadScores(best_source(pattern, besides_first=False)[0], weights),
+        "uniform": per_sequence.uniform(pattern),
+        "matching": per_sequence.recurrence(pattern, tokens, "copies"),
+        "induction": per_sequence.recurrence(pattern, tokens, "followers"),
+    }
+
+
+def _chance(inputs: Int[Tensor, "batch position"], length: int) -> dict[str, float]:
+    """The scores of uniform attention, which are those that a random head has on average."""
+    random = uniform_attention(length).expand(len(inputs), 1, length, length)
+    found = {name: float(scores.mean) for name, scores in _detectors(random, inputs.cpu()).items()}
+    return {**found, "shift": float(_shifts(random).mean.max()), "uniform": chance_of_uniform(length)}
+
+
+def _similarity(pattern: Pattern) -> Float[Tensor, "batch"]:
+    """The mean cosine between the patterns of two different heads, of each text; 1 for a single head."""
+    rows = normalize(pattern.flatten(2), dim=-1)
+    cosines = rows @ rows.transpose(1, 2)
+    heads = rows.shape[1]
+    pairs = heads * (heads - 1)
+    return (
+        (cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)) / pairs if pairs else cosines[:, 0, 0]
+    )

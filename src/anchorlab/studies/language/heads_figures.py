@@ -1,0 +1,236 @@
+"""What is drawn of a language model's heads: maps of scores, counts by layer, example patterns, what removal costs."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid
+from anchorlab.language import LanguageModel
+from anchorlab.lens import look
+from anchorlab.studies.kit import attention_maps
+from anchorlab.studies.language.head_scores import PATTERNS, ScoredHeads
+from anchorlab.studies.language.removal import Head, WithoutHeads
+
+SENTENCE = "My name is John. What is my name? Your name is"
+"""The sentence of Figure 17."""
+
+COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
+"""The detectors of the counts, by which heads are told apart."""
+
+_LISTED = 8  # heads in the list of the strongest
+_FREQUENT = 6  # tokens in the list of sources
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Attention patterns on the paper's sentence.
+
+    Fields
+        patterns: by what the head does `[query key]`
+        tokens: the tokens of the sentence
+        words: the text of every token that some head broadcasts from
+    """
+
+    patterns: Mapping[str, Float[Tensor, "query key"]]
+    tokens: tuple[str, ...]
+    words: Mapping[int, str]
+
+
+def examples(model: LanguageModel, english: ScoredHeads) -> Examples:
+    """Return what the figures show of a model: the heads with the largest scores on English, on the sentence."""
+    inputs = model.tokenise([SENTENCE]).inputs
+    chosen = {name: english.strongest(name) for name in ("shift", "broadcast", "first token")}
+    record = look(model, inputs, [PATTERNS.replace("*", str(layer)) for layer, _ in sorted(set(chosen.values()))])
+    patterns = {
+        f"{name}: {head_name(head)}": record[PATTERNS.replace("*", str(head[0]))][0, 0, head[1]].float().cpu()
+        for name, head in chosen.items()
+    }
+    used = torch.unique(english.sources)
+    words = dict(zip(used.tolist(), map(shown, model.words(used)), strict=True))
+    return Examples(patterns, tuple(map(shown, model.words(inputs[0]))), words)
+
+
+def shown(token: str) -> str:
+    """Return a token with its spaces and line breaks visible."""
+    return token.replace(" ", "␣").replace("\n", "⏎")
+
+
+def head_name(head: Head) -> str:
+    """Return the name of a head by its layer and its place in it, both from 0."""
+    return f"{head[0]}.{head[1]}"
+
+
+def figures(
+    english: ScoredHeads,
+    repeated: ScoredHeads,
+    loss: float,
+    loss_without: Mapping[int, float],
+    removed: int,
+    shown_examples: Examples,
+) -> list[Figure]:
+    """Return the figures of the study."""
+    return [
+        attention_maps(
+            "Attention of the heads that shift, broadcast and attend to the first token most (Fig 17)",
+            shown_examples.patterns,
+            shown_examples.tokens,
+            caption="The paper's sentence; of each kind the head, as layer.head, with the largest score on English.",
+        ),
+        _maps("Heads on ordinary English (Fig 28)", english, ("shift", "broadcast", "first token", "self", "uniform")),
+        _maps(
+            "Heads on random tokens that are repeated once",
+            repeated,
+            ("shift", "broadcast", "first token", "matching", "induction"),
+        ),
+        _counts(english, repeated),
+        _by_layer(english),
+        _without_layers(loss, loss_without, removed),
+    ]
+
+
+def _maps(title: str, scored: ScoredHeads, detectors: Sequence[str]) -> MapFigure:
+    maps = tuple(Map(f"{name} (chance {scored.chance[name]:.2f})", grid(scored.scores[name])) for name in detectors)
+    return MapFigure(
+        title=title,
+        caption="The score of every head for each thing that heads do. Shift: by the best of one to eight places. "
+        "Broadcast: from the best position of each text, as a share of what the first token does not get.",
+        maps=(maps,),
+        x_label="head",
+        y_label="layer",
+        value_label="score",
+        value_range=(0.0, 1.0),
+    )
+
+
+def _counts(english: ScoredHeads, repeated: ScoredHeads) -> LineFigure:
+    kinds = {"shift": english, "broadcast": english, "first token": english, "induction": repeated}
+    lines = [_line(name, scored.fires(name).sum(dim=1)) for name, scored in kinds.items()]
+    return LineFigure(
+        title="How many heads of each layer shift, broadcast, attend to the first token and induce",
+        caption="Heads whose score is over halfway from chance to 1: induction on repeated random tokens, the others "
+        "on English.",
+        x_label="layer",
+        y_label="heads",
+        lines=tuple(lines),
+        y_range=(0.0, None),
+    )
+
+
+def _by_layer(english: ScoredHeads) -> LineFigure:
+    names = {"shift": "shift", "broadcast": "broadcast", "any source": "broadcast from any token"}
+    lines = [_line(label, english.scores[name].mean(dim=1)) for name, label in names.items()]
+    return LineFigure(
+        title="Shift and broadcast by layer, with and without the first token as a source",
+        caption="Mean score of a layer's heads on English, and the mean cosine between the patterns of two of them.",
+        x_label="layer",
+        y_label="mean score, cosine",
+        lines=(*lines, _line("similarity of heads", english.similarity)),
+        y_range=(0.0, 1.02),
+    )
+
+
+def _without_layers(loss: float, loss_without: Mapping[int, float], removed: int) -> LineFigure:
+    places = sorted(loss_without)
+    losses = tuple(loss_without[place] for place in places)
+    return LineFigure(
+        title=f"Loss without {removed} consecutive layer{'s' if removed > 1 else ''}",
+        caption="Loss on English when these layers add nothing to the stream, by the first of them. The last layer of "
+        "the model is always kept.",
+        x_label="first removed layer",
+        y_label="nats per token",
+        lines=(Line("without layers", tuple(map(float, places)), losses),) if places else (),
+        references=(Reference("whole model", loss),),
+    )
+
+
+def _line(label: str, values: Tensor) -> Line:
+    return Line(label, tuple(map(float, range(len(values)))), tuple(map(float, values)))
+
+
+def tables(
+    english: ScoredHeads,
+    repeated: ScoredHeads,
+    untrained: ScoredHeads,
+    without: WithoutHeads | None,
+    shown_examples: Examples,
+) -> list[Table]:
+    """Return the tables of the study."""
+    found = [_kinds(english, repeated, untrained), _strongest(english, repeated), _sources(english, shown_examples)]
+    return found if without is None else [*found, _removed(without)]
+
+
+def _kinds(english: ScoredHeads, repeated: ScoredHeads, untrained: ScoredHeads) -> Table:
+    rows = []
+    for name in COUNTED:
+        each = [
+            value
+            for scored in (english, repeated, untrained)
+            for value in (int(scored.fires(name).sum()), float(scored.scores[name].max()))
+        ]
+        rows.append((name, *each, english.chance[name]))
+    return Table(
+        title="Heads of each kind",
+        caption=f"Of {english.scores['shift'].numel()} heads, those over halfway from chance to 1, and the largest "
+        "score of any. A head that attends to the first token broadcasts nothing.",
+        columns=("kind", "English", "largest", "repeated tokens", "largest", "untrained, English", "largest", "chance"),
+        rows=tuple(rows),
+    )
+
+
+def _strongest(english: ScoredHeads, repeated: ScoredHeads) -> Table:
+    rows = []
+    for name, scored in (("shift", english), ("broadcast", english), ("matching", repeated), ("induction", repeated)):
+        scores = scored.scores[name]
+        width = scores.shape[1]
+        for place in scores.flatten().topk(min(_LISTED, scores.numel())).indices.tolist():
+            head = divmod(place, width)
+            fires = "yes" if bool(scored.fires(name)[head]) else ""
+            by = int(scored.distance[head]) if name == "shift" else None
+            rows.append((name, head_name(head), float(scores[head]), scored.chance[name], by, fires))
+    return Table(
+        title="The strongest heads of each kind",
+        caption="Shift and broadcast on English, matching and induction on repeated random tokens; heads as "
+        "layer.head, both from 0.",
+        columns=("kind", "head", "score", "chance", "shift by", "fires"),
+        rows=tuple(rows),
+    )
+
+
+def _sources(english: ScoredHeads, shown_examples: Examples) -> Table:
+    chosen = english.heads("broadcast") or [english.strongest("broadcast")]
+    counted: Counter[int] = Counter()
+    for layer, head in chosen:
+        counted.update(english.sources[layer, :, head].tolist())
+    rows = tuple(
+        (shown_examples.words[token], count / counted.total()) for token, count in counted.most_common(_FREQUENT)
+    )
+    heads = ", ".join(map(head_name, chosen))
+    return Table(
+        title="The tokens from which heads broadcast",
+        caption=f"Share of the pieces of English in which each token is the source of {heads}.",
+        columns=("token", "share"),
+        rows=rows,
+    )
+
+
+def _removed(without: WithoutHeads) -> Table:
+    labels = {
+        "text_loss": "loss on English, nats per token",
+        "repeated": "probability of repeated random tokens",
+        "induction": "mean score of the induction heads",
+    }
+    rows = tuple(
+        (label, getattr(without.unchanged, name), getattr(without.without, name), *without.drawn(name))
+        for name, label in labels.items()
+    )
+    return Table(
+        title="Without the heads that shift",
+        caption=f"Their mean output in place of the heads {', '.join(map(head_name, without.removed))}, and of as many "
+        f"others of the same layers in {len(without.draws)} draws.",
+        columns=("", "whole model", "without", "others: mean", "lowest", "highest"),
+        rows=rows,
+    )

@@ -1,0 +1,185 @@
+"""What a language model predicts without some of its heads, or without some of its layers."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.language import LanguageModel
+from anchorlab.lens import Intervention, Operand, look, per_sequence
+from anchorlab.rng import generator
+
+Head = tuple[int, int]
+"""A layer and a head in it, both from 0."""
+
+
+@dataclass(frozen=True)
+class RepeatedTexts:
+    """Random tokens that are repeated once.
+
+    Fields
+        inputs: token ids
+        half: the number of tokens before they are repeated
+    """
+
+    inputs: Int[Tensor, "batch position"]
+    half: int
+
+    @property
+    def predicting(self) -> Int[Tensor, "scored"]:
+        """The positions whose next token is repeated, except the last before the repetition, which cannot know it."""
+        return torch.arange(self.inputs.shape[1] - self.half, self.inputs.shape[1] - 1)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model predicts.
+
+    Fields
+        text_loss: the mean of -log p of the next token on ordinary text
+        repeated: the mean probability of repeated tokens
+        induction: the mean score of the induction heads on repeated tokens
+    """
+
+    text_loss: float
+    repeated: float
+    induction: float
+
+
+@dataclass(frozen=True)
+class WithoutHeads:
+    """Predictions of a model as it is, without some heads, and without as many others of each draw."""
+
+    removed: Sequence[Head]
+    unchanged: Predictions
+    without: Predictions
+    draws: Sequence[Predictions]
+
+    def exceeded(self, measure: str, sign: int) -> float:
+        """Return the share of draws that change a prediction less than the removal does, towards `sign`."""
+        ours = getattr(self.without, measure)
+        return float(np.mean([sign * (ours - getattr(draw, measure)) > 0 for draw in self.draws]))
+
+    def drawn(self, measure: str) -> tuple[float, float, float]:
+        """Return the mean, the lowest and the highest of a prediction over the draws."""
+        values = [getattr(draw, measure) for draw in self.draws]
+        return float(np.mean(values)), min(values), max(values)
+
+
+def without_heads(
+    model: LanguageModel,
+    text: Int[Tensor, "batch position"],
+    repeated: RepeatedTexts,
+    removed: Sequence[Head],
+    induction: Sequence[Head],
+    draws: int,
+    report: Callable[[int], None] = lambda done: None,
+) -> WithoutHeads:
+    """Measure what a model predicts without some heads, and without as many others, drawn at random.
+
+    A removed head puts out its mean over the texts at each position, on ordinary text and on repeated tokens each. The
+    others are drawn from the same layers as far as these have enough, and else from all layers.
+    """
+    heads = [(layer, head) for layer, block in enumerate(model.blocks) for head in range(_heads(block))]
+    random = generator(0, "language", "removed heads")
+    sets = [[], list(removed), *(draw_others(removed, heads, random) for _ in range(draws))]
+    means = [_mean_outputs(model, inputs, sets) for inputs in (text, repeated.inputs)]
+    found = []
+    for done, one in enumerate(sets, start=1):
+        on_text, on_repeated = (removal(one, outputs) for outputs in means)
+        found.append(
+            Predictions(text_loss(model, text, on_text), *_on_repeated(model, repeated, on_repeated, induction))
+        )
+        report(done)
+    return WithoutHeads(tuple(removed), found[0], found[1], tuple(found[2:]))
+
+
+def draw_others(removed: Sequence[Head], heads: Sequence[Head], random: np.random.Generator) -> list[Head]:
+    """Draw as many other heads: in each layer as many as are removed there, the rest of them anywhere."""
+    others = [head for head in heads if head not in removed]
+    drawn: list[Head] = []
+    for layer, count in Counter(layer for layer, _ in removed).items():
+        pool = [head for head in others if head[0] == layer]
+        drawn += [pool[place] for place in random.choice(len(pool), min(count, len(pool)), replace=False)]
+    pool = [head for head in others if head not in drawn]
+    rest = min(len(removed) - len(drawn), len(pool))
+    return drawn + [pool[place] for place in random.choice(len(pool), rest, replace=False)]
+
+
+def removal(heads: Sequence[Head], outputs: dict[int, Tensor]) -> list[Intervention]:
+    """Return the interventions that put heads' mean outputs, by layer `[position head head_width]`, in their place."""
+    layers: dict[int, list[int]] = {}
+    for layer, head in sorted(heads):
+        layers.setdefault(layer, []).append(head)
+    return [
+        Intervention(
+            site=_mixture(layer),
+            where={"head": tuple(chosen)},
+            rule="replace",
+            operand=Operand(values=outputs[layer][:, chosen], axes=("position", "head", "head_width")),
+        )
+        for layer, chosen in layers.items()
+    ]
+
+
+def text_loss(
+    model: LanguageModel, text: Int[Tensor, "batch position"], interventions: Sequence[Intervention] = ()
+) -> float:
+    """Return the mean of -log p over all tokens but the first of each text, under interventions."""
+    places = torch.arange(text.shape[1] - 1)
+    logits = look(model, text, interventions=interventions, positions=places)["output"][0]
+    return float(_losses(logits, text[:, 1:]).mean())
+
+
+def loss_without_layers(model: LanguageModel, text: Int[Tensor, "batch position"], layers: Sequence[int]) -> float:
+    """Return the loss on text when some layers add nothing to the stream."""
+    sites = [f"blocks.{layer}.{name}" for layer in layers for name in ("hook_attn_out", "hook_mlp_out")]
+    return text_loss(model, text, [Intervention(site=site, rule="zero") for site in sites])
+
+
+def _on_repeated(
+    model: LanguageModel, repeated: RepeatedTexts, interventions: Sequence[Intervention], induction: Sequence[Head]
+) -> tuple[float, float]:
+    """The mean probability of repeated tokens, and the mean score of the induction heads, NaN without any."""
+    places = repeated.predicting
+    sites = sorted({_pattern(layer) for layer, _ in induction})
+    record = look(model, repeated.inputs, sites, interventions, positions=places)
+    probability = torch.exp(-_losses(record["output"][0], repeated.inputs[:, places + 1])).mean()
+    scores = {site: per_sequence.induction(record[site][0], repeated.inputs).mean for site in sites}
+    own = [float(scores[_pattern(layer)][head]) for layer, head in induction]
+    return float(probability), float(np.mean(own)) if own else float("nan")
+
+
+def _losses(logits: Float[Tensor, "batch scored output"], targets: Int[Tensor, "batch scored"]) -> Tensor:
+    return torch.stack(
+        [
+            torch.nn.functional.cross_entropy(row, target, reduction="none")
+            for row, target in zip(logits, targets, strict=True)  # one text at a time: the logits are large
+        ]
+    )
+
+
+def _mean_outputs(model: LanguageModel, inputs: Tensor, sets: Sequence[Sequence[Head]]) -> dict[int, Tensor]:
+    """The mean over the texts of what the heads of every layer concerned mix, `[position head head_width]`."""
+    layers = sorted({layer for one in sets for layer, _ in one})
+    if not layers:
+        return {}
+    record = look(model, inputs, [_mixture(layer) for layer in layers], output=False)
+    return {layer: record[_mixture(layer)][0].mean(dim=0) for layer in layers}
+
+
+def _heads(block: Any) -> int:
+    return int(block.attn.heads)
+
+
+def _mixture(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_z"
+
+
+def _pattern(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_pattern"
