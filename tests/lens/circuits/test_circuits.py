@@ -115,6 +115,7 @@ def test_the_circuit_of_a_model_that_follows_chains(steps):
     assert paths_of(found) == {(layer, 0, AttentionRule(query, key)) for layer, query, key in CHAIN_CIRCUITS[steps]}
     assert all(path.attention > 0.99 for path in found.paths)
     assert found.unexplained == () and found.heads == tuple((layer, 0) for layer in range(2 if steps == 1 else 3))
+    assert found.useful_heads == found.heads  # all of them bring something from elsewhere
     assert found.roles[-1] == "query x0" and found.roles[:2] == (
         f"x{steps - 1} of pair {steps}",
         f"x{steps} of pair {steps}",
