@@ -247,6 +247,17 @@ def test_the_gallery_shows_what_untrained_members_give(control, shown, mark):
     assert ("It is high" in listed) == bool(mark)
 
 
+def test_settings_of_a_study_of_a_pretrained_model_are_those_of_what_it_observes():
+    shown = gallery_build().settings_text(study("language/heads"), "quick")
+    assert "| `model` | smollm2 | meta-llama/Llama-2-7b-hf |" in shown
+    assert "| `draws` | 20 | 20 |" in shown.partition("What is the same in both")[2]
+
+
+def test_the_model_is_named_where_numbers_come_from():
+    source = replace(made_findings().provenance, model="smollm2, 134.5 M parameters")
+    assert ", smollm2, 134.5 M parameters, seeds" in gallery_build().source_text(source)
+
+
 def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):
     assert gallery_build().main(["--store", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "anchorlab study retrieval/depth --profile quick" in capsys.readouterr().err

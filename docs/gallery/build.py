@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +157,9 @@ def untrained(result: ClaimResult) -> str:
 def source_text(source: Provenance) -> str:
     """Return where numbers come from, in one sentence; runs that another study trained add no time of their own."""
     time = f"{time_text(source)}, " if source.seconds >= 0.5 else ""
+    model = f"{source.model}, " if source.model else ""
     return (
-        f"Profile `{source.profile}`, {source.seeds_text}, {source.hardware}, torch {source.torch}, "
+        f"Profile `{source.profile}`, {model}{source.seeds_text}, {source.hardware}, torch {source.torch}, "
         f"{time}commit `{source.short_commit}`."
     )
 
@@ -180,7 +181,9 @@ def settings_text(chosen: Study, profile: str) -> str:
 
 
 def all_settings(chosen: Study, profile: str) -> dict[str, str]:
-    """Return each field of a profile's experiments with all its values."""
+    """Return each field of a profile's experiments with all its values, or of what a study observes."""
+    if chosen.observe is not None:
+        return dict(flat(asdict(chosen.profile(profile).setting)))
     taken: dict[str, list[str]] = {}
     for experiment in chosen.experiments_of(profile):
         data = {key: value for key, value in experiment.to_json().items() if key != "format"}
