@@ -152,6 +152,7 @@ def test_a_padded_batch_of_a_model():
             assert torch.allclose(alone[site][:, 0], whole[site][:, b, :, :length, :length], atol=1e-12)
 
 
+@pytest.mark.untyped
 def test_mistakes():
     pattern = padded()
     with pytest.raises(SpecError, match=r"lengths: have shape \(5,\); the pattern has 6 sequences"):
