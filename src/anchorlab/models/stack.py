@@ -8,6 +8,7 @@ from torch import Tensor
 from anchorlab.models.sites import Sites, Tap
 
 
+@runtime_checkable
 class StackedNorm(Protocol):
     """A norm `(x - mean) / scale * (offset + w) + b`; without `centred` it leaves the mean in and has no b.
 
@@ -24,6 +25,7 @@ class StackedNorm(Protocol):
         ...
 
 
+@runtime_checkable
 class StackedAttention(Protocol):
     """Attention with separate maps; several query heads may share one head of keys and values."""
 
@@ -37,6 +39,7 @@ class StackedAttention(Protocol):
         ...
 
 
+@runtime_checkable
 class StackedBlock(Protocol):
     """A block with its parts; the fields mean the same as those of `Block`."""
 
