@@ -52,6 +52,7 @@ _FACE = {
     "at_most": "findings",
     "within": "findings",
     "draw": "report",
+    "show": "report",
     "write_report": "report",
 }
 
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     from anchorlab.language import pretrained
     from anchorlab.lens import Intervention, detect, look, sweep
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
-    from anchorlab.report import draw, write_report
+    from anchorlab.report import draw, show, write_report
     from anchorlab.runs import Store
     from anchorlab.studies import Analysis, Profile, Study, at_end, claim, curves_against, run_study, study
     from anchorlab.tasks import (

@@ -120,7 +120,7 @@ def test_refuses_what_the_run_does_not_have(run, given, said):
 
 
 def test_refuses_views_that_no_browser_would_bear(run, monkeypatch):
-    monkeypatch.setattr("anchorlab.viewer.make._RECORDED", 10_000)
+    monkeypatch.setattr("anchorlab.viewer.make.MOST_RECORDED", 10_000)
     with pytest.raises(SpecError, match="choose fewer members, steps or examples"):
         view_run(run)
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.text import Text
 
-from anchorlab.cli.output import Json, check_page, counted, print_json, print_table, print_text
+from anchorlab.cli.heads import print_heads
+from anchorlab.cli.output import Json, check_page, counted, print_json, print_text
 from anchorlab.errors import SpecError
 
 _MOST = 100_000
@@ -43,9 +43,7 @@ def inspect(
         raise SpecError("n", f"cannot measure on {n} sequences", f"give 1 to {_MOST}")
     check_page(page, "page")
 
-    import polars as pl
-
-    from anchorlab.lens import describe, detect, look
+    from anchorlab.lens import detect, look
     from anchorlab.report import show
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
@@ -59,26 +57,8 @@ def inspect(
     if json:
         print_json(found.to_dicts())
         return
-    labels = describe(found).group_by("layer", "head").agg(pl.col("label").mode().sort().first())
-    called = {f"{layer}.{head}": label for layer, head, label in labels.rows()}
-    shown = found.filter(~pl.col("detector").is_in(("previous_token", "self_attending", "anchor_attending")))
-    means = shown.group_by("layer", "head", "detector", maintain_order=True).agg(
-        pl.col("value").mean(), pl.col("offset").mode().sort().first()
-    )
-    detectors = means["detector"].unique(maintain_order=True).to_list()
-    heads: dict[str, dict[str, Text]] = {}
-    for layer, head, detector, value, offset in means.rows():
-        heads.setdefault(f"{layer}.{head}", {})[detector] = _shaded(value, offset)
-    rows = [(head, called[head], *(cells.get(detector, "") for detector in detectors)) for head, cells in heads.items()]
-    columns = ("layer\n.head", "mostly", *(detector.replace("_", "\n") for detector in detectors))
     count = counted(len(trained.experiment.members), "member")
-    print_table(columns, rows, title=f"{trained.run.label}: what each head does, mean over {count}")
+    print_heads(found, f"{trained.run.label}: what each head does, mean over {count}")
     print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: the head does this and nothing else; @: the offset")
     if written is not None:
         print_text(f"attention viewer: {written}", wrapped=False)
-
-
-def _shaded(value: float, offset: int | None) -> Text:
-    """Return a detector's value as text, highlighted if it is high."""
-    text = Text(f"{value:.2f}", "bold green" if value >= 0.8 else "green" if value >= 0.5 else "dim")
-    return text if offset is None else text.append(f" @{offset}", "dim")

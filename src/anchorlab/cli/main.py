@@ -30,13 +30,15 @@ commands = {
     "study": "Run studies: train, check claims, write the report.",
     "claims": "List the papers' claims with our values and verdicts.",
     "inspect": "Measure what each attention head of a run does.",
+    "look-at": "Measure what a language model's heads do on texts.",
     "truncate": "Find the best rank truncation of a run's matrices.",
     "memory": "Show which tokens or positions the weights associate.",
     "circuit": "Find the attention paths that suffice for the task.",
     "report": "Write one HTML page with all findings in the store.",
 }
 for order, (name, text) in enumerate(commands.items()):
-    app.command(f"anchorlab.cli.{name}:{name}", name=name, help=text, sort_key=order)
+    module = name.replace("-", "_")
+    app.command(f"anchorlab.cli.{module}:{module}", name=name, help=text, sort_key=order)
 runs = App(name="runs", help="List, show, check or remove the runs of the store.", sort_key=len(commands))
 for name, text in {
     "list": "List the runs, as `anchorlab runs` does.",

@@ -15,6 +15,7 @@ from anchorlab.lens.heads import (
     HeadScores,
     OffsetScores,
     anchor_attending,
+    best_source,
     broadcast,
     broadcast_profile,
     chance_of_uniform,

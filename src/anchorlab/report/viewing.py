@@ -1,12 +1,15 @@
 """The attention viewer on its own: in a notebook, or as a page."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from anchorlab.errors import SpecError
+from anchorlab.language import LanguageModel
 from anchorlab.report.page import environment, write_page
 from anchorlab.training import TrainedRun
-from anchorlab.viewer import AttentionView, view_run
+from anchorlab.viewer import AttentionView, read_texts, view_run
 
 _HEIGHT = 900  # initial height in pixels of the notebook frame; the page then sets its own
 
@@ -38,6 +41,16 @@ class Viewer:
         return write_page(self.html, path)
 
 
-def show(what: AttentionView | TrainedRun) -> Viewer:
-    """Return the viewer of an attention view, or of a trained run as `view_run` shows it by default."""
+def show(what: AttentionView | TrainedRun | LanguageModel, texts: str | Sequence[str] = ()) -> Viewer:
+    """Return the viewer of an attention view, of a trained run, or of a language model on texts.
+
+        show(run)  # as `view_run` shows it by default
+        show(al.pretrained("smollm2"), ["The capital of France is"])
+
+    Errors: `SpecError` for a language model without texts, and for texts that nothing else reads.
+    """
+    if isinstance(what, LanguageModel):
+        return Viewer(read_texts(what, texts).view)
+    if texts:
+        raise SpecError("texts", f"a {type(what).__name__} reads none", "leave them out")
     return Viewer(what if isinstance(what, AttentionView) else view_run(what))

@@ -8,16 +8,20 @@ if TYPE_CHECKING:
     from anchorlab.viewer.make import view_patterns, view_run
     from anchorlab.viewer.oracle import page_oracle
     from anchorlab.viewer.page_data import view_json, viewer_script, viewer_style
-    from anchorlab.viewer.view import AttentionView, LiveModel, ViewExample, ViewPath
+    from anchorlab.viewer.texts import TextHeads, read_texts
+    from anchorlab.viewer.view import AttentionView, LiveModel, ViewExample, ViewPath, ViewScores
 
 _MODULES = {
     "AttentionView": "view",
     "LiveModel": "view",
+    "TextHeads": "texts",
     "ViewExample": "view",
     "ViewPath": "view",
+    "ViewScores": "view",
     "can_run": "live",
     "live_model": "live",
     "page_oracle": "oracle",
+    "read_texts": "texts",
     "view_json": "page_data",
     "view_patterns": "make",
     "view_run": "make",
@@ -28,11 +32,14 @@ _MODULES = {
 __all__ = [
     "AttentionView",
     "LiveModel",
+    "TextHeads",
     "ViewExample",
     "ViewPath",
+    "ViewScores",
     "can_run",
     "live_model",
     "page_oracle",
+    "read_texts",
     "view_json",
     "view_patterns",
     "view_run",

@@ -10,12 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Circuit, Record, describe, detect, look, record_patterns
+from anchorlab.lens import Circuit, detect, look, record_patterns
 from anchorlab.lens.circuits import rule_cells
 from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.training import Ensemble, TrainedRun
 from anchorlab.viewer.live import can_run, live_model
+from anchorlab.viewer.scores import head_labels, head_scores
 from anchorlab.viewer.view import AttentionView, LiveModel, ViewPath
 
 _PATTERNS = "blocks.*.attn.hook_pattern"
@@ -23,7 +24,8 @@ _PATTERN_AXES = ("member", "batch", "head", "query", "key")
 _MEMBERS, _STEPS = 2, 8  # shown by default
 _LABELLED = 64  # sequences that the detectors see
 _CARRIED = 2**23  # most bytes of model weights in a view
-_RECORDED = 2**26  # most bytes of recorded attention in a view; browsers become slow above it
+MOST_RECORDED = 2**26
+"""The most bytes of recorded attention in a view; browsers become slow above it."""
 
 
 def view_run(
@@ -38,7 +40,7 @@ def view_run(
 ) -> AttentionView:
     """Return a view of a run's members along training, on sequences of each split of its task.
 
-    The detectors (`anchorlab.lens.describe`) label every head, over 64 sequences of the last split.
+    The detectors (`anchorlab.lens.describe`) label and score every head, over 64 sequences of the last split.
 
     Args:
         run: a trained run
@@ -66,15 +68,15 @@ def view_run(
     scored = torch.cat([_last_scored(batch) for batch in batches])
     sample = task.sample(task.splits[-1], _LABELLED, seed=0)
 
-    patterns, predicted, labels = [], [], []
+    patterns, predicted, heads = [], [], []
     ensembles = [run.ensemble(step).select(members) for step in steps]
     for ensemble in ensembles:
         record = look(ensemble, inputs, record=[_PATTERNS])
         patterns.append(torch.stack([record[site] for site in record if record.axes(site) == _PATTERN_AXES], dim=2))
-        if 2 * patterns[0].numel() * len(steps) > _RECORDED:
+        if 2 * patterns[0].numel() * len(steps) > MOST_RECORDED:
             raise SpecError("view", "has more than 64 MiB of patterns", "choose fewer members, steps or examples")
         predicted.append(_predicted(record["output"], scored, task))
-        labels.append(_labels_on(ensemble, sample))
+        heads.append(detect(look(ensemble, sample.inputs, record=[_PATTERNS]), sample))
     why_not = can_run(run.experiment.model, task) if live else ""
     view = AttentionView.of(
         title or f"Attention of {run.run.label or task.name or task.family}",
@@ -83,7 +85,8 @@ def view_run(
         torch.stack(patterns, dim=1),
         members=_names(seeds, members),
         predicted=list(zip(*predicted, strict=True)) if task.loss == "cross_entropy" else (),
-        labels=list(zip(*labels, strict=True)),
+        labels=head_labels(heads),
+        scores=head_scores(heads),
         live=_live(ensembles, task) if why_not is None else None,
         circuits=[_paths(circuit, batches, task) for circuit in circuits or ()],
     )
@@ -99,7 +102,7 @@ def view_patterns(
 ) -> AttentionView:
     """Return a view of the attention patterns of any model, such as the `attentions` of a Hugging Face model.
 
-    The detectors that need only patterns and tokens label the heads.
+    The detectors that need only patterns and tokens label and score the heads.
 
     Args:
         patterns: one array `[batch head query key]` per layer, of any type that torch accepts
@@ -114,6 +117,7 @@ def view_patterns(
     parts = [["token"] * length] * batch if roles is None else _rows("roles", roles, batch, length)
     ids = {text: number for number, text in enumerate(dict.fromkeys(chain(*texts)))}
     record = record_patterns(patterns, torch.tensor([[ids[text] for text in row] for row in texts]))
+    heads = [detect(record)]
     return AttentionView.of(
         title,
         [
@@ -123,7 +127,8 @@ def view_patterns(
         [0],
         torch.stack(list(record.arrays.values()), dim=2).unsqueeze(1),
         members=["model"],
-        labels=[_labels(record)],
+        labels=head_labels(heads),
+        scores=head_scores(heads),
     )
 
 
@@ -188,16 +193,6 @@ def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewP
         )
         for path, found in zip(circuit.paths, cells, strict=True)
     ]
-
-
-def _labels_on(ensemble: Ensemble, batch: Batch) -> list[list[str]]:
-    return _labels(look(ensemble, batch.inputs, record=[_PATTERNS]), batch)
-
-
-def _labels(record: Record, batch: Batch | None = None) -> list[list[str]]:
-    """Return the detectors' label of every head, `[member][layer*heads + head]`."""
-    heads = describe(detect(record, batch)).sort("member", "layer", "head")
-    return [part["label"].to_list() for part in heads.partition_by("member", maintain_order=True)]
 
 
 def _recorded_only(why_not: str) -> str:

@@ -57,6 +57,8 @@ def view_json(view: AttentionView) -> str:
         "weights": b64encode(view.weights).decode(),
         "labels": view.labels,
         "recorded_only": view.recorded_only,
+        "causal": view.causal,
+        "scores": [asdict(one) for one in view.scores],
         **({"live": _live_data(view.live)} if view.live is not None else {}),
         **({"circuits": [[asdict(path) for path in paths] for paths in view.circuits]} if view.circuits else {}),
     }

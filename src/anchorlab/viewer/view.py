@@ -99,14 +99,24 @@ class ViewPath:
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
+class ViewScores:
+    """What a detector gives every head, `[member][step][layer*heads + head]`, in 0..1."""
+
+    detector: str
+    values: tuple[tuple[tuple[float, ...], ...], ...]
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
 class AttentionView:
     """The attention of every head on a few sequences, at several steps of training; made by `AttentionView.of`.
 
     Shapes
         weights: `[member step example layer head query key]`, thousandths as little-endian 16-bit integers; a sequence
-            shorter than the longest fills the first queries and keys
+            shorter than the longest fills the first queries and keys. With `causal`, a head has only the queries of its
+            own sequence, and each query only the keys up to itself
         predicted: `[member][step][example]`, or empty without predictions
         labels: `[member][step][layer*heads + head]`, the detectors' name of each head, or empty
+        scores: the detectors by which the page sorts the heads, or empty
         circuits: `[member][path]`, or empty
 
     With `live` the page runs the models itself. If it cannot, `recorded_only` may give the reason.
@@ -125,24 +135,20 @@ class AttentionView:
     live: LiveModel | None = None
     recorded_only: str = ""
     circuits: tuple[tuple[ViewPath, ...], ...] = ()
+    causal: bool = False
+    scores: tuple[ViewScores, ...] = ()
 
     def __post_init__(self) -> None:
-        sizes = (
-            len(self.members),
-            len(self.steps),
-            len(self.examples),
-            self.layers,
-            self.heads,
-            self.length,
-            self.length,
-        )
-        if len(self.weights) != 2 * prod(sizes) or 0 in sizes:
+        lengths = [len(example.texts) if self.causal else self.length for example in self.examples]
+        cells = sum(weights_of(length, self.causal) for length in lengths)
+        sizes = (len(self.members), len(self.steps), len(self.examples), self.layers, self.heads, self.length)
+        heads = prod((*sizes[:2], *sizes[3:5]))
+        if len(self.weights) != 2 * cells * heads or 0 in sizes:
             raise SpecError(
                 "view.weights", f"has {len(self.weights)} bytes for {sizes}", "make it with AttentionView.of"
             )
-        heads = [[self.layers * self.heads] * len(self.steps)] * len(self.members)
-        if self.labels and [[len(one) for one in member] for member in self.labels] != heads:
-            raise SpecError("view.labels", "do not fit the steps and heads", "give [member][step][layer*heads + head]")
+        for field, given in (("labels", self.labels), *((f"scores.{one.detector}", one.values) for one in self.scores)):
+            self._check_heads(f"view.{field}", given)
         if self.live is not None:
             self._check_live(self.live)
         if self.circuits and len(self.circuits) != len(self.members):
@@ -151,6 +157,11 @@ class AttentionView:
         for member, paths in enumerate(self.circuits):
             for index, path in enumerate(paths):
                 self._check_path(f"view.circuits.{member}.{index}", path)
+
+    def _check_heads(self, at: str, given: Sequence[Sequence[Sequence[Any]]]) -> None:
+        heads = [[self.layers * self.heads] * len(self.steps)] * len(self.members)
+        if given and [[len(one) for one in member] for member in given] != heads:
+            raise SpecError(at, "do not fit the steps and heads", "give [member][step][layer*heads + head]")
 
     def _check_path(self, at: str, path: ViewPath) -> None:
         if not (0 <= path.layer < self.layers and 0 <= path.head < self.heads):
@@ -184,6 +195,8 @@ class AttentionView:
         labels: Sequence[Any] = (),
         live: LiveModel | None = None,
         circuits: "Sequence[Sequence[ViewPath]]" = (),
+        causal: bool = False,
+        scores: Sequence[ViewScores] = (),
     ) -> "AttentionView":
         """Return the view of attention patterns.
 
@@ -198,8 +211,11 @@ class AttentionView:
             labels: name of each head, `[member][step][layer*heads + head]`
             live: the models, for a page that runs them
             circuits: the paths of each member's circuit
+            causal: leave out the keys after each query, which makes the view half as large
+            scores: of each detector, by which the page sorts the heads
 
-        Errors: `SpecError` if shapes do not fit each other, or if a weight is outside 0..1.
+        Errors: `SpecError` if shapes do not fit each other, if a weight is outside 0..1, and if with `causal` a query
+        attends to a key after it.
         """
         array = np.asarray(patterns, dtype=np.float32)
         if array.ndim == 6:
@@ -217,6 +233,8 @@ class AttentionView:
             )
         if not (array.min() >= -1e-4 and array.max() <= 1 + 1e-4):
             raise SpecError("view.patterns", "has weights outside 0..1", "give the pattern after the softmax")
+        if causal and np.triu(array, 1).any():
+            raise SpecError("view.patterns", "has keys after their queries", "leave out causal")
         if predicted and any([len(row) for row in member] != [len(examples)] * len(steps) for member in predicted):
             raise SpecError("view.predicted", "does not fit the steps and examples", "give [member][step][example]")
         return cls(
@@ -236,9 +254,29 @@ class AttentionView:
             layers=array.shape[3],
             heads=array.shape[4],
             length=length,
-            weights=(array.clip(0, 1) * 1000).round().astype("<u2").tobytes(),
+            weights=_bytes(array, [len(example.tokens) for example in examples] if causal else None),
             predicted=tuple(tuple(tuple(row) for row in member) for member in predicted),
             labels=tuple(tuple(tuple(row) for row in member) for member in labels),
             live=live,
             circuits=tuple(tuple(paths) for paths in circuits),
+            causal=causal,
+            scores=tuple(scores),
         )
+
+
+def weights_of(length: int, causal: bool) -> int:
+    """Return how many weights a view has of one head on one sequence."""
+    return length * (length + 1) // 2 if causal else length * length
+
+
+def _bytes(patterns: np.ndarray, lengths: Sequence[int] | None) -> bytes:
+    """Return thousandths; with the length of each sequence, only its queries and the keys up to each of them."""
+    thousandths = (patterns.clip(0, 1) * 1000).round().astype("<u2")
+    if lengths is None:
+        return thousandths.tobytes()
+    triangles = [np.tril_indices(length) for length in lengths]
+    return b"".join(
+        thousandths[member, step, example][..., queries, keys].tobytes()
+        for member, step in np.ndindex(thousandths.shape[:2])
+        for example, (queries, keys) in enumerate(triangles)
+    )

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from anchorlab.lens import best_source
 from anchorlab.models.sites import Site, Tap, identity_tap
-from anchorlab.studies.language.head_scores import ScoredHeads, best_source, score_heads
+from anchorlab.studies.language.head_scores import ScoredHeads, score_heads
 
 LENGTH, BATCH = 12, 4
 

@@ -9,7 +9,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from anchorlab.language import LanguageModel
-from anchorlab.lens import HeadScores, chance_of_uniform, look_by_parts, per_sequence, threshold, uniform_attention
+from anchorlab.lens import (
+    HeadScores,
+    best_source,
+    chance_of_uniform,
+    look_by_parts,
+    per_sequence,
+    threshold,
+    uniform_attention,
+)
 
 PATTERNS = "blocks.*.attn.hook_pattern"
 LARGEST_SHIFT = 8
@@ -52,24 +60,6 @@ class ScoredHeads:
         """Return the layer and head of the largest score."""
         layer, head = divmod(int(self.scores[detector].argmax()), self.scores[detector].shape[1])
         return layer, head
-
-
-def best_source(pattern: Pattern, besides_first: bool) -> tuple[Float[Tensor, "batch head"], Int[Tensor, "batch head"]]:
-    """Return the largest score of broadcasting from one position, and that position.
-
-    With s one of the positions up to the middle, so that at least half of the queries come after it: the attention of
-    the queries q > s to s, summed, over what they may give. That is all of it, or, `besides_first`, all that they do
-    not give to the first token, which is then no source. Heads of language models leave much of their attention at the
-    first token while they have nothing to do; this would look like a broadcast from there.
-    """
-    length = pattern.shape[-1]
-    first = 1 if besides_first else 0
-    later = torch.ones(length, length, dtype=pattern.dtype, device=pattern.device).tril(-1)[:, first : length // 2 + 1]
-    given = torch.einsum("bhqs,qs->bhs", pattern[..., first : length // 2 + 1], later)
-    may = 1 - pattern[..., 0] if besides_first else torch.ones_like(pattern[..., 0])
-    share = given / torch.einsum("bhq,qs->bhs", may, later).clamp(min=torch.finfo(pattern.dtype).tiny)
-    best = share.max(dim=-1)
-    return best.values.clamp(max=1), best.indices + first
 
 
 def score_heads(

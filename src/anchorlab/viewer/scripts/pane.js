@@ -5,6 +5,9 @@
   const ROOM = 4; // pixels around a head that is scrolled into view
   const HELP = "Arrow keys move over queries and keys, Escape returns to the heads.";
 
+  /** A detector's name in words. */
+  const called = (detector) => detector.replaceAll("_", " ");
+
   /** The short form of a label, for under a small map. */
   const short = (label) => (label === "-" ? "" : label.replace(/^broadcast from /, "←"));
 
@@ -16,6 +19,8 @@
   globalThis.anchorlab.pane = (scene, state, which, act) => {
     const { layers, heads } = scene;
     const cells = [];
+    const rows = [];
+    let order = cells; // the cells as they are shown
     const grid = element("div", { class: "heads", role: "grid", "aria-label": `Heads: ${layers} layers by ${heads} heads` });
     grid.classList.toggle("labelled", scene.labelled);
     grid.style.setProperty("--heads", heads);
@@ -30,18 +35,20 @@
         const cell = element("button", { type: "button", role: "gridcell", class: "head", tabindex: -1, "aria-selected": "false" }, canvas, label);
         cell.addEventListener("click", () => act.select(layer, head, pane));
         row.append(cell);
-        cells.push({ cell, canvas, label, layer, head, text: null, near: true, waiting: true });
+        cells.push({ cell, canvas, label, layer, head, at: layer * heads + head, text: null, near: true, waiting: true });
       }
+      rows.push(row);
       grid.append(row);
     }
     const large = anchorlab.maps.largeMap();
     const heading = element("h4", { class: "which" });
     const title = element("h4");
-    const called = element("span", { class: "called" });
+    const name = element("span", { class: "called" });
+    const scores = element("p", { class: "scores" });
     const scale = element("div", { class: "scale", "aria-hidden": "true" }, "0", element("i"), "1");
     const readout = element("output", { class: "readout", "aria-live": "polite" });
     const notice = element("p", { class: "notice", role: "status" });
-    const detail = element("div", { class: "detail" }, element("div", { class: "detail-title" }, title, called, scale), large.canvas, readout);
+    const detail = element("div", { class: "detail" }, element("div", { class: "detail-title" }, title, name, scale), ...(scene.detectors.length ? [scores] : []), large.canvas, readout);
     const circuit = scene.circuits.length ? anchorlab.circuit(scene, state, which, act) : null;
     const root = element("section", { class: "pane" }, heading, notice, ...(circuit ? [circuit.root] : []), grid, detail);
 
@@ -73,23 +80,41 @@
       const label = scene.label(which, layer, head);
       return label && (label === "-" ? "no detector fires" : label) + (scene.inForce(state) ? " on recorded examples" : "");
     }
+    /** All scores of a head, in words. */
+    const scoresOf = (at) => scene.scores(which).map(({ detector, values }) => `${called(detector)} ${values[at].toFixed(2)}`).join(" · ");
     function drawLabels() {
+      const by = scene.scores(which)[state.sorted];
       for (const one of cells) {
         const edit = state.edits.find(({ layer, head }) => layer === one.layer && head === one.head);
-        const text = labelOf(one.layer, one.head);
-        if (one.text === text) continue;
-        one.text = text;
-        one.label.textContent = edit ? text : short(scene.label(which, one.layer, one.head));
+        const [text, given] = [labelOf(one.layer, one.head), scoresOf(one.at)];
+        const below = edit ? text : by ? `${one.layer}.${one.head} ${by.values[one.at].toFixed(2)}` : short(scene.label(which, one.layer, one.head));
+        const drawn = [text, given, below].join("\n");
+        if (one.text === drawn) continue;
+        one.text = drawn;
+        one.label.textContent = below;
         one.cell.classList.toggle("edited", edit !== undefined);
         one.cell.classList.toggle("off", edit?.rule === "off");
-        one.cell.setAttribute("aria-label", `layer ${one.layer}, head ${one.head}${text && ": "}${text}`);
-        one.cell.title = text;
+        const head = `layer ${one.layer}, head ${one.head}${text && ": "}${text}`;
+        one.cell.setAttribute("aria-label", head);
+        one.cell.title = given ? `${head}\n${given}` : text;
       }
+    }
+    /** Puts the heads in the order of a detector's scores, or of layers and heads; equal ones stay in this order. */
+    function arrange() {
+      const by = scene.scores(which)[state.sorted];
+      const wanted = by ? [...cells].sort((one, other) => by.values[other.at] - by.values[one.at]) : cells;
+      grid.classList.toggle("sorted", by !== undefined);
+      if (wanted.every((one, at) => one === order[at])) return;
+      order = wanted;
+      const focused = grid.contains(document.activeElement) ? document.activeElement : null;
+      rows.forEach((row, at) => row.append(...order.slice(at * heads, (at + 1) * heads).map(({ cell }) => cell)));
+      focused?.focus({ preventScroll: true });
     }
 
     function drawLarge() {
       title.textContent = `Layer ${state.layer}, head ${state.head}`;
-      called.textContent = labelOf(state.layer, state.head);
+      name.textContent = labelOf(state.layer, state.head);
+      scores.textContent = scoresOf(state.layer * heads + state.head);
       large.canvas.setAttribute("aria-label", `Attention map of layer ${state.layer}, head ${state.head}. ${HELP}`);
       large.draw(sight.map(state.layer, state.head), sight.stride, { tokens: tokens(), inks, palette, room: detail.clientWidth });
     }
@@ -115,6 +140,7 @@
       root.classList.toggle("live-now", scene.inForce(state));
       const stops = Array.from({ length: 21 }, (_, i) => anchorlab.parts.css(palette[i * 50]));
       scale.querySelector("i").style.background = `linear-gradient(to right, ${stops.join(", ")})`;
+      arrange();
       most = Math.max(cells[0].canvas.clientWidth * devicePixelRatio, 8);
       for (const one of cells) one.waiting = true;
       drawWaiting();
@@ -153,6 +179,13 @@
 
     const pane = {
       which, root, grid, large: large.canvas, heading, weight, strongest, draw, drawWaiting, drawSelection, drawPoint,
+      /** The head that is shown `down` rows and `right` columns from the selected one, or at the edge, as [layer, head]. */
+      beside(down, right) {
+        const at = order.indexOf(chosen);
+        const row = anchorlab.parts.clamp(Math.floor(at / heads) + down, 0, layers - 1);
+        const { layer, head } = order[row * heads + anchorlab.parts.clamp((at % heads) + right, 0, heads - 1)];
+        return [layer, head];
+      },
       /** Scrolls the grid to the selected head. */
       reveal() {
         const { cell } = chosen;

@@ -5,7 +5,9 @@
     dark: ["#151b23", "#1b3a57", "#2767a0", "#4ba3e3", "#9dd3fb", "#f3faff"],
   };
   const INVISIBLE = { " ": "␣", "\n": "⏎", "\t": "⇥", "": "∅" };
-  const shown = (text) => INVISIBLE[text] ?? text;
+  const WITHIN = { " ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥" };
+  /** A token with its spaces and line breaks visible: `␣` for a space alone, `·the` for a word after a space. */
+  const shown = (text) => INVISIBLE[text] ?? text.replace(/[ \n\r\t]/g, (sign) => WITHIN[sign]);
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
   const count = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`;
 

@@ -47,8 +47,32 @@
 
     const index = (sizes) => sizes.reduce((at, [size, place]) => at * size + place, 0);
 
+    const sizes = examples.map(({ tokens }) => tokens.length);
+    const triangle = (size) => (size * (size + 1)) / 2;
+
+    /** The recorded patterns of a causal view, which leaves out the keys after each query. */
+    function recordedCausal({ member, step }, example) {
+      const each = sizes.map((size) => layers * heads * triangle(size));
+      const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+      const first = index([[data.members.length, member], [data.steps.length, step]]) * sum(each) + sum(each.slice(0, example));
+      const size = sizes[example];
+      const maps = new Map();
+      const map = (layer, head) => {
+        const at = layer * heads + head;
+        if (!maps.has(at)) {
+          const whole = new Uint16Array(size * size);
+          let from = first + at * triangle(size);
+          for (let query = 0; query < size; from += query + 1, query++) whole.set(weights.subarray(from, from + query + 1), query * size);
+          maps.set(at, whole);
+        }
+        return maps.get(at);
+      };
+      return { map, stride: size };
+    }
+
     /** The recorded patterns: `map(layer, head)` has `stride` thousandths per query. */
     function recorded({ member, step }, example) {
+      if (data.causal) return recordedCausal({ member, step }, example);
       const first = index([[data.members.length, member], [data.steps.length, step], [data.examples.length, example]]);
       const map = (layer, head) => {
         const at = index([[1, first], [layers, layer], [heads, head]]);
@@ -104,6 +128,9 @@
         });
       },
       predicted: ({ member, step }, state) => data.predicted[member]?.[step]?.[state.example],
+      detectors: (data.scores ?? []).map(({ detector }) => detector),
+      /** The scores of all heads of a pane, by detector; `layer * heads + head` is the place of a head. */
+      scores: ({ member, step }) => (data.scores ?? []).map(({ detector, values }) => ({ detector, values: values[member][step] })),
       label: ({ member, step }, layer, head) => data.labels?.[member]?.[step]?.[layer * heads + head] ?? "",
     };
   };

@@ -2,11 +2,11 @@
 // model if one is chosen, and for any sequence if the page can run the model.
 //
 // Each `.attention-view` holds its data as JSON. This file holds the state of the viewer and its controls.
-// Keys: arrows move between heads, Enter into the large map, Escape back, [ ] steps, n p examples, d dark mode.
+// Keys: arrows move between heads, Enter into the large map, Escape back, [ ] steps, n p examples, s the order of heads, d dark mode.
 (() => {
   const { shown, clamp, element, button, select, group, labelled, colours, typing } = anchorlab.parts;
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-  const KEYS = [["← → ↑ ↓", "heads"], ["Enter", "into the map"], ["Esc", "back"], ["[ ]", "checkpoints"], ["n p", "examples"], ["d", "dark mode"]];
+  const KEYS = [["← → ↑ ↓", "heads"], ["Enter", "into the map"], ["Esc", "back"], ["[ ]", "checkpoints"], ["n p", "examples"], ["s", "sort heads"], ["d", "dark mode"]];
   const BEAT = 700; // milliseconds per checkpoint while training plays
 
   function viewer(root) {
@@ -18,6 +18,7 @@
     let timer = null;
     const state = {
       example: 0, layer: 0, head: 0, query: 0, key: null, curve: "linear", typed: null, edits: [],
+      sorted: -1, // the detector by whose scores the heads are sorted; -1 for layers and heads
       looked: () => pinned.query, // the position whose outputs are listed
     };
 
@@ -33,7 +34,8 @@
     }) : null;
     const row = element("div", { class: "panes" }, panes[0].root, ...(live ? [live.side] : []));
 
-    const written = ({ tokens }) => `${tokens.slice(0, 12).map((token) => shown(token.text)).join(" ")}${tokens.length > 12 ? " …" : ""}`;
+    const spaced = data.examples.some(({ tokens }) => tokens.some(({ text }) => / ./.test(text))); // tokens have their own spaces
+    const written = ({ tokens }) => `${tokens.slice(0, 12).map(({ text }) => (spaced ? text : shown(text))).join(spaced ? "" : " ")}${tokens.length > 12 ? " …" : ""}`;
     const picker = select("Example", data.examples.map((one, at) => `${at + 1}: ${written(one)}`), goExample);
     const previous = button("‹", "Previous example (p)", () => goExample(state.example - 1));
     const next = button("›", "Next example (n)", () => goExample(state.example + 1));
@@ -53,12 +55,16 @@
     const scale = select("Colour scale", ["linear", "square root"], (at) => { state.curve = ["linear", "root"][at]; drawAll(); });
     ["linear", "root"].forEach((value, at) => { scale.options[at].value = value; });
 
+    const order = select("Sort heads by", ["layer and head", ...scene.detectors.map((name) => name.replaceAll("_", " "))], (at) => sort(at - 1));
+
     const controls = element("div", { class: "controls" }, group("Example", previous, picker, next));
     if (last || data.steps[0]) controls.append(group("Checkpoint", ...(last ? [play, steps] : []), stepText));
     if (data.members.length > 1) controls.append(labelled("Model", model));
     if (data.members.length > 1 || last) controls.append(beside);
+    if (scene.detectors.length) controls.append(labelled("Sort heads by", order));
     controls.append(labelled("Colour scale", scale));
-    const help = element("p", { class: "keys" }, ...KEYS.map(([keys, text]) => element("span", {}, element("kbd", {}, keys), ` ${text}`)));
+    const keys = KEYS.filter(([, text]) => text !== "sort heads" || scene.detectors.length);
+    const help = element("p", { class: "keys" }, ...keys.map(([keys, text]) => element("span", {}, element("kbd", {}, keys), ` ${text}`)));
     const reason = data.recorded_only ? [element("p", { class: "recorded-only" }, data.recorded_only)] : [];
     root.append(controls, ...reason, ...(live ? [live.typed] : []), sequence.root, row, help);
 
@@ -68,9 +74,9 @@
         if (event.key === "Enter" || event.key === " ") {
           pane.large.focus();
           point(state.query, keyNow(), true);
-        } else if (event.key in ARROWS) choose(state.layer + ARROWS[event.key][0], state.head + ARROWS[event.key][1], pane);
-        else if (event.key === "Home") choose(state.layer, 0, pane);
-        else if (event.key === "End") choose(state.layer, heads - 1, pane);
+        } else if (event.key in ARROWS) choose(...pane.beside(...ARROWS[event.key]), pane);
+        else if (event.key === "Home") choose(...pane.beside(0, -heads), pane);
+        else if (event.key === "End") choose(...pane.beside(0, heads), pane);
         else return;
         event.preventDefault();
       });
@@ -143,6 +149,12 @@
       for (const pane of panes) pane.reveal();
       point(query, key, true);
     }
+    function sort(by) {
+      state.sorted = by;
+      order.selectedIndex = by + 1;
+      for (const pane of panes) pane.grid.scrollTop = 0;
+      drawAll();
+    }
     function goStep(step) {
       panes[0].which.step = clamp(step, 0, last);
       drawAll();
@@ -195,7 +207,8 @@
       for (const pane of panes) pane.resize();
       drawPoint();
     }).observe(root);
-    return { root, step: (by) => { stop(); goStep(panes[0].which.step + by); }, example: (by) => goExample(state.example + by) };
+    const sortNext = () => sort(state.sorted + 1 < scene.detectors.length ? state.sorted + 1 : -1);
+    return { root, sort: sortNext, step: (by) => { stop(); goStep(panes[0].which.step + by); }, example: (by) => goExample(state.example + by) };
   }
 
   // Letter keys work anywhere on the page and act on the viewer used last.
@@ -208,5 +221,6 @@
     else if (event.key === "]") active.step(1);
     else if (event.key === "n") active.example(1);
     else if (event.key === "p") active.example(-1);
+    else if (event.key === "s") active.sort();
   });
 })();

@@ -1,0 +1,54 @@
+"""The table of what every head does, for `anchorlab inspect` and `anchorlab look-at`."""
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from anchorlab.cli.output import print_table
+
+if TYPE_CHECKING:
+    import polars
+
+_SPECIAL_CASES = ("previous_token", "self_attending", "anchor_attending")  # of detectors that have a column
+
+
+def print_heads(found: "polars.DataFrame", title: str, by: str | None = None, most: int | None = None) -> None:
+    """Print a table of `detect`, with the mean over members.
+
+    Args:
+        found: the table
+        title: heading
+        by: the detector by whose scores heads are sorted; by default they are in their own order
+        most: how many heads are printed; by default all
+    """
+    import polars as pl
+
+    from anchorlab.lens import describe
+
+    labels = describe(found).group_by("layer", "head").agg(pl.col("label").mode().sort().first())
+    called = {(layer, head): label for layer, head, label in labels.rows()}
+    means = found.group_by("layer", "head", "detector", maintain_order=True).agg(
+        pl.col("value").mean(), pl.col("offset").mode().sort().first()
+    )
+    detectors = [
+        name for name in means["detector"].unique(maintain_order=True) if name not in _SPECIAL_CASES or name == by
+    ]
+    heads: dict[tuple[int, int], dict[str, Text]] = {}
+    ordered = means if by is None else means.filter(pl.col("detector") == by).sort("value", descending=True)
+    for head in ordered.select("layer", "head").unique(maintain_order=True).head(most or len(means)).rows():
+        heads[head] = {}
+    for layer, head, detector, value, offset in means.rows():
+        if (layer, head) in heads:
+            heads[layer, head][detector] = _shaded(value, offset)
+    rows = [
+        (f"{layer}.{head}", called[layer, head], *(cells.get(detector, "") for detector in detectors))
+        for (layer, head), cells in heads.items()
+    ]
+    columns = ("layer\n.head", "mostly", *(detector.replace("_", "\n") for detector in detectors))
+    print_table(columns, rows, title=title)
+
+
+def _shaded(value: float, offset: int | None) -> Text:
+    """Return a detector's value as text, highlighted if it is high."""
+    text = Text(f"{value:.2f}", "bold green" if value >= 0.8 else "green" if value >= 0.5 else "dim")
+    return text if offset is None else text.append(f" @{offset}", "dim")

@@ -1,0 +1,27 @@
+"""Broadcasting from a position that nothing names: the one of each sequence that a head attends to most."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.lens.heads.per_sequence import AttentionPattern
+
+
+def best_source(
+    pattern: AttentionPattern, besides_first: bool
+) -> tuple[Float[Tensor, "*lead batch head"], Int[Tensor, "*lead batch head"]]:
+    """Return each sequence's largest score of broadcasting from one position, and that position.
+
+    With s one of the positions up to the middle, so that at least half of the queries come after it: the attention of
+    the queries q > s to s, summed, over what they may give. That is all of it, or, `besides_first`, all that they do
+    not give to the first token, which is then no source. Heads of language models leave much of their attention at the
+    first token while they have nothing to do; this would look like a broadcast from there.
+    """
+    length = pattern.shape[-1]
+    first = 1 if besides_first else 0
+    later = torch.ones(length, length, dtype=pattern.dtype, device=pattern.device).tril(-1)[:, first : length // 2 + 1]
+    given = torch.einsum("...qs,qs->...s", pattern[..., first : length // 2 + 1], later)
+    may = 1 - pattern[..., 0] if besides_first else torch.ones_like(pattern[..., 0])
+    share = given / torch.einsum("...q,qs->...s", may, later).clamp(min=torch.finfo(pattern.dtype).tiny)
+    best = share.max(dim=-1)
+    return best.values.clamp(max=1), best.indices + first
