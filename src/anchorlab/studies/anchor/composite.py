@@ -287,13 +287,15 @@ def _sequence_figure(depths: Sequence[Depth]) -> LineFigure:
         "Mapping sequences per pair against depth (Fig 7a, bars)",
         [depth.layers for depth in depths],
         {
-            name: torch.stack([depth.outputs.over_pairs(depth.outputs.counts, unseen) for depth in depths], dim=1)
+            name: torch.stack(
+                [depth.outputs.over_pairs(depth.outputs.counts, unseen).nan_to_num() for depth in depths], dim=1
+            )
             for name, unseen in (("trained pairs", False), ("the unseen pair", True))
         },
         x_label="layers",
         y_label="mapping sequences per pair",
         caption="Distinct mapping sequences (Definition 1) over about 107 test inputs of each pair, those answered "
-        f"wrongly left out; mean over the 15 trained pairs, and for (3, 4). {MEAN_AND_RANGE}",
+        f"wrongly left out; mean over the 15 trained pairs, and for (3, 4). 0 where all are wrong. {MEAN_AND_RANGE}",
         y_range=(0.0, None),
         references=[Reference("the paper, 10 layers: 1", 1.0)],
     )
