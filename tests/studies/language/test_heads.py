@@ -137,6 +137,20 @@ def test_a_head_without_shift_leaves_the_removal_out(tmp_path):
     assert observed.seen.loss != observed.untrained.loss
 
 
+def test_examples_are_the_sentence_and_the_piece_with_the_largest_broadcast(tmp_path):
+    setting = replace(study("language/heads").profile("smoke").setting, length=30)
+    model = open_model(setting, Workplace(tmp_path))
+    pieces = texts(setting, model)[0]
+    sentence, piece = heads.examples(model, score_heads(model, pieces), pieces).texts
+    assert "".join(sentence.tokens) == shown("My name is John. What is my name? Your name is")
+    assert "".join(piece.tokens) in [shown("".join(model.words(one[:24]))) for one in pieces]
+    for one in (sentence, piece):
+        assert [name.partition(":")[0] for name in one.patterns] == ["shift", "broadcast", "first token"]
+        for pattern in one.patterns.values():
+            assert pattern.shape == (len(one.tokens),) * 2
+            torch.testing.assert_close(pattern.sum(dim=1), torch.ones(len(one.tokens)))
+
+
 def test_spaces_and_breaks_of_tokens_are_shown():
     assert shown(" the\n") == "␣the⏎"
 
@@ -145,7 +159,7 @@ def test_the_sources_of_broadcasting_heads_are_counted():
     given = scores(broadcast={2: 0.9})
     given.sources[2, :, :2] = torch.tensor([[7, 7], [7, 7], [7, 8]])
     words = {0: "zero", 7: "seven", 8: "eight"}
-    found = tables(given, scores(), scores(), None, heads.Examples({}, (), words))[-1]
+    found = tables(given, scores(), scores(), None, heads.Examples([], words))[-1]
     assert found.rows == (("seven", pytest.approx(5 / 6)), ("eight", pytest.approx(1 / 6)))
     assert "2.0, 2.1" in found.caption
 

@@ -31,7 +31,8 @@ class ScoredHeads:
     """The scores of all heads on some texts.
 
     Fields
-        scores: by detector; `first token`, `broadcast` and `any source` as in this module, the others as in the lens
+        scores: by detector, as in the lens; `broadcast` is from the best source besides the first token, `any source`
+            from the best of all
         chance: by detector, the score of a head that attends at random
         distance: by how much each head shifts, if it does
         sources: the token that each head broadcasts from in each text, if it does

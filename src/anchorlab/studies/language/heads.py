@@ -259,7 +259,7 @@ def observe(setting: Setting, workplace: Workplace) -> Observed:
     return Observed(
         Seen(english_heads, repeated_heads, loss, without_layers, without),
         Seen(random_heads[0], random_heads[1], random_loss, random_without),
-        examples(model, english_heads),
+        examples(model, english_heads, english),
         described(setting, model),
     )
 

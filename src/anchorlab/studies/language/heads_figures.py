@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid
 from anchorlab.language import LanguageModel
-from anchorlab.lens import look
-from anchorlab.studies.kit import attention_maps
+from anchorlab.lens import best_source, look
 from anchorlab.studies.language.head_scores import PATTERNS, ScoredHeads
 from anchorlab.studies.language.removal import Head, WithoutHeads
 
@@ -21,37 +20,61 @@ SENTENCE = "My name is John. What is my name? Your name is"
 COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
 """The detectors of the counts, by which heads are told apart."""
 
+_SHOWN = 24  # tokens of a piece, as many as a map can label
 _LISTED = 8  # heads in the list of the strongest
 _FREQUENT = 6  # tokens in the list of sources
 
 
 @dataclass(frozen=True)
-class Examples:
-    """Attention patterns on the paper's sentence.
+class Example:
+    """Attention patterns on one text.
 
     Fields
+        text: what it is, in words
         patterns: by what the head does `[query key]`
-        tokens: the tokens of the sentence
-        words: the text of every token that some head broadcasts from
+        tokens: the tokens of the text
     """
 
+    text: str
     patterns: Mapping[str, Float[Tensor, "query key"]]
     tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts with the patterns of some heads, and the words of every token that some head broadcasts from."""
+
+    texts: Sequence[Example]
     words: Mapping[int, str]
 
 
-def examples(model: LanguageModel, english: ScoredHeads) -> Examples:
-    """Return what the figures show of a model: the heads with the largest scores on English, on the sentence."""
-    inputs = model.tokenise([SENTENCE]).inputs
+def examples(model: LanguageModel, english: ScoredHeads, pieces: Int[Tensor, "batch position"]) -> Examples:
+    """Return what the figures show of a model: the heads with the largest scores on English, on two texts.
+
+    They are the paper's sentence and the beginning of the piece of English in which the first of the heads that
+    broadcast does so most.
+    """
     chosen = {name: english.strongest(name) for name in ("shift", "broadcast", "first token")}
-    record = look(model, inputs, [PATTERNS.replace("*", str(layer)) for layer, _ in sorted(set(chosen.values()))])
-    patterns = {
-        f"{name}: {head_name(head)}": record[PATTERNS.replace("*", str(head[0]))][0, 0, head[1]].float().cpu()
-        for name, head in chosen.items()
-    }
+    layer, head = chosen["broadcast"]
+    beginnings = pieces[:, :_SHOWN]
+    site = PATTERNS.replace("*", str(layer))
+    patterns = look(model, beginnings, [site], output=False)[site][0].float()
+    piece = int(best_source(patterns, besides_first=True)[0][:, head].argmax())
+    given = {"the paper's sentence": model.tokenise([SENTENCE]).inputs, "English": beginnings[piece : piece + 1]}
     used = torch.unique(english.sources)
-    words = dict(zip(used.tolist(), map(shown, model.words(used)), strict=True))
-    return Examples(patterns, tuple(map(shown, model.words(inputs[0]))), words)
+    return Examples(
+        [_example(model, text, inputs, chosen) for text, inputs in given.items()],
+        dict(zip(used.tolist(), map(shown, model.words(used)), strict=True)),
+    )
+
+
+def _example(model: LanguageModel, text: str, inputs: Int[Tensor, "1 position"], chosen: Mapping[str, Head]) -> Example:
+    sites = {head: PATTERNS.replace("*", str(head[0])) for head in chosen.values()}
+    record = look(model, inputs, sorted(set(sites.values())), output=False)
+    patterns = {
+        f"{name}: {head_name(head)}": record[sites[head]][0, 0, head[1]].float().cpu() for name, head in chosen.items()
+    }
+    return Example(text, patterns, tuple(map(shown, model.words(inputs[0]))))
 
 
 def shown(token: str) -> str:
@@ -74,12 +97,7 @@ def figures(
 ) -> list[Figure]:
     """Return the figures of the study."""
     return [
-        attention_maps(
-            "Attention of the heads that shift, broadcast and attend to the first token most (Fig 17)",
-            shown_examples.patterns,
-            shown_examples.tokens,
-            caption="The paper's sentence; of each kind the head, as layer.head, with the largest score on English.",
-        ),
+        _patterns(shown_examples.texts),
         _maps("Heads on ordinary English (Fig 28)", english, ("shift", "broadcast", "first token", "self", "uniform")),
         _maps(
             "Heads on random tokens that are repeated once",
@@ -90,6 +108,20 @@ def figures(
         _by_layer(english),
         _without_layers(loss, loss_without, removed),
     ]
+
+
+def _patterns(texts: Sequence[Example]) -> MapFigure:
+    rows = tuple(
+        tuple(Map(f"{name}, {one.text}", grid(found), one.tokens, one.tokens) for name, found in one.patterns.items())
+        for one in texts
+    )
+    return MapFigure(
+        title="Heads that shift, broadcast and attend to the first token (Fig 17)",
+        caption="Of each kind the head, as layer.head, with the largest score on English. Above, the paper's sentence; "
+        "below, the beginning of a piece of English, that in which the second head broadcasts most.",
+        maps=rows,
+        value_range=(0.0, 1.0),
+    )
 
 
 def _maps(title: str, scored: ScoredHeads, detectors: Sequence[str]) -> MapFigure:
@@ -110,7 +142,7 @@ def _counts(english: ScoredHeads, repeated: ScoredHeads) -> LineFigure:
     kinds = {"shift": english, "broadcast": english, "first token": english, "induction": repeated}
     lines = [_line(name, scored.fires(name).sum(dim=1)) for name, scored in kinds.items()]
     return LineFigure(
-        title="How many heads of each layer shift, broadcast, attend to the first token and induce",
+        title="How many heads of each layer do what",
         caption="Heads whose score is over halfway from chance to 1: induction on repeated random tokens, the others "
         "on English.",
         x_label="layer",
@@ -124,7 +156,7 @@ def _by_layer(english: ScoredHeads) -> LineFigure:
     names = {"shift": "shift", "broadcast": "broadcast", "any source": "broadcast from any token"}
     lines = [_line(label, english.scores[name].mean(dim=1)) for name, label in names.items()]
     return LineFigure(
-        title="Shift and broadcast by layer, with and without the first token as a source",
+        title="Shift and broadcast by layer",
         caption="Mean score of a layer's heads on English, and the mean cosine between the patterns of two of them.",
         x_label="layer",
         y_label="mean score, cosine",
