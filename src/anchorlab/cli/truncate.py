@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from anchorlab.cli.output import Json, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Flag, Json, print_json, print_table, print_text, progress
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -22,43 +22,63 @@ def truncate(
     /,
     *,
     weights: Annotated[list[str] | None, Parameter(negative="")] = None,
-    rho: str = "0:1:0.05",
-    metric: str = "loss",
+    rho: str | None = None,
+    metric: str | None = None,
     split: str | None = None,
     store: Path | None = None,
-    n: Annotated[int, Parameter(name=("--n", "-n"))] = 1000,
+    n: Annotated[int | None, Parameter(name=("--n", "-n"))] = None,
     step: int | None = None,
     figure: Path | None = None,
+    prompts: str | None = None,
+    revision: str | None = None,
+    download: Flag = False,
     json: Json = False,
 ) -> None:
-    """Cut the matrices of a finished run to lower rank, one at a time, and find the best cut of each.
+    """Cut the matrices of a run, or of a pretrained model, to lower rank, one at a time; find the best cut of each.
 
     Measurements are kept in the store, so that a search that was stopped can continue.
 
     Parameters
     ----------
     run
-        First digits of the run's address, as `anchorlab runs` lists it.
+        First digits of the run's address, as `anchorlab runs` lists it. With `--prompts`, a pretrained language model:
+        a name on Hugging Face's hub, a local folder, a `.gguf` file, or `smollm2`.
     weights
         Matrix, pattern such as `blocks.1.mlp.*`, or product `A @ B`; repeat it for several. By default `blocks.*`.
     rho
-        Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, or a list such as `0,0.1,0.5`.
+        Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, the default for runs, or a list such as
+        `0,0.01,0.05,0.2,0.5`, the default for pretrained models.
     metric
-        Metric to optimise: the lowest loss, or the highest value of any other metric.
+        Metric of a run to optimise: by default the lowest loss; the highest value of any other metric.
     split
-        Split to measure on; by default the task's last.
+        Split of a run's task to measure on; by default the last.
     store
         Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     n
-        Number of sequences to measure on.
+        Number of sequences to measure a run on; by default 1000.
     step
-        Training step of the checkpoint; by default the last.
+        Training step of a run's checkpoint; by default the last.
     figure
         Also draw a heat map of matrices and fractions to this PNG, PDF or SVG file.
+    prompts
+        What a pretrained model is asked: `facts`, `indirect-objects`, or a CSV file with the columns `prompt` and
+        `answer`. One half chooses the cut, the other shows what it does.
+    revision
+        Branch, tag or commit of a pretrained model on the hub, such as `step1000`.
+    download
+        Fetch a pretrained model from the hub if it is not on this machine.
     json
         Print every number as JSON.
     """
-    fractions = _fractions(rho)
+    fractions = None if rho is None else _fractions(rho)
+    _check_kind(prompts, {"metric": metric, "split": split, "n": n, "step": step}, revision, download)
+    if prompts is not None:
+        from anchorlab.cli.truncate_model import truncate_model
+
+        truncate_model(run, prompts, weights, fractions, store, revision, download, figure, json)
+        return
+    fractions = _fractions("0:1:0.05") if fractions is None else fractions
+    metric, n = metric or "loss", 1000 if n is None else n
     if n < 1:
         raise SpecError("n", f"cannot measure on {n} sequences", "give 1 or more")
 
@@ -104,6 +124,16 @@ def truncate(
     print_text(f"over {n} sequences; mean over members; ρ: fraction of the rank that is kept, 0 removes the matrix")
     if figure is not None:
         print_text(f"figure: {figure}", wrapped=False)
+
+
+def _check_kind(prompts: str | None, of_runs: dict[str, object], revision: str | None, download: bool) -> None:
+    """Raise `SpecError` for options of runs beside prompts, and for options of pretrained models without them."""
+    for name, value in of_runs.items():
+        if prompts is not None and value is not None:
+            raise SpecError(name, "is for runs, and --prompts for pretrained models", "leave one of them out")
+    for name, given in (("revision", revision is not None), ("download", download)):
+        if prompts is None and given:
+            raise SpecError(name, "is for pretrained models", "give --prompts too, such as --prompts facts")
 
 
 def _fractions(text: str) -> list[float]:

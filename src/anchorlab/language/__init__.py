@@ -1,6 +1,28 @@
 """Pretrained language models behind the lens's instruments."""
 
+from anchorlab.language.answers import Answers, Questions
+from anchorlab.language.edited import continue_text, edited_weights, next_words
+from anchorlab.language.losses import text_losses
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.pretrained import pretrained, wrap
+from anchorlab.language.prompts import Prompt
+from anchorlab.language.truncation_controls import TruncationControls, control_truncation
+from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
 
-__all__ = ["LanguageModel", "pretrained", "wrap"]
+__all__ = [
+    "FRACTIONS",
+    "Answers",
+    "LanguageModel",
+    "Prompt",
+    "Questions",
+    "TruncationControls",
+    "TruncationSearch",
+    "continue_text",
+    "control_truncation",
+    "edited_weights",
+    "next_words",
+    "pretrained",
+    "search_truncations",
+    "text_losses",
+    "wrap",
+]
