@@ -312,7 +312,7 @@ BANDS = {
         "reuse": (0.75, 1.0),
         "later-slower": (0.8, 1.0),
         "solved": (None, 0.04),
-        "ablated": (None, 0.02),
+        "ablated": (0.0, 0.02),
         "same-positions": (0.75, 1.0),
     },
     "language/heads": {
@@ -328,6 +328,17 @@ BANDS = {
         "previous-token-first": (1, None),
         "shift-feeds-induction": (0.95, None),
         "shift-matters-for-repetition": (0.95, None),
+    },
+    "language/along-training": {
+        "the-after-prepositions": (2, 64),
+        "the-after-sentences": (2, 64),
+        "the-before-objects": (10, None),
+        "object-as-subject": (None, 0.05),
+        "object-preferred": (1000, 8000),
+        "objects-ratio": (2, None),
+        "the-before-facts": (2, None),
+        "facts-ratio": (2, None),
+        "previous-token-first": (1, None),
     },
 }
 """The lowest and the highest value that accept each claim; None where a side is open."""

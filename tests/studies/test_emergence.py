@@ -174,6 +174,11 @@ def test_every_band_from_both_sides():
     assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
 
 
+def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():
+    better = Seen([three(10, 15, 30, (10, 16, 30), ((1, 2, 3), (2, 3), (3,)), loss=0.02, model=0.03)], 40.0)
+    assert verdicts_of(STUDY, better)["ablated"] == "not at this scale"
+
+
 def test_losses_and_heads_have_orders_of_their_own():
     mixed = values_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1,), (2,), (3,)))], 40.0))
     assert (mixed["losses-in-chain-order"], mixed["heads-in-chain-order"]) == (1.0, 0.0)

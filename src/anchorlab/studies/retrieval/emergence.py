@@ -183,7 +183,7 @@ def solved(seen: Seen) -> Measurement:
     "With all attention replaced by that of the circuit its loss rises little",
     at="section 9.2",
     paper="to 0.045, by 0.014",
-    band=at_most(0.02),
+    band=within(0.0, 0.02),
 )
 def ablated(seen: Seen) -> Measurement:
     """Loss of the circuit with its maps in place less that of the model, on fresh sequences, mean over models that
