@@ -33,7 +33,7 @@ from anchorlab.findings import (
 from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, Study, findings_directory, study, with_controls
+from anchorlab.studies import STUDIES, UNPUBLISHED, Study, findings_directory, study, with_controls
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
@@ -65,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if path.exists():
                 findings = study(name).judge_again(Findings.from_json(path.read_bytes(), at=str(path)))
                 found.append(with_controls(study(name), findings, store) if chosen.untrained else findings)
-            elif not beside:
+            elif not beside and name not in UNPUBLISHED:
                 print(f"no findings of {name}: run `anchorlab study {name} --profile {profile}`", file=sys.stderr)
-    if not {*STUDIES} <= {one.study for one in found if one.profile == chosen.profile}:
+    if not {*STUDIES} - {*UNPUBLISHED} <= {one.study for one in found if one.profile == chosen.profile}:
         return 2
     for findings in found:
         publish(findings, chosen.out, "" if findings.profile == chosen.profile else findings.profile)

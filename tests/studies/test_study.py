@@ -2,6 +2,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from markupsafe import escape
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
@@ -249,7 +250,7 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     for result in findings.claims if found.observe is None else ():
         assert (result.untrained is not None) == (trains and not result.claim.exact), result.claim.id
     page = write_report(findings, tmp_path / "page.html").read_text()
-    assert all(result.claim.statement.split("'")[0] in page for result in findings.claims)
+    assert all(escape(result.claim.statement) in page for result in findings.claims)
 
 
 @pytest.mark.parametrize("name", ["anchor/identiti", "", "anchor", "identity/anchor", "../x"])

@@ -58,7 +58,7 @@ def pretrained(
     place = _place(str(name))
     options = {"revision": revision} if revision else {}
     options |= {"gguf_file": place.file} if place.file else {}
-    with _quiet(), _network(allowed=download and not place.local):
+    with quiet(), _network(allowed=download and not place.local):
         config = _asked(lambda: transformers.AutoConfig.from_pretrained(place.source, **options), place, revision)
         architecture = _architecture(config)
         model = _asked(
@@ -183,7 +183,7 @@ def _network(allowed: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Within `with`, keep transformers from printing its progress and warnings."""
     from transformers.utils import logging as theirs
 

@@ -3,7 +3,7 @@
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
-from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
+from anchorlab.studies.registry import STUDIES, UNPUBLISHED, is_pattern, study, study_names, study_title
 from anchorlab.studies.running import findings_directory, kept_findings, run_study
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.training_sweep import sweep_study
@@ -11,6 +11,7 @@ from anchorlab.studies.workplace import Workplace
 
 __all__ = [
     "STUDIES",
+    "UNPUBLISHED",
     "Analysis",
     "Measure",
     "Measured",

@@ -46,8 +46,12 @@ STUDIES = (
     "retrieval/circuits",
     "retrieval/emergence",
     "language/heads",
+    "language/along-training",
 )
 """The names of all studies, by paper."""
+
+UNPUBLISHED = ("language/along-training",)
+"""Studies whose models must be downloaded first; the gallery may lack their results."""
 
 
 def study_title(name: str) -> str:

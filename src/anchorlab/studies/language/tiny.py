@@ -22,7 +22,7 @@ def tiny_model(seed: int = 0) -> LanguageModel:
         import transformers
     except ImportError as error:
         raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
-    tokenizer = _bytes()
+    tokenizer = byte_tokenizer()
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=_WIDTH,
@@ -38,7 +38,7 @@ def tiny_model(seed: int = 0) -> LanguageModel:
         return wrap(transformers.LlamaForCausalLM(config), tokenizer, "tiny")
 
 
-def _bytes() -> "PreTrainedTokenizerBase":
+def byte_tokenizer() -> "PreTrainedTokenizerBase":
     """Return a tokenizer of single bytes, except that a space and the sign behind it are one token.
 
     So words differ in their first token as far as they differ in their first sign.

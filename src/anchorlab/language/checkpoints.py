@@ -1,0 +1,165 @@
+"""Checkpoints of a pretrained model along its training: one folder at a time, and what is wrong with its files."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anchorlab.errors import SpecError
+
+PYTHIA_STEPS = (0, *(2**power for power in range(10)), *range(1000, 143_001, 1000))
+"""The 154 training steps at which the models of the Pythia family are published, as revisions `step0`, `step1` ..."""
+
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # of a checkpoint; pickle files are never read
+
+
+def revision_of(step: int) -> str:
+    """Return the name of a step's revision, or folder."""
+    return f"step{step}"
+
+
+@contextmanager
+def checkpoint_folder(name: str, step: int, folder: Path, download: bool = False) -> Iterator[Path]:
+    """Within `with`, have the files of a checkpoint in a folder, for `pretrained`.
+
+    They are those of a local folder `name` that holds folders `step0`, `step1` and so on, or those of the hub's cache.
+    Otherwise they are downloaded into `folder`, which is removed at the end, so that one checkpoint at a time needs
+    room. A revision that the hub does not have gives an empty folder.
+
+    Errors: `SpecError` if the checkpoint is not on this machine and may not be downloaded, and if a download fails.
+    """
+    place = _on_this_machine(name, step)
+    if place is not None:
+        yield place
+        return
+    if not download:
+        raise SpecError("model", f"{name} at {revision_of(step)} is not on this machine", "allow --download")
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    folder.mkdir(parents=True)
+    try:
+        _download(name, step, folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_this_machine(name: str, step: int) -> Path | None:
+    """The folder of a checkpoint in a local folder or in the hub's cache; None for one that must be fetched."""
+    local = Path(name).expanduser()
+    if local.is_dir():
+        if not (local / revision_of(step)).is_dir():
+            raise SpecError("model", f"{name} has no folder {revision_of(step)}", "give a folder of checkpoints")
+        return local / revision_of(step)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        found = Path(snapshot_download(name, revision=revision_of(step), local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+    except HFValidationError:
+        raise SpecError("model", f"there is no folder {name}", "give a folder or a name on the hub") from None
+    return found if any(found.glob("*.safetensors")) else None
+
+
+def _download(name: str, step: int, folder: Path) -> None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    try:
+        snapshot_download(name, revision=revision_of(step), local_dir=folder, allow_patterns=list(_FILES))
+    except RevisionNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        said = " ".join(str(error).split())[:160]
+        problem = f"{name} at {revision_of(step)} cannot be downloaded: {said}"
+        raise SpecError("model", problem, "check the name and the network, and run it again") from None
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """What the files of a checkpoint hold, read before it is opened as a model.
+
+    Fields
+        matrices: a digest of the values of every matrix, by name; the same for the same values in another precision
+        precision: that of the matrices, such as `float16`; several with commas
+        declared: the precision that the configuration gives; None without one
+        not_finite: the weights with values that are not finite
+    """
+
+    matrices: Mapping[str, str]
+    precision: str
+    declared: str | None
+    not_finite: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of a checkpoint in words; `unusable`: nothing that is measured on it belongs to its step."""
+
+    text: str
+    unusable: bool
+
+
+def read_weights(folder: Path) -> StoredWeights:
+    """Read the safetensors files of a checkpoint; a folder without any has no matrices."""
+    from safetensors import safe_open
+
+    matrices, precisions, not_finite = {}, set(), []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in sorted(file.keys()):
+                value = file.get_tensor(name)
+                if not value.is_floating_point():
+                    continue
+                if not value.isfinite().all() and not name.endswith("masked_bias"):  # an old constant of GPT-NeoX
+                    not_finite.append(name)
+                if value.ndim >= 2:
+                    same = value.float().add(0.0).contiguous()  # -0 becomes 0
+                    matrices[name] = hashlib.sha256(same.numpy().data).hexdigest()[:16]
+                    precisions.add(str(value.dtype).removeprefix("torch."))
+    return StoredWeights(matrices, ", ".join(sorted(precisions)), _declared(folder / "config.json"), tuple(not_finite))
+
+
+def _declared(path: Path) -> str | None:
+    if not path.exists():
+        return None
+    config: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    found = config.get("dtype") or config.get("torch_dtype")
+    return None if found is None else str(found)
+
+
+def faults(weights: StoredWeights, earlier: Mapping[int, StoredWeights]) -> tuple[Fault, ...]:
+    """Return what is wrong with a checkpoint, given those of earlier steps.
+
+    Published checkpoints hold the weights of other steps, wholly or in some matrices, are stored in another precision
+    than the rest, or are missing.
+    """
+    if not weights.matrices:
+        return (Fault("is not there, or holds no safetensors file", unusable=True),)
+    found = []
+    if weights.not_finite:
+        also = f" and {len(weights.not_finite) - 1} more" if len(weights.not_finite) > 1 else ""
+        found.append(Fault(f"has values that are not finite, in {weights.not_finite[0]}{also}", unusable=True))
+    shared = {step: _shared(weights, other) for step, other in earlier.items()}
+    if shared and max(map(len, shared.values())):
+        step = max(shared, key=lambda one: len(shared[one]))
+        count, of = len(shared[step]), len(weights.matrices)
+        if count == of:
+            found.append(Fault(f"has the weights of step {step}", unusable=True))
+        else:
+            text = f"{count} of its {of} matrices are those of step {step}, such as {shared[step][0]}"
+            found.append(Fault(text, unusable=False))
+    if weights.declared is not None and weights.precision != weights.declared:
+        text = f"is stored in {weights.precision}, and its configuration says {weights.declared}"
+        found.append(Fault(text, unusable=False))
+    return tuple(found)
+
+
+def _shared(one: StoredWeights, other: StoredWeights) -> list[str]:
+    """The matrices that are the same in two checkpoints."""
+    return [name for name, digest in one.matrices.items() if other.matrices.get(name) == digest]

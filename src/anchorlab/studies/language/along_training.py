@@ -1,0 +1,352 @@
+"""Language models along training: when "the" is learned, when the right word, and when heads shift and induce.
+
+At each published checkpoint of one training run, the model is asked for indirect objects, facts and the word after a
+preposition, with and without one input matrix of a feed-forward layer cut to low rank, and its heads are scored. One
+checkpoint at a time is on the disk; those that hold the weights of another step, values that are not finite, or
+another precision than declared are named.
+
+Source: truncated weights, section 3, Figures 2 and 13, appendix B; stacked attention heads, sections 8.2 and 9.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from anchorlab.engine import Status
+from anchorlab.errors import SpecError
+from anchorlab.findings import at_least, at_most, within
+from anchorlab.language import pretrained
+from anchorlab.language.checkpoints import (
+    PYTHIA_STEPS,
+    Fault,
+    StoredWeights,
+    checkpoint_folder,
+    faults,
+    read_weights,
+)
+from anchorlab.runs.files import write_file
+from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.language.along_training_figures import figures, tables
+from anchorlab.studies.language.along_training_measures import Measuring, measure
+from anchorlab.studies.language.opening import TINY, ModelSetting, described
+from anchorlab.studies.language.tiny_training import train_tiny
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.workplace import Workplace
+
+ALL = Measuring()
+
+SOME_STEPS = (0, *(2**power for power in range(10)), 1000, 2000, 4000, 8000, 14_000, 32_000, 64_000, 143_000)
+"""Steps spread over training on a logarithmic scale, with 14 000, at which the paper gives numbers."""
+
+
+@dataclass(frozen=True)
+class Setting(ModelSetting):
+    """The checkpoints, and what is measured at each.
+
+    Fields
+        steps: the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
+        measuring: how many texts and prompts, and which truncations
+    """
+
+    model: str = "EleutherAI/pythia-160m"
+    steps: tuple[int, ...] = SOME_STEPS
+    measuring: Measuring = ALL
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint gave: its faults, its weights' digests, and its numbers unless a fault makes it unusable."""
+
+    step: int
+    faults: tuple[Fault, ...]
+    weights: StoredWeights
+    numbers: Mapping[str, float] | None
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was measured, at the steps whose checkpoints are usable.
+
+    Fields
+        steps: the training steps, in increasing order
+        numbers: by name, the value at each step
+    """
+
+    steps: tuple[int, ...]
+    numbers: Mapping[str, tuple[float, ...]]
+
+    @staticmethod
+    def of(checkpoints: tuple[Checkpoint, ...]) -> "Seen":
+        """Return what usable checkpoints gave."""
+        usable = [(one.step, one.numbers) for one in checkpoints if one.numbers is not None]
+        names = usable[0][1] if usable else {}
+        return Seen(
+            tuple(step for step, _ in usable), {name: tuple(each[name] for _, each in usable) for name in names}
+        )
+
+    def untrained(self) -> "Seen | None":
+        """Return what would be measured if training changed nothing; None if the step 0 was not measured."""
+        if self.steps[:1] != (0,):
+            return None
+        return replace(self, numbers={name: (row[0],) * len(row) for name, row in self.numbers.items()})
+
+    def first(self, holds: Callable[[Mapping[str, float]], bool]) -> int | None:
+        """Return the first step at which a condition on the numbers holds; None if it never does."""
+        for place, step in enumerate(self.steps):
+            if holds({name: row[place] for name, row in self.numbers.items()}):
+                return step
+        return None
+
+    def learned(self, name: str) -> int | None:
+        """Return the first step at which a probability is half its largest; None if training did not raise it."""
+        row = self.numbers.get(name, ())
+        found = None if not row else self.first(lambda now: now[name] >= max(row) / 2)
+        return found or None  # a model that has not been trained has learned nothing
+
+    def at(self, step: int, name: str) -> float | None:
+        """Return a number at a step; None if it was not measured."""
+        return self.numbers[name][self.steps.index(step)] if step in self.steps else None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All checkpoints of a training run."""
+
+    checkpoints: tuple[Checkpoint, ...]
+
+
+TOP = 10
+"""The mean rank up to which "the" counts as one of the top predictions."""
+
+PAPER_STEP = 14_000
+"""The step at which the paper compares the model with and without truncation."""
+
+
+@claim(
+    '"the" becomes one of the top predictions after a preposition alone',
+    at="truncated weights, appendix B.1, Fig 13 left",
+    paper="around 10 steps",
+    band=within(2, 64),
+)
+def the_after_prepositions(seen: Seen) -> Measurement:
+    """First measured step at which the mean rank of "the" after 30 prepositions is at most {TOP}."""
+    return _step(seen.first(lambda now: now["rank after prepositions"] <= TOP))
+
+
+@claim(
+    '"the" becomes one of the top predictions after a sentence that ends in a preposition',
+    at="truncated weights, appendix B.1, Fig 13 right",
+    paper="around 10 steps",
+    band=within(2, 64),
+)
+def the_after_sentences(seen: Seen) -> Measurement:
+    """First measured step at which the mean rank of "the" after 40 sentences is at most {TOP}."""
+    return _step(seen.first(lambda now: now["rank after sentences"] <= TOP))
+
+
+@claim(
+    'In sentences about indirect objects "the" is learned much earlier than the object',
+    at="truncated weights, section 3 and Fig 2 left",
+    paper="about 10 steps against over 500",
+    band=at_least(10),
+)
+def the_before_objects(seen: Seen) -> Measurement:
+    """Step at which the probability of the object is half its largest over training, over that for "the"."""
+    return _later(seen.learned("objects: the"), seen.learned("objects: right"))
+
+
+@claim(
+    "Between 10 and 1000 steps the model gives object and subject almost the same output",
+    at="truncated weights, section 3 (phase ii)",
+    paper="almost the same",
+    band=at_most(0.05),
+)
+def object_as_subject(seen: Seen) -> Measurement:
+    """Largest difference between the mean probabilities of object and subject, at the measured steps 10 to 1000."""
+    pairs = zip(seen.steps, seen.numbers["objects: right"], seen.numbers["objects: subject"], strict=True)
+    apart = {step: abs(right - subject) for step, right, subject in pairs if 10 <= step <= 1000}
+    if not apart:
+        return Measurement(None)
+    worst = max(apart, key=lambda step: apart[step])
+    return Measurement(apart[worst], detail=f"at step {worst}")
+
+
+@claim(
+    'The model then prefers the object to the subject and to "the"',
+    at="truncated weights, section 3 (phase iii)",
+    paper="after 2000 steps",
+    band=within(1000, 8000),
+)
+def object_preferred(seen: Seen) -> Measurement:
+    """First measured step at which the mean probability of the object exceeds both."""
+    right, others = "objects: right", ("objects: subject", "objects: the")
+    return _step(seen.first(lambda now: all(now[right] > now[other] for other in others)))
+
+
+@claim(
+    'Truncation raises the object over "the"',
+    at="truncated weights, Fig 2 left",
+    paper="from 2.3 to 12.3 times as likely at step 14 000, 5.3 times",
+    band=at_least(2),
+)
+def objects_ratio(seen: Seen) -> Measurement:
+    """Ratio of the mean probabilities of object and "the" with the truncation over that without it, step
+    {PAPER_STEP}."""
+    return _raised(seen, "objects")
+
+
+@claim(
+    'Asked for a fact, the model learns "the" before the right word',
+    at="truncated weights, section 3 and Fig 2 right",
+    paper="early learning of the generic answer, the factual one later",
+    band=at_least(2),
+)
+def the_before_facts(seen: Seen) -> Measurement:
+    """Step at which the probability of the right country is half its largest over training, over that for "the"."""
+    return _later(seen.learned("facts: the"), seen.learned("facts: right"))
+
+
+@claim(
+    'Truncation raises the right word over "the"',
+    at="truncated weights, Fig 2 right",
+    paper="from 0.16 to 11.3 times as likely at step 14 000, 70 times",
+    band=at_least(2),
+)
+def facts_ratio(seen: Seen) -> Measurement:
+    """Ratio of the mean probabilities of the right country and "the" with the truncation over that without it, step
+    {PAPER_STEP}."""
+    return _raised(seen, "facts")
+
+
+@claim(
+    "A head that attends to the previous token emerges before the first induction head",
+    at="stacked attention heads, 8.2 and 9",
+    paper="heads emerge one by one, the one that connects a token with the one before first",
+    band=at_least(1),
+)
+def previous_token_first(seen: Seen) -> Measurement:
+    """First measured step with an induction head over that with a head that shifts by one, repeated random tokens."""
+    return _later(
+        seen.first(lambda now: now["heads that shift by one"] > 0), seen.first(lambda now: now["heads that induce"] > 0)
+    )
+
+
+def _step(step: int | None) -> Measurement:
+    return Measurement(None if step is None else float(step))
+
+
+def _later(one: int | None, other: int | None) -> Measurement:
+    """How many times as late the other step is."""
+    if not one or other is None:
+        return Measurement(None)
+    return Measurement(other / one, detail=f"steps {one} and {other}")
+
+
+def _raised(seen: Seen, kind: str) -> Measurement:
+    names = (f"{kind}: right", f"{kind}: the", f"{kind}, cut: right", f"{kind}, cut: the")
+    found = [seen.at(PAPER_STEP, name) for name in names]
+    if None in found:
+        return Measurement(None)
+    right, the, right_cut, the_cut = (value for value in found if value is not None)
+    before, after = right / the, right_cut / the_cut
+    return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}")
+
+
+def observe(setting: Setting, workplace: Workplace) -> Observed:
+    """Measure every checkpoint that no earlier run has measured; what is measured is kept in the workplace."""
+    if setting.revision is not None:
+        raise SpecError("revision", "the study goes through all of them", "leave it out")
+    workplace.folder.mkdir(parents=True, exist_ok=True)
+    name, own = setting.model, workplace.folder / "tiny"
+    if setting.model == TINY:
+        train_tiny(own, setting.steps)
+        name = str(own)
+    found: list[Checkpoint] = []
+    for place, step in enumerate(sorted(setting.steps)):
+        workplace.report(Status(len(setting.steps), place, f"step {step}"))
+        path = workplace.folder / f"step{step}.json"
+        kept = _kept(path, setting, found)
+        if kept is None:
+            kept = _measure(name, step, found, setting, workplace)
+            content = {"setting": _key(setting), "after": [one.step for one in found], **asdict(kept)}
+            write_file(path.parent, path.name, [json.dumps(content).encode()])
+        found.append(kept)
+    workplace.report(Status(len(setting.steps), len(setting.steps), "checkpoints"))
+    shutil.rmtree(own, ignore_errors=True)
+    return Observed(tuple(found))
+
+
+def _measure(name: str, step: int, before: list[Checkpoint], setting: Setting, workplace: Workplace) -> Checkpoint:
+    """Read the files of a checkpoint, and measure the model unless they have a fault that makes it unusable."""
+    with checkpoint_folder(name, step, workplace.folder / "checkpoint", workplace.download) as folder:
+        weights = read_weights(folder)
+        wrong = faults(weights, {one.step: one.weights for one in before})
+        if any(fault.unusable for fault in wrong):
+            return Checkpoint(step, wrong, weights, None)
+        model = pretrained(folder, device=workplace.device)
+        model.name = f"{setting.model} at step {step}"
+        return Checkpoint(step, wrong, weights, measure(model, setting.measuring), described(setting, model))
+
+
+def _key(setting: Setting) -> dict[str, Any]:
+    """What the numbers of a checkpoint depend on, beside its files."""
+    content: dict[str, Any] = json.loads(json.dumps({"model": setting.model, **asdict(setting.measuring)}))
+    return content
+
+
+def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint | None:
+    """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    if content.pop("setting") != _key(setting) or content.pop("after") != [one.step for one in before]:
+        return None
+    wrong = tuple(Fault(**one) for one in content.pop("faults"))
+    weights = content.pop("weights")
+    stored = StoredWeights(**{**weights, "not_finite": tuple(weights["not_finite"])})
+    return Checkpoint(faults=wrong, weights=stored, **content)
+
+
+def analyse(observed: Observed, setting: Setting) -> Analysis:
+    """Draw the curves of Figures 2 and 13 and of the heads, and list the faults of the checkpoints."""
+    seen = Seen.of(observed.checkpoints)
+    models = [one.model for one in observed.checkpoints if one.model]
+    return Analysis(
+        seen,
+        figures(seen.steps, seen.numbers),
+        tables([(one.step, one.faults) for one in observed.checkpoints], seen.steps, seen.numbers),
+        seeds="0",
+        model=f"{models[-1]}, {len(seen.steps)} checkpoints" if models else setting.model,
+        untrained=seen.untrained(),
+    )
+
+
+OF_PYTHIA_1B = ("the-before-objects", "object-as-subject", "object-preferred", "objects-ratio")
+
+STUDY = Study(
+    name="language/along-training",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    analyse=analyse,
+    profiles={
+        "paper": Profile(
+            Setting("EleutherAI/pythia-1b", steps=PYTHIA_STEPS),
+            "The paper's model of Figure 2, Pythia-1B at all 154 checkpoints, with its truncations; 149 facts in place "
+            "of one.",
+            paper=OF_PYTHIA_1B,
+        ),
+        "scaled": Profile(
+            Setting(steps=PYTHIA_STEPS), "Pythia-160M at all 154 checkpoints, truncated at the depth of Pythia-1B's."
+        ),
+        "quick": Profile(
+            Setting(), "Pythia-160M at 19 of its 154 checkpoints, truncated at the same depth as the paper's Pythia-1B."
+        ),
+    },
+    smoke=Setting(TINY, None, (0, 1, 2, 4), Measuring(6, 8, 2, 16, 4, 2)),
+    observe=observe,
+)
