@@ -20,7 +20,7 @@ SENTENCE = "My name is John. What is my name? Your name is"
 COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
 """The detectors of the counts, by which heads are told apart."""
 
-_SHOWN = 24  # tokens of a piece, as many as a map can label
+_SHOWN = 16  # tokens of a piece, as many as a map can label
 _LISTED = 8  # heads in the list of the strongest
 _FREQUENT = 6  # tokens in the list of sources
 
