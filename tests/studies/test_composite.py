@@ -120,6 +120,8 @@ def test_wrong_answers_do_not_count():
     seen = read_outputs([batch()], changed((0, 4, 47))[None])
     assert seen.right[0, :4].tolist() == [False, True, True, True]
     assert seen.counts.tolist() == [[1, 1, 1, 1]] and seen.answer_kept.tolist() == [1]
+    few = read_outputs([batch(slice(0, 2)), batch(slice(0, 1))], changed((0, 4, 47))[[0, 1, 0]][None])
+    assert few.right.tolist() == [[False, True, False]] and few.counts.isnan().all()  # a third of the pair's inputs
     nothing = read_outputs([batch()], torch.zeros(1, 8, 5, dtype=torch.int64))
     assert nothing.counts.isnan().all() and nothing.answer_kept.isnan().all()
 

@@ -21,6 +21,9 @@ from anchorlab.training import TrainedRun
 UNSEEN = "test on task"
 """The split of the pairs that are never trained."""
 
+MOST = 0.5
+"""The share of a pair's inputs answered rightly from which on its mapping sequences are counted."""
+
 COMMON = 0.05
 """The share of a pair's inputs from which on a mapping sequence is common: it is no accident of a few of them."""
 
@@ -47,12 +50,12 @@ class Outputs:
 
     @cached_property
     def counts(self) -> Float[Tensor, "member pair"]:
-        """The number of mapping sequences over each pair's inputs answered rightly; NaN for no such input."""
+        """The number of mapping sequences over each pair's inputs answered rightly; NaN for fewer than `MOST`."""
         return self._per_pair(lambda count: torch.tensor(len(count)))
 
     @cached_property
     def most_common(self) -> Float[Tensor, "member pair"]:
-        """The share of each pair's inputs answered rightly that have its most common mapping sequence; NaN for none."""
+        """The share of each pair's inputs answered rightly that have its most common mapping sequence; NaN likewise."""
         return self._per_pair(lambda count: count[0] / count.sum())
 
     @cached_property
@@ -61,15 +64,16 @@ class Outputs:
         return self._per_pair(lambda count: (count >= COMMON * count.sum()).sum())
 
     def over_pairs(self, values: Float[Tensor, "member pair"], unseen: bool = False) -> Float[Tensor, "member"]:
-        """Return the mean over the trained pairs, or over the unseen ones, where any input was answered rightly."""
+        """Return the mean over the trained pairs, or over the unseen ones, where at least `MOST` are answered."""
         return values[:, self.unseen == unseen].nanmean(dim=1)
 
     def _per_pair(self, number: Callable[[Tensor], Tensor]) -> Float[Tensor, "member pair"]:
         values = torch.full((len(self.tokens), len(self.pairs)), float("nan"))
         for member, sequences in enumerate(self.sequences):
             for pair in range(len(self.pairs)):
-                count = distinct_counts(sequences[self.right[member] & (self.pair == pair)])
-                if len(count):
+                right = self.right[member] & (self.pair == pair)
+                count = distinct_counts(sequences[right])
+                if len(count) and right.sum() >= MOST * (self.pair == pair).sum():
                     values[member, pair] = number(count)
         return values
 
