@@ -38,3 +38,49 @@ def test_a_mistake_is_told_in_one_line(anchorlab, address, option, problem):
     asked = {"--rho": "0", "-n": "5"} | dict([option])
     said = anchorlab("truncate", address[:6], *(part for pair in asked.items() for part in pair))
     assert said.code == 2 and problem in said.err
+
+
+@pytest.fixture
+def folder(workplace):
+    """A tiny random language model as a folder of its own, and a file of prompts."""
+    pytest.importorskip("transformers")
+    from anchorlab.studies.language.tiny import tiny_model
+
+    made = tiny_model()
+    made.hugging_face.save_pretrained(workplace / "tiny")
+    made.tokenizer.save_pretrained(workplace / "tiny")
+    (workplace / "cities.csv").write_text("prompt,answer\nMadrid is in,Spain\nParis is in,France\nLyon is in,France\n")
+    return "tiny"
+
+
+def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace):
+    asked = ("truncate", folder, "--prompts", "cities.csv", "--weights", "blocks.[12].mlp.*", "--rho", "0,0.5")
+    said = anchorlab(*asked, "--figure", "cuts.svg")
+    assert said.code == 0
+    assert "tiny: the best cuts by -log p(right word)" in said.out and "on the other prompts: p(right word)" in said.out
+    assert (workplace / "cuts.svg").read_text().count("blocks.1.mlp.W_gate") >= 1
+    kept = {path: path.stat().st_mtime_ns for path in (workplace / "runs" / "truncations" / "language").iterdir()}
+    found = json.loads(anchorlab(*asked, "--json").out)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept and len(kept) == 6
+    assert len(found["measured"]) == 12
+    assert found["best"]["weight"] == found["measured"][0]["weight"]
+    assert found["measured"][0]["loss"] == min(row["loss"] for row in found["measured"])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--prompts", "facts", "--metric", "loss"), "metric: is for runs, and --prompts for pretrained models"),
+        (("--prompts", "facts", "--n", "5"), "n: is for runs"),
+        (("--revision", "step1"), "revision: is for pretrained models; give --prompts too"),
+        (("--download",), "download: is for pretrained models"),
+        (("--prompts", "fact"), "prompts: 'fact' is neither a set of prompts nor a file; give facts, indirect-objects"),
+        (("--prompts", "empty.csv"), "prompts: empty.csv has no rows, or an empty one"),
+        (("--prompts", "other.csv"), "prompts: other.csv lacks a prompt or an answer in some row"),
+    ],
+)
+def test_mistakes_about_language_models_are_told_in_one_line(anchorlab, workplace, options, problem):
+    (workplace / "empty.csv").write_text("prompt,answer\n")
+    (workplace / "other.csv").write_text("text,word\na,b\n")
+    said = anchorlab("truncate", "tiny", *options)
+    assert said.code == 2 and problem in said.err and said.err.count("\n") == 1

@@ -166,10 +166,10 @@ def object_over_subject(seen: Seen) -> float:
 
 
 @claim(
-    'and it is likelier than "the"',
+    'Asked for the indirect object, the model predicts it rather than "the"',
     at="truncated weights, section 3 and Fig 2",
     paper="2.3 times as likely",
-    band=at_least(1),
+    band=at_least(1.2),
 )
 def object_over_the(seen: Seen) -> float:
     """Mean probability of the indirect object over that of "the", all sentences."""
@@ -227,7 +227,7 @@ def facts_lose_the(seen: Seen) -> Measurement:
 
 
 @claim(
-    "and raises that of the right word",
+    "Truncation raises the probability of the right word where a fact is asked for",
     at="truncated weights, Table 1",
     paper="from 0.079 to 0.300, 3.8 times",
     band=at_least(1.2),
@@ -238,7 +238,7 @@ def facts_gain_right(seen: Seen) -> Measurement:
 
 
 @claim(
-    'so that the right word gains on "the"',
+    'Under truncation the right word gains on "the" where a fact is asked for',
     at="truncated weights, Fig 2 right",
     paper="from 0.16 to 11.3 times as likely, 70 times",
     band=at_least(2),
@@ -263,7 +263,7 @@ def right_among_its_kind(seen: Seen) -> Measurement:
 
 
 @claim(
-    'Truncation raises the indirect object over "the"',
+    'Under truncation the indirect object gains on "the"',
     at="truncated weights, Fig 2 left",
     paper="from 2.3 to 12.3 times as likely, 5.3 times",
     band=at_least(2),

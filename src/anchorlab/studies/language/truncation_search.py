@@ -151,7 +151,7 @@ def deep_feed_forward(seen: Seen) -> Measurement:
 
 
 @claim(
-    "and to a low rank",
+    "The best truncation keeps a low rank",
     at="truncated weights, section 2.2",
     paper="rho below 0.2 for many datasets",
     band=at_most(0.2),
@@ -194,7 +194,7 @@ def the_falls(seen: Seen) -> Measurement:
 
 
 @claim(
-    "and gives it to the right word",
+    "The truncation gives probability to the right word",
     at="truncated weights, Table 1",
     paper="from 0.079 to 0.300, 3.8 times",
     band=at_least(1.2),
@@ -206,7 +206,7 @@ def right_rises(seen: Seen) -> Measurement:
 
 
 @claim(
-    "It does so by what it removes: other changes of that size do not",
+    "What the truncation removes matters: other changes of that size do less",
     at="truncated weights, section 2.2 (first control)",
     paper="selectively removing components",
     band=at_least(0.95),

@@ -1,0 +1,134 @@
+"""The study of noise in language models, on answers made by hand and on a model made by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, ScatterFigure
+from anchorlab.language.answers import Answers
+from anchorlab.language.prompts import Prompt, generic_words, indirect_objects
+from anchorlab.language.truncations import TruncationSearch
+from anchorlab.models import Truncate
+from anchorlab.studies.claim import Measured, Measurement
+from anchorlab.studies.language import noise
+from anchorlab.studies.language.laser import Laser, comparison, in_words, input_matrices
+from anchorlab.studies.language.noise import Seen, Setting, Study
+from tests.language.spoken import LAYERS, spoken
+
+THE, A, THEM = range(3)
+
+
+def answers(
+    right: float, the: float, others: float = 0.1, place: float = 1, ranks: tuple[float, ...] = (1, 9, 9)
+) -> Answers:
+    """Two prompts with the same answers: probabilities of the right word, of "the" and of the wrong candidates."""
+    both = torch.ones(2)
+    words = torch.tensor([[the, 0.01, 0.001]]).log().expand(2, -1)
+    return Answers(
+        right=torch.log(right * both),
+        right_rank=both + 1,
+        others=torch.log(others * both),
+        right_place=place * both,
+        words=words,
+        word_ranks=torch.tensor([ranks]).float().expand(2, -1),
+    )
+
+
+PROMPTS = (Prompt("Madrid is located in", "Spain"), Prompt("Paris is located in", "France"))
+
+
+def laser(before: Answers, after: Answers) -> Laser:
+    return Laser("W_in of layer 3, ρ = 0.01", PROMPTS, before, after)
+
+
+def one_sentence(the: Tensor) -> TruncationSearch:
+    """Figure 1's sentence: the given probabilities of "the", `[layer fraction]`; 0.2 of the full model."""
+    full = answers(0.5, 0.2)[:1]
+    words = torch.stack([the, torch.full_like(the, 0.01), the / 200], dim=-1).log()[:, :, None]
+    shape = (*the.shape, 1)
+    some = torch.zeros(shape)
+    weights = tuple(f"blocks.{layer}.mlp.W_in" for layer in range(len(the)))
+    return TruncationSearch(weights, (0.05, 0.1, 0.8, 0.9), Answers(some, some, some, some, words, words), full)
+
+
+FALLING = torch.tensor([[0.3, 0.1, 0.1, 0.3]] * 3 + [[0.3] * 4])
+GOOD = Seen(
+    objects=answers(0.6, 0.1, ranks=(4, 9, 9)),
+    facts=answers(0.1, 0.4),
+    objects_cut=laser(answers(0.6, 0.1), answers(0.6, 0.01)),
+    facts_cut=laser(answers(0.1, 0.4, place=2), answers(0.3, 0.04)),
+    prepositions=laser(answers(0.1, 0.1, ranks=(10, 9, 9)), answers(0.1, 0.1)),
+    sentences=laser(answers(0.1, 0.1), answers(0.1, 0.1)),
+    one=one_sentence(FALLING),
+    words=((" the", 0.4, 0.04),),
+)
+BAD = replace(
+    GOOD,
+    objects=answers(0.1, 0.2, place=2, ranks=(5, 1, 5)),
+    facts=answers(0.4, 0.4),
+    objects_cut=laser(answers(0.6, 0.1), answers(0.1, 0.1)),
+    facts_cut=laser(answers(0.1, 0.4), answers(0.11, 0.4)),
+    prepositions=laser(answers(0.1, 0.1, ranks=(11, 9, 9)), answers(0.1, 0.1)),
+    sentences=laser(answers(0.1, 0.1, ranks=(100, 1, 1)), answers(0.1, 0.1)),
+    one=one_sentence(FALLING.flip(0)),
+)
+EXPECTED = {
+    "the-hides-facts": (0.25, 1.0),
+    "object-over-subject": (1, 0),
+    "object-over-the": (6, 0.5),
+    "generic-words-intrude": (1, 0),
+    "the-after-prepositions": (10, 11),
+    "the-after-sentences": (1, 100),
+    "facts-lose-the": (0.1, 1.0),
+    "facts-gain-right": (3, 1.1),
+    "facts-ratio": (30, 1.1),
+    "right-among-its-kind": (1, 0),
+    "objects-ratio": (10, 1 / 6),
+    "late-layers-lower-generic-words": (1, 2 / 3),
+}
+
+
+def values(study: Study[Setting], seen: Seen) -> dict[str, Measured]:
+    found = {measure.name: measure(seen) for measure in study.claims}
+    return {name: one.value if isinstance(one, Measurement) else one for name, one in found.items()}
+
+
+@pytest.mark.parametrize(("seen", "column", "holds"), [(GOOD, 0, True), (BAD, 1, False)])
+def test_every_claim_holds_and_fails_where_it_should(seen: Seen, column: int, holds: bool) -> None:
+    found = values(noise.STUDY, seen)
+    assert found == {name: pytest.approx(both[column], rel=1e-4) for name, both in EXPECTED.items()}
+    for measure in noise.STUDY.claims:
+        low, high = measure.band
+        value = found[measure.name]
+        assert isinstance(value, float)
+        assert ((low is None or value >= low - 1e-6) and (high is None or value <= high + 1e-6)) == holds, measure.name
+
+
+def test_figures_and_tables_say_what_was_seen() -> None:
+    analysis = noise.analyse(noise.Observed(GOOD, BAD, "by hand"), Setting())
+    the, mary, clouds = analysis.figures
+    assert isinstance(the, LineFigure)
+    assert isinstance(mary, LineFigure)
+    assert isinstance(clouds, ScatterFigure)
+    assert [line.label for line in the.lines] == ["layer 1", "layer 2", "layer 3", "layer 4"]
+    assert the.lines[0].mean == pytest.approx((0.3, 0.1, 0.1, 0.3, 0.2))
+    assert mary.lines[0].mean[-1] == pytest.approx(0.5)
+    assert clouds.scatters[0].x == pytest.approx([-0.397940] * 2)
+    assert clouds.scatters[1].y == pytest.approx([-0.522879] * 2)
+    assert analysis.untrained is BAD
+    rows = comparison("facts", GOOD.facts_cut)
+    assert rows[0] == pytest.approx(("facts", "full", 0.1, 0.1, 0.4, 0.01, 0.001, 0.25, 2, 0))
+    assert rows[1][1] == "W_in of layer 3, ρ = 0.01"
+    assert len(analysis.tables[0].rows) == 4
+    assert generic_words() == ("the", "a", "them")
+
+
+def test_the_input_matrices_of_layers() -> None:
+    assert input_matrices(spoken(), range(1, LAYERS)) == ["blocks.1.mlp.W_in", "blocks.2.mlp.W_in"]
+    assert in_words(Truncate(weight="blocks.2.mlp.W_in", fraction=0.01)) == "W_in of layer 3, ρ = 0.01"
+
+
+def test_the_sentence_is_one_of_the_kind_that_is_asked() -> None:
+    assert noise.SENTENCE.kind == indirect_objects(1)[0].kind
