@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from anchorlab.errors import SpecError
 
 PYTHIA_STEPS = (0, *(2**power for power in range(10)), *range(1000, 143_001, 1000))
 """The 154 training steps at which the models of the Pythia family are published, as revisions `step0`, `step1` ..."""
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # of a checkpoint; pickle files are never read
+
+_CONSTANTS = (".attention.bias", ".attn.bias", ".masked_bias", ".inv_freq")
+"""The ends of names that older versions of transformers saved: masks and angles, the same at every step."""
 
 
 def revision_of(step: int) -> str:
@@ -58,12 +63,12 @@ def _on_this_machine(name: str, step: int) -> Path | None:
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = Path(snapshot_download(name, revision=revision_of(step), local_files_only=True))
+        found = snapshot_download(name, revision=revision_of(step), allow_patterns=list(_FILES), local_files_only=True)
     except LocalEntryNotFoundError:
         return None
     except HFValidationError:
         raise SpecError("model", f"there is no folder {name}", "give a folder or a name on the hub") from None
-    return found if any(found.glob("*.safetensors")) else None
+    return Path(found) if any(Path(found).glob("*.safetensors")) else None
 
 
 def _download(name: str, step: int, folder: Path) -> None:
@@ -74,7 +79,7 @@ def _download(name: str, step: int, folder: Path) -> None:
         snapshot_download(name, revision=revision_of(step), local_dir=folder, allow_patterns=list(_FILES))
     except RevisionNotFoundError:
         return
-    except (OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - errors of several libraries, all of one remedy
         said = " ".join(str(error).split())[:160]
         problem = f"{name} at {revision_of(step)} cannot be downloaded: {said}"
         raise SpecError("model", problem, "check the name and the network, and run it again") from None
@@ -106,23 +111,34 @@ class Fault:
 
 
 def read_weights(folder: Path) -> StoredWeights:
-    """Read the safetensors files of a checkpoint; a folder without any has no matrices."""
-    from safetensors import safe_open
+    """Read the safetensors files of a checkpoint; a folder without any has no matrices.
 
+    Errors: `SpecError` for a damaged file.
+    """
     matrices, precisions, not_finite = {}, set(), []
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for name in sorted(file.keys()):
-                value = file.get_tensor(name)
-                if not value.is_floating_point():
-                    continue
-                if not value.isfinite().all() and not name.endswith("masked_bias"):  # an old constant of GPT-NeoX
-                    not_finite.append(name)
-                if value.ndim >= 2:
-                    same = value.float().add(0.0).contiguous()  # -0 becomes 0
-                    matrices[name] = hashlib.sha256(same.numpy().data).hexdigest()[:16]
-                    precisions.add(str(value.dtype).removeprefix("torch."))
+    for name, value in _weights(folder):
+        if not value.isfinite().all():
+            not_finite.append(name)
+        if value.ndim >= 2:
+            same = value.float().add(0.0).contiguous()  # -0 becomes 0
+            matrices[name] = hashlib.sha256(same.numpy().data).hexdigest()[:16]
+            precisions.add(str(value.dtype).removeprefix("torch."))
     return StoredWeights(matrices, ", ".join(sorted(precisions)), _declared(folder / "config.json"), tuple(not_finite))
+
+
+def _weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Every floating-point weight of a checkpoint, one at a time."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in sorted(file.keys()):
+                    value = file.get_tensor(name)
+                    if value.is_floating_point() and not name.endswith(_CONSTANTS):
+                        yield name, value
+        except SafetensorError as error:
+            raise SpecError("model", f"{path} is damaged: {error}", "fetch it again") from None
 
 
 def _declared(path: Path) -> str | None:

@@ -8,63 +8,17 @@ another precision than declared are named.
 Source: truncated weights, section 3, Figures 2 and 13, appendix B; stacked attention heads, sections 8.2 and 9.
 """
 
-import json
-import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from anchorlab.engine import Status
-from anchorlab.errors import SpecError
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.language import pretrained
-from anchorlab.language.checkpoints import (
-    PYTHIA_STEPS,
-    Fault,
-    StoredWeights,
-    checkpoint_folder,
-    faults,
-    read_weights,
-)
-from anchorlab.runs.files import write_file
+from anchorlab.language.checkpoints import PYTHIA_STEPS
 from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.language.along_training_checkpoints import Checkpoint, Setting, observe
 from anchorlab.studies.language.along_training_figures import figures, tables
-from anchorlab.studies.language.along_training_measures import Measuring, measure
-from anchorlab.studies.language.opening import TINY, ModelSetting, described
-from anchorlab.studies.language.tiny_training import train_tiny
+from anchorlab.studies.language.along_training_measures import Measuring
+from anchorlab.studies.language.opening import TINY
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.studies.workplace import Workplace
-
-ALL = Measuring()
-
-SOME_STEPS = (0, *(2**power for power in range(10)), 1000, 2000, 4000, 8000, 14_000, 32_000, 64_000, 143_000)
-"""Steps spread over training on a logarithmic scale, with 14 000, at which the paper gives numbers."""
-
-
-@dataclass(frozen=True)
-class Setting(ModelSetting):
-    """The checkpoints, and what is measured at each.
-
-    Fields
-        steps: the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
-        measuring: how many texts and prompts, and which truncations
-    """
-
-    model: str = "EleutherAI/pythia-160m"
-    steps: tuple[int, ...] = SOME_STEPS
-    measuring: Measuring = ALL
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a checkpoint gave: its faults, its weights' digests, and its numbers unless a fault makes it unusable."""
-
-    step: int
-    faults: tuple[Fault, ...]
-    weights: StoredWeights
-    numbers: Mapping[str, float] | None
-    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +34,7 @@ class Seen:
     numbers: Mapping[str, tuple[float, ...]]
 
     @staticmethod
-    def of(checkpoints: tuple[Checkpoint, ...]) -> "Seen":
+    def of(checkpoints: Sequence[Checkpoint]) -> "Seen":
         """Return what usable checkpoints gave."""
         usable = [(one.step, one.numbers) for one in checkpoints if one.numbers is not None]
         names = usable[0][1] if usable else {}
@@ -110,13 +64,6 @@ class Seen:
     def at(self, step: int, name: str) -> float | None:
         """Return a number at a step; None if it was not measured."""
         return self.numbers[name][self.steps.index(step)] if step in self.steps else None
-
-
-@dataclass(frozen=True)
-class Observed:
-    """All checkpoints of a training run."""
-
-    checkpoints: tuple[Checkpoint, ...]
 
 
 TOP = 10
@@ -167,7 +114,8 @@ def the_before_objects(seen: Seen) -> Measurement:
 )
 def object_as_subject(seen: Seen) -> Measurement:
     """Largest difference between the mean probabilities of object and subject, at the measured steps 10 to 1000."""
-    pairs = zip(seen.steps, seen.numbers["objects: right"], seen.numbers["objects: subject"], strict=True)
+    rows = [seen.numbers.get(name, ()) for name in ("objects: right", "objects: subject")]
+    pairs = zip(seen.steps, *rows, strict=True)
     apart = {step: abs(right - subject) for step, right, subject in pairs if 10 <= step <= 1000}
     if not apart:
         return Measurement(None)
@@ -256,70 +204,14 @@ def _raised(seen: Seen, kind: str) -> Measurement:
     return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}")
 
 
-def observe(setting: Setting, workplace: Workplace) -> Observed:
-    """Measure every checkpoint that no earlier run has measured; what is measured is kept in the workplace."""
-    if setting.revision is not None:
-        raise SpecError("revision", "the study goes through all of them", "leave it out")
-    workplace.folder.mkdir(parents=True, exist_ok=True)
-    name, own = setting.model, workplace.folder / "tiny"
-    if setting.model == TINY:
-        train_tiny(own, setting.steps)
-        name = str(own)
-    found: list[Checkpoint] = []
-    for place, step in enumerate(sorted(setting.steps)):
-        workplace.report(Status(len(setting.steps), place, f"step {step}"))
-        path = workplace.folder / f"step{step}.json"
-        kept = _kept(path, setting, found)
-        if kept is None:
-            kept = _measure(name, step, found, setting, workplace)
-            content = {"setting": _key(setting), "after": [one.step for one in found], **asdict(kept)}
-            write_file(path.parent, path.name, [json.dumps(content).encode()])
-        found.append(kept)
-    workplace.report(Status(len(setting.steps), len(setting.steps), "checkpoints"))
-    shutil.rmtree(own, ignore_errors=True)
-    return Observed(tuple(found))
-
-
-def _measure(name: str, step: int, before: list[Checkpoint], setting: Setting, workplace: Workplace) -> Checkpoint:
-    """Read the files of a checkpoint, and measure the model unless they have a fault that makes it unusable."""
-    with checkpoint_folder(name, step, workplace.folder / "checkpoint", workplace.download) as folder:
-        weights = read_weights(folder)
-        wrong = faults(weights, {one.step: one.weights for one in before})
-        if any(fault.unusable for fault in wrong):
-            return Checkpoint(step, wrong, weights, None)
-        model = pretrained(folder, device=workplace.device)
-        model.name = f"{setting.model} at step {step}"
-        return Checkpoint(step, wrong, weights, measure(model, setting.measuring), described(setting, model))
-
-
-def _key(setting: Setting) -> dict[str, Any]:
-    """What the numbers of a checkpoint depend on, beside its files."""
-    content: dict[str, Any] = json.loads(json.dumps({"model": setting.model, **asdict(setting.measuring)}))
-    return content
-
-
-def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint | None:
-    """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-    if content.pop("setting") != _key(setting) or content.pop("after") != [one.step for one in before]:
-        return None
-    wrong = tuple(Fault(**one) for one in content.pop("faults"))
-    weights = content.pop("weights")
-    stored = StoredWeights(**{**weights, "not_finite": tuple(weights["not_finite"])})
-    return Checkpoint(faults=wrong, weights=stored, **content)
-
-
-def analyse(observed: Observed, setting: Setting) -> Analysis:
+def analyse(observed: tuple[Checkpoint, ...], setting: Setting) -> Analysis:
     """Draw the curves of Figures 2 and 13 and of the heads, and list the faults of the checkpoints."""
-    seen = Seen.of(observed.checkpoints)
-    models = [one.model for one in observed.checkpoints if one.model]
+    seen = Seen.of(observed)
+    models = [one.model for one in observed if one.model]
     return Analysis(
         seen,
         figures(seen.steps, seen.numbers),
-        tables([(one.step, one.faults) for one in observed.checkpoints], seen.steps, seen.numbers),
+        tables([(one.step, one.faults) for one in observed], seen.steps, seen.numbers),
         seeds="0",
         model=f"{models[-1]}, {len(seen.steps)} checkpoints" if models else setting.model,
         untrained=seen.untrained(),
