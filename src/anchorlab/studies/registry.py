@@ -46,6 +46,7 @@ STUDIES = (
     "retrieval/circuits",
     "retrieval/emergence",
     "language/heads",
+    "language/noise",
     "language/along-training",
 )
 """The names of all studies, by paper."""

@@ -394,7 +394,11 @@ STUDY = Study(
             Setting(),
             "SmolLM2-135M-Instruct in place of the paper's Pythia-1B and GPT-2 small, on own sentences and facts; "
             "<|endoftext|> before each prompt.",
-        )
+        ),
+        "paper": Profile(
+            Setting("EleutherAI/pythia-1b"),
+            "The paper's Pythia-1B at the end of its training; the sentences and facts are our own.",
+        ),
     },
     Setting(TINY, objects=6, facts=8, fractions=(0.1,), grid=(0.1, 0.5)),
     observe=observe,

@@ -364,7 +364,10 @@ STUDY = Study(
         "quick": Profile(
             Setting(),
             "SmolLM2-135M-Instruct in place of the paper's Pythia-1B, on own facts; <|endoftext|> before each prompt.",
-        )
+        ),
+        "paper": Profile(
+            Setting("EleutherAI/pythia-1b"), "The paper's Pythia-1B at the end of its training; the facts are our own."
+        ),
     },
     Setting(TINY, facts=8, fractions=(0.0, 0.1), draws=2, window=32, told=2, continued=2),
     observe=observe,
