@@ -145,6 +145,14 @@ def test_a_missing_result_stops_the_build_with_a_remedy(extensions, tmp_path):
         load(extensions / "generated_pages.py").check_gallery(tmp_path)
 
 
+def test_studies_of_models_to_download_need_no_results(extensions, tmp_path):
+    for known in STUDIES:
+        if known != "language/along-training":
+            (tmp_path / known.replace("/", "-")).mkdir()
+            (tmp_path / known.replace("/", "-") / "claims.md").touch()
+    load(extensions / "generated_pages.py").check_gallery(tmp_path)
+
+
 def test_docstrings_become_restructured_text(extensions):
     plain = load(extensions / "plain_docstrings.py")
     assert plain.to_rst(["`a` * b_"]) == ["``a`` \\* b\\_", ""]
@@ -320,6 +328,22 @@ def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "[' Paris'," in done.stdout
     assert re.search(r"blocks\.23\.attn\.hook_z\W+4\W+-4\.0", done.stdout)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("smollm2")
+def test_the_page_on_a_hidden_fact_brings_it_out(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "hidden_fact.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, after = re.findall(r"(?m)^Madrid is located in (\w+)", done.stdout)
+    assert (before, after) == ("the", "Spain")
+    assert "[(' the', 0.27" in done.stdout and "[(' Spain', 0.3" in done.stdout
+    full, cut = map(float, re.findall(r"perplexity \(([\d.]+), ([\d.]+)\)", done.stdout)[0])
+    assert full < 40 < cut
+    right, others = (float(re.findall(rf"{name} (-?[\d.]+)", done.stdout)[0]) for name in ("word", "countries"))
+    assert right > 0.5 and others > 0.5  # wrong countries rise as the right one does
     assert not list(tmp_path.iterdir())
 
 

@@ -57,3 +57,24 @@ def test_heads_of_induction_find_repeated_random_tokens(model: LanguageModel) ->
     losses = -record["output"][0, :, :-1].log_softmax(-1).gather(-1, inputs[:, 1:, None])[..., 0]
     assert losses[:, :23].mean() > 8
     assert losses[:, 36:].mean() < 2
+
+
+def test_a_page_of_all_heads_holds_what_look_gives(model: LanguageModel) -> None:
+    """270 heads on two texts of over 50 tokens, within 5 MB."""
+    from anchorlab.viewer.view import weights_of
+
+    sentence = "The old man walked along the river and thought about the years that had passed since the war."
+    texts = [" ".join([sentence] * 3), " ".join([sentence, "When Mary and John went to a store,"] * 2)]
+    shown = al.show(model, texts)
+    tokens = model.tokenise(texts)
+    assert min(tokens.lengths) > 50 and len(shown.html.encode()) < 5e6
+    assert shown.view.examples[0].texts[:3] == ("The", " old", " man")
+    record = al.look(model, tokens.inputs, ["blocks.*.attn.hook_pattern"], output=False)
+    held = torch.frombuffer(bytearray(shown.view.weights), dtype=torch.uint16).float() / 1000
+    each = [weights_of(length, causal=True) for length in tokens.lengths.tolist()]
+    for text, part in enumerate(held.split([270 * size for size in each])):
+        length = int(tokens.lengths[text])
+        queries, keys = torch.tril_indices(length, length)
+        for layer, heads in enumerate(part.reshape(30, 9, each[text])):
+            expected = record.at(f"blocks.{layer}.attn.hook_pattern", member=0, batch=text)[:, queries, keys]
+            assert (heads - expected).abs().max() < 0.000501
