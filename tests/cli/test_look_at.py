@@ -35,6 +35,7 @@ def test_prints_the_heads_by_a_score(anchorlab, folder):
     expected = [f"{layer}.{head}" for layer, head in found.select("layer", "head").head(5).rows()]
     assert [row[0] for row in rows(said)] == expected
     assert f"{found['value'][0]:.2f}" in said.out
+    assert "induction" in said.out and "broadcast" in said.out and "position" not in said.out
     assert "5 of 12 heads by first-token, over 2 texts" in said.out
 
 

@@ -1,5 +1,6 @@
 """The table of what every head does, for `anchorlab inspect` and `anchorlab look-at`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 _SPECIAL_CASES = ("previous_token", "self_attending", "anchor_attending")  # of detectors that have a column
 
 
-def print_heads(found: "polars.DataFrame", title: str, by: str | None = None, most: int | None = None) -> None:
+def print_heads(
+    found: "polars.DataFrame", title: str, by: str | None = None, most: int | None = None, hidden: Sequence[str] = ()
+) -> None:
     """Print a table of `detect`, with the mean over members.
 
     Args:
@@ -20,6 +23,7 @@ def print_heads(found: "polars.DataFrame", title: str, by: str | None = None, mo
         title: heading
         by: the detector by whose scores heads are sorted; by default they are in their own order
         most: how many heads are printed; by default all
+        hidden: detectors without a column, unless heads are sorted by them
     """
     import polars as pl
 
@@ -30,9 +34,8 @@ def print_heads(found: "polars.DataFrame", title: str, by: str | None = None, mo
     means = found.group_by("layer", "head", "detector", maintain_order=True).agg(
         pl.col("value").mean(), pl.col("offset").mode().sort().first()
     )
-    detectors = [
-        name for name in means["detector"].unique(maintain_order=True) if name not in _SPECIAL_CASES or name == by
-    ]
+    left_out = {*_SPECIAL_CASES, *hidden} - {by}
+    detectors = [name for name in means["detector"].unique(maintain_order=True) if name not in left_out]
     heads: dict[tuple[int, int], dict[str, Text]] = {}
     ordered = means if by is None else means.filter(pl.col("detector") == by).sort("value", descending=True)
     for head in ordered.select("layer", "head").unique(maintain_order=True).head(most or len(means)).rows():

@@ -65,7 +65,7 @@ def look_at(
     if json:
         print_json(read.found.to_dicts())
         return
-    print_heads(read.found, f"{model}: what heads do", detector, n)
+    print_heads(read.found, f"{model}: what heads do", detector, n, hidden=["fixed_position"])
     shown, of = min(n, read.view.layers * read.view.heads), read.view.layers * read.view.heads
     given = counted(len(read.view.examples), "text")
     print_text(f"{shown} of {of} heads by {by}, over {given}; 1: the head does this and nothing else; @: the offset")

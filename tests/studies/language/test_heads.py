@@ -135,6 +135,7 @@ def test_a_head_without_shift_leaves_the_removal_out(tmp_path):
     assert [status.done for status in told] == sorted(status.done for status in told)
     assert all(status.done <= status.total for status in told)
     assert observed.seen.loss != observed.untrained.loss
+    assert (observed.view.layers, observed.view.heads, observed.view.length) == (3, 4, setting.length)
 
 
 def test_examples_are_the_sentence_and_the_piece_with_the_largest_broadcast(tmp_path):

@@ -40,6 +40,7 @@ from anchorlab.studies.language.removal import (
 )
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
+from anchorlab.viewer import AttentionView, read_texts
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Observed:
-    """A model, the same architecture without training, and what the figures show of the model."""
+    """A model, the same architecture without training, and what figures and the viewer show of the model."""
 
     seen: Seen
     untrained: Seen
     examples: Examples
     model: str
+    view: AttentionView
 
 
 def _rank_correlation(scored: ScoredHeads, detector: str) -> Measurement:
@@ -261,7 +263,14 @@ def observe(setting: Setting, workplace: Workplace) -> Observed:
         Seen(random_heads[0], random_heads[1], random_loss, random_without),
         examples(model, english_heads, english),
         described(setting, model),
+        view_of(model, english[0]),
     )
+
+
+def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView:
+    """Return all heads on a piece of English, for the report's viewer."""
+    assert model.tokenizer is not None  # the piece is from its tokenizer
+    return read_texts(model, str(model.tokenizer.decode(ids.tolist())), f"Attention of {model.name} on English").view
 
 
 def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch position"], RepeatedTexts]:
@@ -319,6 +328,7 @@ def analyse(observed: Observed, setting: Setting) -> Analysis:
         seen,
         figures(seen.english, seen.repeated, seen.loss, seen.loss_without, setting.layers, observed.examples),
         tables(seen.english, seen.repeated, observed.untrained.english, seen.without, observed.examples),
+        views=[observed.view],
         seeds="0",
         model=observed.model,
         untrained=observed.untrained,
