@@ -63,9 +63,9 @@ class TruncationSearch:
         return Truncate(weight=self.weights[rows[row]], fraction=self.fractions[column])
 
     def table(self) -> "polars.DataFrame":
-        """Return a row for each truncation, the lowest loss first: weight, fraction, loss, right, others, each word.
+        """Return a row for each truncation, the lowest loss first: weight, fraction, loss, right, others.
 
-        `right`, `others` and the words are probabilities, averaged over prompts.
+        `right` and `others`, the wrong candidates together, are probabilities, averaged over prompts.
         """
         import polars
 
