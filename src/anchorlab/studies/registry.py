@@ -47,6 +47,7 @@ STUDIES = (
     "retrieval/emergence",
     "language/heads",
     "language/noise",
+    "language/truncation-search",
     "language/along-training",
 )
 """The names of all studies, by paper."""

@@ -223,7 +223,7 @@ def beats_random_changes(seen: Seen) -> Measurement:
     "The right word gains more than other words of its kind",
     at="truncated weights, section 2.2 (second control)",
     paper="inferring the answer",
-    band=at_least(0.0),
+    band=at_least(0.1),
 )
 def right_over_others(seen: Seen) -> Measurement:
     """Mean log-probability of the right country, minus that of all other countries together, with the best truncation,
@@ -261,7 +261,9 @@ def analyse(observed: Observed, setting: Setting) -> Analysis:
         figures=[
             _maps(search, observed.layers, right, "the right country", "Right word"),
             _maps(search, observed.layers, the, '"the"', 'Generic word "the"'),
-            _maps(search, observed.layers, -search.full.right.mean() - search.loss, "log p(right country)", "Gain"),
+            _maps(
+                search, observed.layers, -search.full.right.mean() - search.loss, "log p(right country)", "Gain", 1.0
+            ),
         ],
         tables=[_compared(seen), _best(search), _controls(seen.controls), _told(observed, seen.best)],
         seeds="0",
@@ -271,25 +273,35 @@ def analyse(observed: Observed, setting: Setting) -> Analysis:
 
 
 def _maps(
-    search: TruncationSearch, layers: int, values: Float[Tensor, "weight fraction"], of: str, title: str
+    search: TruncationSearch,
+    layers: int,
+    values: Float[Tensor, "weight fraction"],
+    of: str,
+    title: str,
+    most: float | None = None,
 ) -> MapFigure:
-    """A map of layers and fractions for each kind of matrix."""
-    kinds = list(dict.fromkeys(weight.split(".", 2)[2] for weight in search.weights))
+    """A map of layers and fractions for each kind of matrix; colours end at `most`."""
     ticks = tuple(f"{fraction:g}" for fraction in search.fractions)
     found = dict(zip(search.weights, values, strict=True))
-    maps = tuple(
-        Map(kind, grid(torch.stack([found[f"blocks.{layer}.{kind}"] for layer in range(layers)])),
-            tuple(str(layer + 1) for layer in range(layers)), ticks)
-        for kind in kinds
-    )  # fmt: skip
+
+    def row(part: str) -> tuple[Map, ...]:
+        kinds = dict.fromkeys(weight.split(".", 2)[2] for weight in search.weights if fnmatchcase(weight, part))
+        return tuple(
+            Map(kind, grid(torch.stack([found[f"blocks.{layer}.{kind}"] for layer in range(layers)])), (), ticks)
+            for kind in kinds
+        )
+
     return MapFigure(
         title=f"{title}: change by layer and fraction of the rank",
-        caption=f"Mean change of {of} over the first half of the facts, one matrix cut at a time.",
-        maps=(maps,),
+        caption=(
+            f"Mean change of {of} over the first half of the facts, one matrix cut at a time. Here layers are counted "
+            f"from 0{'' if most is None else f'; colours end at {most:g}'}."
+        ),
+        maps=(row(ATTENTION), row(FEED_FORWARD)),
         x_label="ρ",
         y_label="layer",
         value_label=f"change of {of}",
-        value_range=(None, None),
+        value_range=(None, most),
         signed=True,
     )
 
