@@ -52,7 +52,7 @@ STUDIES = (
 )
 """The names of all studies, by paper."""
 
-UNPUBLISHED = ("truncation/stability", "language/along-training")
+UNPUBLISHED = ("truncation/feedforward-choices", "truncation/stability", "language/along-training")
 """Studies whose results the gallery may lack: models that must be downloaded first, or a training still to be run."""
 
 
