@@ -50,6 +50,7 @@ def results(wide, narrow, flows=None):
     return {one.name: judge(STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in STUDY.claims}
 
 
+@pytest.mark.untyped
 def test_verdicts_by_hand():
     found = results(made_up(WIDE), made_up(NARROW))
     values = {name: one.value for name, one in found.items()}
@@ -76,6 +77,7 @@ def test_verdicts_by_hand():
     assert found["rank-two-8"].verdict == "contradicted"
 
 
+@pytest.mark.untyped
 def test_steadiness_is_the_ratio_of_logarithmic_quartiles():
     wide, narrow = made_up([0.001, 0.001, 0.002, 0.002, 0.002]), made_up([0.001, 0.001, 0.002, 0.008, 0.008])
     assert results(wide, narrow)["wider-steadier"].value == pytest.approx(1 / 3, rel=1e-5)
@@ -84,6 +86,7 @@ def test_steadiness_is_the_ratio_of_logarithmic_quartiles():
     assert "resamplings" in same.detail
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize(
     ("name", "inside", "outside"),
     [
@@ -101,6 +104,7 @@ def test_bands(name, inside, outside):
     assert results(outside, outside)[name].verdict == "contradicted"
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.79, "reproduced"), (0.81, "contradicted")])
 def test_the_band_of_steadiness(ratio, verdict):
     """Quartiles of the logarithm lie 1 apart in the narrow width, and `ratio` in the wide one."""
@@ -109,6 +113,7 @@ def test_the_band_of_steadiness(ratio, verdict):
     assert (found.value, found.verdict) == (pytest.approx(ratio, rel=1e-4), verdict)
 
 
+@pytest.mark.untyped
 def test_the_bands_of_appendix_c_1_iii():
     def with_flows(**changed):
         flows = {(n, alpha): at_once(n, alpha) for n in FLOW_INPUTS for alpha in FLOW_ALPHAS}

@@ -79,7 +79,7 @@ def test_one_path_that_brings_two_symbols_is_no_disorder():
     assert (float(in_order(tied, ties=True)[0]), float(in_order(tied)[0])) == (1, 0)
     assert float(in_order(out, ties=True)[0]) == 0
     both = growth(
-        {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34, 2: 35}
+        {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )
     assert values_of(STUDY, Seen([both], 40.0))["heads-in-chain-order"] == 1.0
 

@@ -18,7 +18,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language.prompts import facts
 from anchorlab.runs import Store
 from anchorlab.studies import Profile, Workplace, run_study, study
-from anchorlab.studies.language import along_training
+from anchorlab.studies.language import along_training, along_training_checkpoints
 from anchorlab.studies.language.along_training import Seen
 from anchorlab.studies.language.along_training_checkpoints import Setting, observe
 from anchorlab.studies.language.along_training_measures import Measuring
@@ -110,11 +110,9 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monke
         observe(SETTING, Workplace(stopped, stop))
     assert sorted(path.name for path in stopped.iterdir()) == ["step0.json", "step1.json"]
     measured = []
-    real = along_training.observe.__globals__["measure"]
-    monkeypatch.setitem(
-        along_training.observe.__globals__,
-        "measure",
-        lambda model, few: measured.append(model.name) or real(model, few),
+    real = along_training_checkpoints.measure
+    monkeypatch.setattr(
+        along_training_checkpoints, "measure", lambda model, few: measured.append(model.name) or real(model, few)
     )
     assert observe(SETTING, Workplace(stopped)) == expected
     assert measured == ["lab/tiny at step 2", "lab/tiny at step 4"]

@@ -14,6 +14,8 @@ from anchorlab.studies.language.head_scores import ScoredHeads, score_heads
 
 LENGTH, BATCH = 12, 4
 
+pytestmark = pytest.mark.untyped  # a hand-made module in place of a language model
+
 
 def attends(keys: Sequence[int], share: float = 1.0) -> Tensor:
     """The pattern of a head whose query q gives a share to its key, and the rest to the first token."""

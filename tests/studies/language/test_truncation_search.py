@@ -30,7 +30,8 @@ def controls(gain: float, others: float, random: float, perplexity: float, the: 
     full = answers(0.1, 0.4)
     cut = answers(0.1 * gain, the, others=0.1 * others)
     drawn = torch.stack([answers(0.1 * random, 0.4).right] * 4)
-    random_answers = replace(answers(0.1, 0.4), right=drawn, others=drawn, words=full.words.expand(4, 2, 3))
+    each = {name: value.expand(4, *value.shape) for name, value in full.tensors.items()}
+    random_answers = replace(full, **each | {"right": drawn, "others": drawn})
     losses = torch.tensor([[20.0, 20.0]]).log()
     cut_losses = torch.tensor([[perplexity, perplexity]]).log()
     return TruncationControls(

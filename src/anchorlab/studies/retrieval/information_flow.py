@@ -56,7 +56,7 @@ class Depths:
     """The least number of layers for every D from 1 to `most`, for Theorem 1 and each of `FLOWS`."""
 
     most: int
-    held: Sequence[Bool[np.ndarray, "layer position piece"]]  # by each position after each layer, for D from 1 on
+    held: Sequence[Bool[np.ndarray, "_layer _position _piece"]]  # by each position after each layer, for D from 1 on
     simulated: Mapping[str, Int[np.ndarray, "step"]]  # by exact simulation; the bound itself for Theorem 1
     formula: Mapping[str, Int[np.ndarray, "step"]]  # by the closed form
 

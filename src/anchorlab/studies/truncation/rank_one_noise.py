@@ -337,7 +337,8 @@ def _noise_table(seen: Seen) -> Table:
     rows: list[tuple[float | None, ...]] = []
     for one in seen:
         descent, times = descent_power(one), one.time[0]
-        alike = descent_power(replace(one, rank_one_noise=gradient_flow(one.alpha, times).rank_one_noise[None]))
+        flow = np.broadcast_to(gradient_flow(one.alpha, times).rank_one_noise, one.time.shape)
+        alike = descent_power(replace(one, rank_one_noise=flow))
         ends = float(one.noise[0, -1]), float(one.rank_one_noise[0, -1])
         slopes = [None if law is None else law.slope for law in (descent, alike)]
         rows.append((one.alpha, *ends, flow_power(one.alpha).slope, *slopes))
