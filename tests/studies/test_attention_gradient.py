@@ -7,8 +7,9 @@ import pytest
 
 from anchorlab.studies import study
 from anchorlab.studies.claim import judge
-from anchorlab.studies.truncation import attention_gradient
-from anchorlab.studies.truncation.attention_gradient import STUDY, Gradient, Seen, measure, measure_with_noise
+from anchorlab.studies.truncation import attention_gradient, attention_gradient_measures
+from anchorlab.studies.truncation.attention_gradient import STUDY
+from anchorlab.studies.truncation.attention_gradient_measures import Gradient, Seen, measure, measure_with_noise
 from anchorlab.theory import LeadingOrder
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.studies.hand_made_runs import values_of, verdicts_of
@@ -50,7 +51,7 @@ def test_tokens_of_one_order_are_attended_to_uniformly(monkeypatch):
     uniform = next(one for one in STUDY.claims if one.name == "uniform")
     for share, verdict in ((1.9, "reproduced"), (2.1, "contradicted"), (0.49, "contradicted")):
         orders = LeadingOrder(noise=-1.0, trigger=share, other=1.0)
-        monkeypatch.setattr(attention_gradient, "leading_order", lambda law, rate, orders=orders: orders)
+        monkeypatch.setattr(attention_gradient_measures, "leading_order", lambda law, rate, orders=orders: orders)
         found = judge(STUDY.claim(uniform), uniform(seen), "quick")
         assert (found.value, found.verdict, found.detail) == (share, verdict, "3 drawn")
 

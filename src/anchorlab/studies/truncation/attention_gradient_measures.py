@@ -1,0 +1,103 @@
+"""The gradient of the key-query matrix after one step, measured on drawn sequences, and how far each matrix moves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+from jaxtyping import Float
+
+from anchorlab.rng import generator
+from anchorlab.theory import PowerLaw, fit_power_law
+from anchorlab.theory.attention_gradient import (
+    first_step,
+    key_query_gradient,
+    leading_order,
+    measured_first_step,
+    with_more_noise,
+)
+from anchorlab.theory.one_step import feedforward_moments, value_moments
+from anchorlab.theory.uniform_recall import UniformRecall
+
+ALPHA, LEARNING_RATE = 0.5, 1.0
+POWERS = {"W_F": 0, "W_V": -1, "W_KQ": -2, "trigger": -3, "other": -3}
+"""The paper's powers in N: how far each matrix moves, and the parts of W_KQ's gradient."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Projections of -grad_KQ on W_E(k) W_E(q)ᵀ for each kind of token k: noise, trigger and any other."""
+
+    law: UniformRecall
+    noise: Float[np.ndarray, "batch"]
+    trigger: Float[np.ndarray, "batch"]
+    other: Float[np.ndarray, "batch"]
+
+    def of(self, token: str) -> Float[np.ndarray, "batch"]:
+        """Return the projections of a kind of token."""
+        return {"noise": self.noise, "trigger": self.trigger, "other": self.other}[token]
+
+    def mean(self, token: str) -> float:
+        """Return the mean projection over batches."""
+        return float(self.of(token).mean())
+
+    def error(self, token: str) -> float:
+        """Return the standard error of the mean."""
+        values = self.of(token)
+        return float(values.std(ddof=1) / sqrt(values.size))
+
+    def derived(self, token: str) -> float:
+        """Return the leading order for N, T ≫ 1."""
+        return float(getattr(leading_order(self.law, LEARNING_RATE), token))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The gradients at every N, in ascending order, and at every T/N; and the noise's where it is more frequent.
+
+    `by_share` has its projection by how often the noise occurs in other places, as a multiple of 1/N.
+    """
+
+    by_tokens: Sequence[Gradient]
+    by_ratio: Sequence[Gradient] = ()
+    by_share: Mapping[float, float] = field(default_factory=dict)
+
+    @cached_property
+    def moves(self) -> dict[str, list[float]]:
+        """How far each matrix moves in its leading direction, by N: the exact first step of W_F and W_V, and W_KQ."""
+        laws = [one.law for one in self.by_tokens]
+        return {
+            "W_F": [-LEARNING_RATE * feedforward_moments(law, "noise").mean for law in laws],
+            "W_V": [-LEARNING_RATE * value_moments(law, ("noise", "other")).mean for law in laws],
+            "W_KQ": [-one.mean("noise") for one in self.by_tokens],
+        }
+
+    @cached_property
+    def powers(self) -> dict[str, PowerLaw | None]:
+        """The power in N of everything in `POWERS`; None for values that are not all positive."""
+        tokens = np.array([one.law.tokens for one in self.by_tokens], dtype=np.float64)
+        values = self.moves | {token: [one.mean(token) for one in self.by_tokens] for token in ("trigger", "other")}
+        return {name: fit_power_law(tokens, np.array(one)) if min(one) > 0 else None for name, one in values.items()}
+
+
+def measure(law: UniformRecall, batches: int, batch: int) -> Gradient:
+    """Return the gradient after the exact first step, over independent batches of sequences."""
+    weights = first_step(law, LEARNING_RATE)
+    found = np.zeros((batches, law.tokens + 1))
+    for index in range(batches):
+        random = generator(0, "attention gradient", law.tokens, law.length, index)
+        for block in law.blocks(random, batch):
+            found[index] += key_query_gradient(law, block, weights) * block.targets.size / batch
+    return Gradient(law, found[:, -1], found[:, 0], found[:, 1:-1].mean(axis=1))
+
+
+def measure_with_noise(law: UniformRecall, share: float, samples: int) -> float:
+    """Return the noise's projection where it also takes the place of other tokens, in a share of 1/N times `share`."""
+    random = generator(0, "more noise", law.tokens, law.length, round(100 * share))
+    found, first = 0.0, None
+    for block in law.blocks(random, samples):
+        more = with_more_noise(law, block, share / law.tokens, random)
+        first = first or measured_first_step(law, more, LEARNING_RATE)
+        found += key_query_gradient(law, more, first)[law.noise_token] * more.targets.size / samples
+    return float(found)
