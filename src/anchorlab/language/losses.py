@@ -5,12 +5,21 @@ from collections.abc import Mapping
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from anchorlab.language.answers import device_of
 from anchorlab.language.model import LanguageModel
 from anchorlab.models.model import predict
 
 _AT_ONCE = 4  # texts: their logits are large
+
+
+def next_token_losses(
+    logits: Float[Tensor, "batch scored output"], targets: Int[Tensor, "batch scored"]
+) -> Float[Tensor, "batch scored"]:
+    """Return -log p of the token that follows each position; one text at a time, because logits are large."""
+    rows = zip(logits, targets, strict=True)
+    return torch.stack([cross_entropy(row, target, reduction="none") for row, target in rows])
 
 
 @torch.no_grad()
@@ -24,8 +33,6 @@ def text_losses(
         inputs: token ids of texts of one length, such as those of `windows`
         weights: used in place of the model's own, by name
     """
-    found = []
-    for texts in torch.split(inputs.to(device_of(model)), _AT_ONCE):
-        scores = predict(model, texts, None, weights).log_softmax(-1)
-        found.append(-scores[:, :-1].gather(2, texts[:, 1:, None])[..., 0])
+    some = torch.split(inputs.to(device_of(model)), _AT_ONCE)
+    found = [next_token_losses(predict(model, texts, None, weights)[:, :-1], texts[:, 1:]) for texts in some]
     return torch.cat(found).cpu()

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from anchorlab.language import LanguageModel
+from anchorlab.language.losses import next_token_losses
 from anchorlab.lens import Intervention, Operand, look, per_sequence
 from anchorlab.rng import generator
 
@@ -133,7 +134,7 @@ def text_loss(
     """Return the mean of -log p over all tokens but the first of each text, under interventions."""
     places = torch.arange(text.shape[1] - 1)
     logits = look(model, text, interventions=interventions, positions=places)["output"][0]
-    return float(_losses(logits, text[:, 1:]).mean())
+    return float(next_token_losses(logits, text[:, 1:]).mean())
 
 
 def loss_without_layers(model: LanguageModel, text: Int[Tensor, "batch position"], layers: Sequence[int]) -> float:
@@ -149,19 +150,10 @@ def _on_repeated(
     places = repeated.predicting
     sites = sorted({_pattern(layer) for layer, _ in induction})
     record = look(model, repeated.inputs, sites, interventions, positions=places)
-    probability = torch.exp(-_losses(record["output"][0], repeated.inputs[:, places + 1])).mean()
+    probability = torch.exp(-next_token_losses(record["output"][0], repeated.inputs[:, places + 1])).mean()
     scores = {site: per_sequence.induction(record[site][0], repeated.inputs).mean for site in sites}
     own = [float(scores[_pattern(layer)][head]) for layer, head in induction]
     return float(probability), float(np.mean(own)) if own else float("nan")
-
-
-def _losses(logits: Float[Tensor, "batch scored output"], targets: Int[Tensor, "batch scored"]) -> Tensor:
-    return torch.stack(
-        [
-            torch.nn.functional.cross_entropy(row, target, reduction="none")
-            for row, target in zip(logits, targets, strict=True)  # one text at a time: the logits are large
-        ]
-    )
 
 
 def _mean_outputs(model: LanguageModel, inputs: Tensor, sets: Sequence[Sequence[Head]]) -> dict[int, Tensor]:
