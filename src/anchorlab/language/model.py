@@ -60,7 +60,6 @@ class LanguageModel(nn.Module):
         config = model.config
         self.name, self.tokenizer = name, tokenizer
         self.context = int(config.max_position_embeddings)
-        self.parallel = architecture.is_parallel(config)
         running = _Running(model, architecture)
         heads, layers = int(config.num_attention_heads), len(running.layers)
         theirs = dict(running.named_parameters(remove_duplicate=False))
@@ -70,21 +69,21 @@ class LanguageModel(nn.Module):
             problem = f"has other weights than a {config.model_type!r} model: {error.args[0]}"
             raise SpecError("model", problem, "open a model of an architecture as published") from None
         self.vocabulary = len(theirs[f"{BASE}.{architecture.embed}.weight"])
-        # Outside the tree of modules: the weights are this module's own, and Hugging Face's are replaced by them.
-        self.__dict__["_running"], self.__dict__["_architecture"] = running, architecture
-        first = running.attention(0)
-        grouped = int(getattr(config, "num_key_value_heads", None) or heads) != heads
-        self.sites = {site.name: site for site in sites(architecture, layers, grouped, self.parallel)}
-        install(architecture, running.base, heads, self.parallel)
+        self._architecture = architecture
+        self.__dict__["_running"] = running  # no submodule: its weights are replaced by this module's own
+        attentions = [running.attention(layer) for layer in range(layers)]
+        head_width = int(getattr(attentions[0], "head_dim", None) or config.hidden_size // heads)
+        shared = int(getattr(config, "num_key_value_heads", None) or heads)
+        parallel = architecture.is_parallel(config)
+        self.sites = {site.name: site for site in sites(architecture, layers, shared != heads, parallel)}
+        install(architecture, running.base, heads, parallel)
         self.embed, self.unembed, self.blocks = Part("embed"), Output("unembed"), nn.ModuleList()
         self.pos_embed = None if architecture.rotary else Part("pos_embed")
-        norms = running.base.get_submodule(architecture.final_norm)
-        self.ln_final = Norm.like(norms, "ln_final", architecture.gain_offset)
-        for layer in range(layers):
-            width = int(getattr(first, "head_dim", None) or config.hidden_size // heads)
-            shared = int(getattr(config, "num_key_value_heads", None) or heads)
-            attn = Heads(f"blocks.{layer}.attn", heads, shared, width, float(running.attention(layer).scaling))
-            self.blocks.append(Layers(f"blocks.{layer}", attn, norms, architecture, parallel=self.parallel))
+        norm = running.base.get_submodule(architecture.final_norm)
+        self.ln_final = Norm.like(norm, "ln_final", architecture.gain_offset)
+        for layer, attention in enumerate(attentions):
+            attn = Heads(f"blocks.{layer}.attn", heads, shared, head_width, float(attention.scaling))
+            self.blocks.append(Layers(f"blocks.{layer}", attn, norm, architecture, parallel))
         for ours, value in split_all(self._entries, {key: value.detach() for key, value in theirs.items()}).items():
             owner, _, leaf = ours.rpartition(".")
             _part_of(self, owner).register_parameter(leaf, nn.Parameter(value))
@@ -119,7 +118,7 @@ class LanguageModel(nn.Module):
         """
         self._check(inputs)
         running: _Running = self.__dict__["_running"]
-        architecture: Architecture = self.__dict__["_architecture"]
+        architecture = self._architecture
         weights = join_all(self._entries, dict(self.named_parameters(remove_duplicate=False)))
         constants = {
             name: getattr(self, f"constant_{place}") for place, (name, _) in enumerate(running.named_buffers())
@@ -155,7 +154,7 @@ class LanguageModel(nn.Module):
         made = self.__class__.__new__(self.__class__)
         memo[id(self)] = made
         for name, value in self.__dict__.items():
-            made.__dict__[name] = value if name == "_entries" else copy.deepcopy(value, memo)
+            made.__dict__[name] = value if name in ("_entries", "_architecture") else copy.deepcopy(value, memo)
         return made
 
     def _check(self, inputs: Tensor) -> None:
