@@ -14,7 +14,7 @@ from anchorlab.language.prompts import Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ABSENT = -1  # stands where a prompt has no answer, or fewer candidates than another
+ABSENT = -1  # where a prompt has no answer, or fewer candidates than another
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def tokenise(
     Many models use the first token as a sink of attention, and what they predict behind it hardly depends on it. Where
     the tokenizer puts no special token first, `start` does: a text of one word then predicts from that word.
 
-    Arguments
+    Args:
         tokenizer: a Hugging Face tokenizer
         texts: at least one text
         context: the longest sequence that the model takes, in tokens

@@ -24,7 +24,7 @@ def repeated_tokens(
     A sequence holds `x_1 .. x_half x_1 .. x_half`. No token occurs twice in a half, so an induction head at the second
     `x_i` has exactly one place to attend to, the first `x_(i+1)`, which is `half - 1` positions before.
 
-    Arguments
+    Args:
         vocabulary: the number of the tokenizer's tokens; a model's embedding may have more rows, which no text uses
         sequences: the number of sequences
         half: the number of tokens before the repetition

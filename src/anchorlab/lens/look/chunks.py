@@ -30,7 +30,7 @@ def sequences_at_a_time(
 ) -> int:
     """Return how many sequences may run at a time, from the sizes of the values in one pass over the first sequence.
 
-    A sequence is reckoned with four times its largest value, and with the values at the sites that are kept.
+    A sequence is estimated to take four times its largest value, plus the values at the sites that are kept.
 
     Args:
         access: the module and its sites.

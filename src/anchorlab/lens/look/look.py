@@ -60,7 +60,7 @@ def look(
             computes those of the last.
         axes: axis names by site pattern, for a module without `sites` of its own. Its sites are its submodules:
             `"encoder.0"` is the output of that submodule, `"attention[1]"` the second element of a tuple.
-        batch_size: how many sequences run at a time; None: at most 512, and as many as take about 512 MiB, reckoned
+        batch_size: how many sequences run at a time; None: at most 512, and as many as take about 512 MiB, estimated
             from one pass over the first sequence.
 
     Errors: `SiteError` for a site that the model does not have (naming the nearest one), does not visit or visits
@@ -100,7 +100,7 @@ def look_by_parts(
     Only one part need be in memory at a time. Interventions mean the same as in `look`: means, places and operands
     are those of the whole batch. The last part is followed by the check that every intervention changed something.
 
-    Args: as in `look`; here `batch_size` None reckons with the values of a part that are recorded, too.
+    Args: as in `look`; with `batch_size` None, the recorded values of a part count towards the 512 MiB.
     Errors: as `look`.
     """
     names = None if candidates is None else tuple(candidates)

@@ -11,7 +11,7 @@ from anchorlab.lens.look.sources import fitting
 
 
 def check_read(access: Access, weights: Mapping[str, Tensor], inputs: Tensor, named: Mapping[str, str]) -> None:
-    """Raise `SiteError` if the module's output is the same whatever stands at a site, so that no change there counts.
+    """Raise `SiteError` for a site that the module does not read: its output is the same for any value there.
 
     A submodule may return a value that nobody reads, such as the attention weights of Hugging Face's attention. Each
     site is filled with NaN in a pass over the first sequence; what reads it passes NaN on. A module's own sites lie in
