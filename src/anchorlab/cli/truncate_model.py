@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,13 +57,14 @@ def truncate_model(
         from anchorlab.findings import provenance
         from anchorlab.report import save
 
-        save(_heat_map(search, name), provenance("own", [], 0.0), figure)
+        opened = name if revision is None else f"{name} at {revision}"
+        save(_heat_map(search, name), replace(provenance("own", [], 0.0), model=opened), figure)
     table = search.table()
     if json:
         shown = {"weight": best.weight, "fraction": best.fraction, "right": right, "the": the}
         print_json({"best": shown, "measured": table.to_dicts()})
         return
-    full = -float(search.full.right.mean())
+    full = -float(search.full.right.nanmean())
     print_table(
         ("matrix", "ρ", "loss", "full model", "p(right)", "p(others)"),
         [(row["weight"], f"{row['fraction']:g}", row["loss"], full, row["right"], row["others"])
