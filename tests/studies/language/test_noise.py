@@ -1,6 +1,7 @@
 """The study of noise in language models, on answers made by hand and on a model made by hand."""
 
 from dataclasses import replace
+from math import nan
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Truncate
 from anchorlab.studies.claim import Measured, Measurement
 from anchorlab.studies.language import noise
-from anchorlab.studies.language.laser import Laser, comparison, in_words, input_matrices
+from anchorlab.studies.language.laser import Laser, among_its_kind, comparison, in_words, input_matrices, mean
 from anchorlab.studies.language.noise import Seen, Setting, Study
 from tests.language.spoken import LAYERS, spoken
 
@@ -132,3 +133,10 @@ def test_the_input_matrices_of_layers() -> None:
 
 def test_the_sentence_is_one_of_the_kind_that_is_asked() -> None:
     assert noise.SENTENCE.kind == indirect_objects(1)[0].kind
+
+
+def test_prompts_without_a_word_to_compare_do_not_count():
+    assert mean(torch.tensor([0.5, 0.25, nan]).log()) == pytest.approx(0.375)
+    both = answers(0.5, 0.2)
+    assert among_its_kind(replace(both, right_place=torch.tensor([1.0, nan]))) == 1
+    assert among_its_kind(replace(both, right_place=torch.tensor([2.0, nan]))) == 0

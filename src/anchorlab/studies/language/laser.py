@@ -61,13 +61,14 @@ def ask_both(questions: Questions, truncation: Truncate, full: Answers | None = 
 
 
 def mean(log_probabilities: Tensor) -> float:
-    """Return the mean probability."""
-    return float(log_probabilities.exp().mean())
+    """Return the mean probability, of prompts that have such a word."""
+    return float(log_probabilities.exp().nanmean())
 
 
 def among_its_kind(answers: Answers) -> float:
-    """Return the share of prompts whose right word is likelier than every wrong candidate."""
-    return float((answers.right_place == 1).float().mean())
+    """Return the share of prompts whose right word is likelier than every wrong candidate, of those that have both."""
+    places = answers.right_place[~answers.right_place.isnan()]
+    return float((places == 1).float().mean())
 
 
 def layer_of(weight: str) -> int:
