@@ -50,7 +50,7 @@ QUICK = Depths(
     depths=(4, 10),
 )
 SCALED = Depths(
-    DecoderSpec(), paper_recipe(8000, epochs=100, batch=100, every=2, whole=100), seeds=1, depths=(4, 10), heads=(4, 7)
+    DecoderSpec(), paper_recipe(8000, epochs=40, batch=100, every=1, whole=40), seeds=1, depths=(4, 10), heads=(4, 7)
 )
 PAPER = Depths(
     DecoderSpec(), paper_recipe(8000, batch=100, every=20), seeds=5, depths=(4, 6, 8, 10), heads=(4, 5, 6, 7)
@@ -344,7 +344,7 @@ STUDY = Study(
         "scaled": Profile(
             SCALED,
             "Scaled profile: the smallest and the largest model of the paper, 4 layers of 4 heads and 10 of 7, width "
-            "400, on its 8000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 and back, takes 100 epochs in "
+            "400, on its 8000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 and back, takes 40 epochs in "
             "place of 4000; one seed.",
         ),
         "paper": Profile(
