@@ -70,5 +70,7 @@ TASKS: dict[str, Task] = {
     "functions of arguments, vectors": task(
         "retrieval/conditional-vectors", parents="0;1;2,3", roots=2, positions="pair", asked_steps=(1, 3)
     ),
+    "functions among others": task("retrieval/functions", chains=3, steps=3, order="shuffled", distractors=1),
+    "equations of every depth": task("retrieval/equations", chains=3, steps=3, asked_steps=(1, 2, 3)),
     "retrieval with frequencies": MinimalRetrieval(chains=2, steps=1, features=2, frequencies=(0.3,)),
 }

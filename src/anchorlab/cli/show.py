@@ -75,7 +75,7 @@ def _coloured(split: str, example: "Example") -> Group:
     tokens = Text()
     for token in example.tokens:
         tokens.append(token.text, style=STYLES.get(token.role, ""))
-        tokens.append(" ")
-    tokens.append("→ ", style="dim").append(example.answer, style="bold green")
+        tokens.append(example.separator)
+    tokens.append("→ " if example.separator else " → ", style="dim").append(example.answer, style="bold green")
     trace = Text("\n".join(example.trace), style="italic cyan")
     return Group(Text(split, style="bold"), Padding(tokens, (0, 0, 0, 2)), Padding(trace, (0, 0, 1, 4)))

@@ -27,7 +27,7 @@ from anchorlab.tasks.registry import (
     task_family,
     task_names,
 )
-from anchorlab.tasks.retrieval import MinimalRetrieval, TokenRetrieval
+from anchorlab.tasks.retrieval import MinimalRetrieval, Question, RetrievalPrompts, TokenRetrieval
 from anchorlab.tasks.task import Proof, Task
 
 __all__ = [
@@ -46,6 +46,8 @@ __all__ = [
     "Operation",
     "Placement",
     "Proof",
+    "Question",
+    "RetrievalPrompts",
     "Rule",
     "Scoring",
     "Separation",

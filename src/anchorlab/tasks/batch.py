@@ -71,12 +71,21 @@ class Token:
 
 @dataclass(frozen=True)
 class Example:
-    """One sequence for display: its tokens, the oracle's trace in words, its answer and its split."""
+    """One sequence for display: its tokens, the oracle's trace in words, its answer and its split.
+
+    `separator` is what stands between two tokens; where tokens have their own spaces, nothing.
+    """
 
     tokens: tuple[Token, ...]
     trace: tuple[str, ...]
     answer: str
     split: str
+    separator: str = " "
+
+    @property
+    def text(self) -> str:
+        """The sequence as text."""
+        return self.separator.join(token.text for token in self.tokens)
 
 
 def example_data(example: Example) -> dict[str, Any]:

@@ -174,5 +174,6 @@ def _html_row(split: str, example: Example) -> str:
         text = escape(token.text)
         return f'<span style="color:grey">{text}</span>' if token.role == "noise" else f"<b>{text}</b>"
 
-    tokens, trace = " ".join(map(shown, example.tokens)), escape("; ".join(example.trace))
+    tokens = example.separator.join(map(shown, example.tokens)).replace("\n", "<br>")
+    trace = escape("; ".join(example.trace))
     return f"<tr><td>{split}</td><td>{tokens}<br>{trace}</td><td><b>{escape(example.answer)}</b></td></tr>"

@@ -158,7 +158,7 @@ def _examples(card: Card) -> Iterator[str]:
     yield from ("## First rows, with the oracle's trace", "")
     for part in card.parts:
         for example in part.examples:
-            shown = " ".join(token.text for token in example.tokens)
+            shown = example.text
             yield from (*_fenced(f"{part.split}: {shown} -> {example.answer}\n{'; '.join(example.trace)}"), "")
 
 

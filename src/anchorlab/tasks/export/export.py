@@ -112,7 +112,7 @@ def split_frame(task: Task, batch: Batch, text: bool = False) -> "polars.DataFra
         return frame
     examples = task.render(batch.inputs)
     return frame.with_columns(
-        text=pl.Series([" ".join(token.text for token in example.tokens) for example in examples], dtype=pl.String),
+        text=pl.Series([example.text for example in examples], dtype=pl.String),
         trace=pl.Series(["; ".join(example.trace) for example in examples], dtype=pl.String),
         answer_text=pl.Series([example.answer for example in examples], dtype=pl.String),
     )

@@ -1,6 +1,7 @@
 """Retrieval: following chains, or any graph of steps, through records."""
 
 from anchorlab.tasks.retrieval.minimal import MinimalRetrieval
+from anchorlab.tasks.retrieval.prompts import Question, RetrievalPrompts
 from anchorlab.tasks.retrieval.tokens import TokenRetrieval
 
-__all__ = ["MinimalRetrieval", "TokenRetrieval"]
+__all__ = ["MinimalRetrieval", "Question", "RetrievalPrompts", "TokenRetrieval"]

@@ -1,0 +1,6 @@
+"""The retrieval problem in words, for language models and for models that read its words as tokens."""
+
+from anchorlab.tasks.retrieval.prompts.prompts import RetrievalPrompts
+from anchorlab.tasks.retrieval.prompts.question import Question
+
+__all__ = ["Question", "RetrievalPrompts"]
