@@ -7,6 +7,8 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import (
+    DotFigure,
+    Dots,
     Event,
     LineFigure,
     Map,
@@ -126,6 +128,32 @@ def test_scatters_share_one_named_scale_and_keep_their_places(tmp_path):
     assert "var(--ink)" in svg and "var(--line-" not in svg  # the axes follow the page, the points keep their colours
     first, second = (save(figure, PROVENANCE, tmp_path / f"{name}.svg").read_bytes() for name in "ab")
     assert first == second
+
+
+def test_dots_have_a_panel_for_each_choice_and_a_point_for_each_value(tmp_path):
+    nan = float("nan")
+    one = Dots("one", ("a", "b"), ((0.0, 0.5), (1.0, nan)), marked=1)
+    others = tuple(Dots(f"panel {index}", ("c",), ((nan,),)) for index in range(4))
+    figure = DotFigure("Dots", "", (one, *others), "height", (0.0, 1.0))
+    drawing = draw(figure, PROVENANCE)
+    first, *rest = drawing.axes
+    assert len(rest) == 7 and [axes.axison for axes in drawing.axes] == [True] * 5 + [False] * 3  # two rows of four
+    points, means, marked = first.lines
+    np.testing.assert_array_equal(points.get_xydata(), [[0, 0], [0, 0.5], [1, 1]])
+    np.testing.assert_array_equal(means.get_xydata(), [[0, 0.25], [1, 1]])
+    assert list(marked.get_xdata()) == [1, 1]
+    assert [label.get_fontweight() for label in first.get_xticklabels()] == ["normal", "bold"]
+    assert first.get_ylim() == rest[0].get_ylim() == pytest.approx((-0.04, 1.04))
+    assert {"one", "a", "b", "panel 3", "height"} <= set(texts(page_svg(figure, PROVENANCE)))
+    once, again = (save(figure, PROVENANCE, tmp_path / f"{name}.svg").read_bytes() for name in "ab")
+    assert once == again
+    for refused, message in (
+        (lambda: Dots("t", ("a",), ((0,), (1,))), r"dots\.values"),
+        (lambda: Dots("t", ("a",), ((0,),), marked=1), r"dots\.marked"),
+        (lambda: DotFigure("t", "", (), "y"), r"figure\.panels"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
 
 
 def test_a_timeline_has_a_row_for_each_event_and_a_point_for_each_member(tmp_path):

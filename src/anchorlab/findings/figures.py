@@ -150,6 +150,42 @@ class ScatterFigure:
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
+class Dots:
+    """One panel: at each of `ticks` a point for each of its `values` `[tick][point]`, NaN for none.
+
+    `marked` is the index of a tick that stands out, such as the setting from which all others differ.
+    """
+
+    title: str
+    ticks: tuple[str, ...]
+    values: Grid
+    marked: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.ticks):
+            raise SpecError("dots.values", f"has {len(self.values)} rows for {len(self.ticks)} ticks", "give one each")
+        if self.marked is not None and not 0 <= self.marked < len(self.ticks):
+            raise SpecError("dots.marked", f"{self.marked} is not a tick", f"choose 0 to {len(self.ticks) - 1}")
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
+class DotFigure:
+    """Panels of points on one y axis, each with the means joined by a line; `provenance` is as in `LineFigure`."""
+
+    title: str
+    caption: str
+    panels: tuple[Dots, ...]
+    y_label: str
+    y_range: Range = (None, None)
+    provenance: Provenance | None = None
+    kind: Literal["dots"] = "dots"
+
+    def __post_init__(self) -> None:
+        if not self.panels:
+            raise SpecError("figure.panels", "has none", "give at least one")
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
 class Event:
     """The step at which something happened in each member, None for never. Events of one `group` share a colour."""
 
@@ -230,7 +266,7 @@ class CircuitFigure:
             raise SpecError("figure.panels", "has none", "give at least one")
 
 
-Figure = LineFigure | MapFigure | ScatterFigure | TimelineFigure | CircuitFigure
+Figure = LineFigure | MapFigure | ScatterFigure | DotFigure | TimelineFigure | CircuitFigure
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)

@@ -10,8 +10,9 @@ import matplotlib
 from matplotlib.figure import Figure as Drawing
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import CircuitFigure, Figure, LineFigure, Provenance, ScatterFigure, TimelineFigure
+from anchorlab.findings import CircuitFigure, DotFigure, Figure, LineFigure, Provenance, ScatterFigure, TimelineFigure
 from anchorlab.report.circuits import draw_circuits
+from anchorlab.report.dots import draw_dots
 from anchorlab.report.lines import draw_lines
 from anchorlab.report.maps import draw_maps
 from anchorlab.report.scatters import draw_scatters
@@ -36,6 +37,8 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
             draw_lines(drawing, figure)
         elif isinstance(figure, ScatterFigure):
             draw_scatters(drawing, figure, margin)
+        elif isinstance(figure, DotFigure):
+            draw_dots(drawing, figure, margin)
         elif isinstance(figure, TimelineFigure):
             draw_timeline(drawing, figure, margin)
         elif isinstance(figure, CircuitFigure):

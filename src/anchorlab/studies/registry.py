@@ -30,6 +30,7 @@ STUDIES = (
     "anchor/simplified",
     "anchor/condensation",
     "anchor/mechanism",
+    "anchor/open-questions",
     "truncation/feedforward-noise",
     "truncation/noise-first",
     "truncation/avoided-noise",
@@ -52,7 +53,12 @@ STUDIES = (
 )
 """The names of all studies, by paper."""
 
-UNPUBLISHED = ("truncation/feedforward-choices", "truncation/stability", "language/along-training")
+UNPUBLISHED = (
+    "anchor/open-questions",
+    "truncation/feedforward-choices",
+    "truncation/stability",
+    "language/along-training",
+)
 """Studies whose results the gallery may lack: models that must be downloaded first, or a training still to be run."""
 
 

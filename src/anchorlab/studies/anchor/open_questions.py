@@ -1,0 +1,361 @@
+"""Open questions: what heads, layers, width, learning rate and other choices do for learning.
+
+Table 1 lists questions for further exploration. Those that presuppose a fact, such as how sensitive the learning rate
+is, are measured on the identity task with so few sequences that a choice can matter; one choice is changed at a time.
+
+Source: anchor functions, Table 1; section 6.2 on the initialisation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import DotFigure, Dots, LineFigure, Table, at_least, at_most, grid, line
+from anchorlab.studies.anchor.open_questions_measures import (
+    LEARNED,
+    Layers,
+    Outcome,
+    Spike,
+    effect,
+    layers_along,
+    outcomes,
+    spikes,
+)
+from anchorlab.studies.anchor.open_questions_settings import (
+    BATCH,
+    DECAY,
+    HEADS,
+    LAYERS,
+    PAPER,
+    QUICK,
+    RATE,
+    SCALE,
+    SMOKE,
+    WIDTH,
+    Choices,
+    experiments,
+)
+from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, column_table, mean_and_range
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.training import TrainedRun
+
+FEW_HEADS, SEVERAL_HEADS = 1, 4
+FEW_LAYERS, SEVERAL_LAYERS = 2, 4
+"""The numbers that are compared. One layer cannot solve the task (`anchor/structures`), so that the least is two."""
+
+SMALL, LARGE = 0.3, 3.0  # initial scales, as multiples of the base's
+PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many evaluations before
+HELPS = 0.02  # what test accuracy gains if a spike helps
+FEWEST = 10  # spikes, or nothing is said about them
+FITTED = 0.99  # training accuracy
+NEAR = 4.0  # neighbours of the base's value differ from it by a factor below this: here of about three
+TABLE_1 = "Table 1"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The outcomes of each choice, the loss spikes at constant learning rates, and the layers along training."""
+
+    choices: Mapping[str, tuple[Outcome, ...]]
+    spikes: Sequence[Spike]
+    layers: Layers
+
+    def of(self, choice: str, amount: float) -> Outcome | None:
+        """Return the outcome of one value of a choice; None where it was not trained."""
+        return next((one for one in self.choices.get(choice, ()) if one.value.amount == amount), None)
+
+    def near(self, choice: str) -> Float[Tensor, "value seed"]:
+        """Return the test accuracies at the base's value and its neighbours, up to a factor of about three away."""
+        values = self.choices[choice]
+        usual = next(one.value.amount for one in values if one.base)
+        return torch.stack([one.test for one in values if usual / NEAR < one.value.amount < usual * NEAR])
+
+
+def see(runs: Sequence[TrainedRun], setting: Choices) -> Seen:
+    """Read the runs, in the order of `experiments`."""
+    *choices, order, constant = runs
+    return Seen(outcomes(choices, setting), spikes(constant, PEAK, WINDOW), layers_along(order))
+
+
+def _gain(few: Outcome | None, several: Outcome | None) -> Tensor | None:
+    return None if few is None or several is None else several.test - few.test
+
+
+def _sooner(few: Outcome | None, several: Outcome | None) -> Measurement | None:
+    """How many times as many steps the second takes as the first; None where no seed learned."""
+    if few is None or several is None or not torch.cat([few.times, several.times]).isfinite().any():
+        return None
+    counts = [f"{int(one.times.isfinite().sum())} of {len(one.times)}" for one in (few, several)]
+    reached = f"{counts[0]} seeds with few reach it, {counts[1]} with several"
+    return Measurement(float(several.until.mean() / few.until.mean()), detail=reached)
+
+
+@claim(
+    "Several heads generalise better than one: a benefit of multiple heads in training",
+    at=TABLE_1,
+    paper="what is the benefit; no value",
+    band=at_least(0.1),
+)
+def heads_generalise(seen: Seen) -> Tensor | None:
+    """Test accuracy of {SEVERAL_HEADS} heads minus that of {FEW_HEADS}, each as wide, mean over seeds."""
+    return _gain(seen.of(HEADS, FEW_HEADS), seen.of(HEADS, SEVERAL_HEADS))
+
+
+@claim(
+    "Several heads learn the task sooner than one", at=TABLE_1, paper="what is the benefit; no value", band=at_most(0.9)
+)
+def heads_sooner(seen: Seen) -> Measurement | None:
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads over those with {FEW_HEADS}, the whole
+    training where it is never reached."""
+    return _sooner(seen.of(HEADS, FEW_HEADS), seen.of(HEADS, SEVERAL_HEADS))
+
+
+@claim(
+    "More layers than the task needs generalise better: a benefit of multiple layers in training",
+    at=TABLE_1,
+    paper="what is the benefit; no value",
+    band=at_least(0.1),
+)
+def layers_generalise(seen: Seen) -> Tensor | None:
+    """Test accuracy of {SEVERAL_LAYERS} layers minus that of {FEW_LAYERS}, mean over seeds."""
+    return _gain(seen.of(LAYERS, FEW_LAYERS), seen.of(LAYERS, SEVERAL_LAYERS))
+
+
+@claim(
+    "More layers than the task needs learn it sooner",
+    at=TABLE_1,
+    paper="what is the benefit; no value",
+    band=at_most(0.9),
+)
+def layers_sooner(seen: Seen) -> Measurement | None:
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers over those with {FEW_LAYERS}, the whole
+    training where it is never reached."""
+    return _sooner(seen.of(LAYERS, FEW_LAYERS), seen.of(LAYERS, SEVERAL_LAYERS))
+
+
+@claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(0.2))
+def width_matters(seen: Seen) -> Tensor:
+    """Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds."""
+    return effect(torch.stack([one.test for one in seen.choices[WIDTH]]))
+
+
+@claim("Learning is sensitive to the learning rate", at=TABLE_1, paper="so sensitive; no value", band=at_least(0.5))
+def rate_sensitive(seen: Seen) -> Tensor:
+    """Test accuracy at the best learning rate minus that at the worst, of the base's and those a factor of about three
+    above and below, chosen by the other seeds; mean over seeds."""
+    return effect(seen.near(RATE))
+
+
+@claim(
+    "It is more sensitive to it than to batch, weight decay or initial scale",
+    at=TABLE_1,
+    paper="so sensitive",
+    band=at_least(0.1),
+)
+def rate_most_sensitive(seen: Seen) -> Measurement:
+    """The same difference minus the largest of those for batch, weight decay and initial scale, each changed by a
+    factor of about three, too."""
+    rate = effect(seen.near(RATE))
+    others = {choice: effect(seen.near(choice)) for choice in (BATCH, DECAY, SCALE)}
+    if not len(rate):
+        return Measurement(None)
+    means = {choice: float(one.mean()) for choice, one in others.items()}
+    detail = ", ".join(f"{choice} {mean:.3g}" for choice, mean in {RATE: float(rate.mean()), **means}.items())
+    return Measurement(float(rate.mean()) - max(means.values()), detail=detail)
+
+
+@claim(
+    "Smaller initial weights generalise better",
+    at="section 6.2",
+    paper="the smaller, the lower the complexity of what is fitted",
+    band=at_least(0.1),
+)
+def small_weights_generalise(seen: Seen) -> Tensor | None:
+    """Test accuracy at {SMALL:g} times the initial weights minus that at {LARGE:g} times, mean over seeds that fit
+    their training sequences at both (training accuracy at least {FITTED:g})."""
+    large, small = seen.of(SCALE, LARGE), seen.of(SCALE, SMALL)
+    gain = _gain(large, small)
+    return None if gain is None else gain[(small.train >= FITTED) & (large.train >= FITTED)]  # type: ignore[union-attr]
+
+
+def _helping(seen: Seen) -> Measurement:
+    """The share of loss spikes that help."""
+    gains = [spike.gain for spike in seen.spikes]
+    helping = sum(gain >= HELPS for gain in gains)
+    share = helping / len(gains) if len(gains) >= FEWEST else None
+    return Measurement(share, detail=f"{helping} of {len(gains)} spikes")
+
+
+@claim("Loss spikes sometimes help", at=TABLE_1, paper="sometimes", band=at_least(0.1))
+def spikes_help(seen: Seen) -> Measurement:
+    """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in as long a time before. In
+    a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes back.
+    Judged from {FEWEST} spikes on."""
+    return _helping(seen)
+
+
+@claim("Loss spikes do not always help", at=TABLE_1, paper="not always", band=at_most(0.9))
+def spikes_not_always(seen: Seen) -> Measurement:
+    """Share of loss spikes that help, as above."""
+    return _helping(seen)
+
+
+@claim("There is a learning order for the layers", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
+def layer_order(seen: Seen) -> Measurement:
+    """Share of seeds that learned in which the same layer is first: the shift of layer 1, or the broadcast of layer 2,
+    risen halfway to its final attention."""
+    shift, broadcast = (seen.layers.halfway[name] for name in ("shift", "broadcast"))
+    if not len(shift):
+        return Measurement(None)
+    first, second = int((shift < broadcast).sum()), int((broadcast < shift).sum())
+    detail = f"layer 1 first in {first}, layer 2 first in {second} of {len(shift)} seeds"
+    return Measurement(max(first, second) / len(shift), detail=detail)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Choices) -> Analysis:
+    """Draw accuracy by choice, spikes and the layers' order; list all values and all spikes."""
+    seen = see(runs, setting)
+    return Analysis(
+        seen,
+        figures=[_dots(seen), *_spike_curves(runs[-1], setting), _order(seen.layers)],
+        tables=[_values_table(seen), _spike_table(seen.spikes, runs[-1])],
+    )
+
+
+def _dots(seen: Seen) -> DotFigure:
+    return DotFigure(
+        title="Test accuracy by choice",
+        caption="One choice is changed at a time from the base setting (bold). A point for each seed, at the end of "
+        "training; the line joins the means.",
+        panels=tuple(
+            Dots(
+                choice,
+                tuple(one.value.label for one in values),
+                grid(torch.stack([one.test for one in values])),
+                next(index for index, one in enumerate(values) if one.base),
+            )
+            for choice, values in seen.choices.items()
+        ),
+        y_label="test accuracy",
+        y_range=(0.0, 1.0),
+    )
+
+
+def _spike_curves(run: TrainedRun, setting: Choices) -> list[LineFigure]:
+    """The first seed at each constant learning rate: training loss and test accuracy."""
+    chosen = {f"learning rate {rate:g}": index * setting.spikes.seeds for index, rate in enumerate(setting.rates)}
+    made = []
+    for title, split, metric, log in (
+        ("Training loss at a constant learning rate", "train", "loss", True),
+        ("Test accuracy at a constant learning rate", "test", "accuracy", False),
+    ):
+        steps, values = along(run, split, metric)
+        lines = (line(label, steps, values[[member]]) for label, member in chosen.items())
+        made.append(
+            LineFigure(
+                title=title,
+                caption="Seed 0, without clipping.",
+                x_label="steps",
+                y_label=f"{split} {metric}",
+                lines=tuple(replace(one, low=(), high=()) for one in lines),
+                log_y=log,
+                y_range=(None, None) if log else ACCURACY,
+            )
+        )
+    return made
+
+
+def _order(layers: Layers) -> LineFigure:
+    names = {"shift": "layer 1: shift by one", "broadcast": "layer 2: broadcast the key"}
+    steps, values = layers.attention.steps[:-1], layers.attention.values  # the last is the end, long after
+    return LineFigure(
+        title="Attention of both layers early in training",
+        caption="To the previous position in layer 1, from the last position to the key's in layer 2, best head. "
+        f"{MEAN_AND_RANGE}",
+        x_label="steps",
+        y_label="attention",
+        lines=tuple(line(label, steps, values[name][:, :-1]) for name, label in names.items()),
+        y_range=ACCURACY,
+    )
+
+
+def _values_table(seen: Seen) -> Table:
+    return Table(
+        title="Every value of every choice",
+        caption="The base setting's values have a star. At the end of training, over seeds; how many of them reach "
+        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do.",
+        columns=(
+            "choice",
+            "value",
+            "test mean",
+            "test lowest",
+            "test highest",
+            "train mean",
+            "seeds",
+            "reach",
+            "steps",
+        ),
+        rows=tuple(
+            (
+                choice,
+                f"{one.value.label} *" if one.base else one.value.label,
+                *mean_and_range(one.test),
+                float(one.train.mean()),
+                len(one.test),
+                int(one.times.isfinite().sum()),
+                float(one.times.nanmean()) if one.times.isfinite().any() else None,
+            )
+            for choice, values in seen.choices.items()
+            for one in values
+        ),
+    )
+
+
+def _spike_table(found: Sequence[Spike], run: TrainedRun) -> Table:
+    members = run.experiment.members
+    rates = members.learning_rate or ()
+    return column_table(
+        "Every loss spike",
+        "Steps of the lowest loss before and of the first loss as low after; training loss before and at its peak; "
+        "test accuracy before and after; by how much it had risen in as long a time before; the gain beyond that.",
+        {
+            "learning rate": [rates[one.member] for one in found],
+            "seed": [members.seeds[one.member] for one in found],
+            "before": [one.before for one in found],
+            "after": [one.after for one in found],
+            "loss": [one.loss for one in found],
+            "peak": [one.peak for one in found],
+            "accuracy before": [one.accuracy[0] for one in found],
+            "accuracy after": [one.accuracy[1] for one in found],
+            "drift": [one.drift for one in found],
+            "gain": [one.gain for one in found],
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/open-questions",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: the base setting is two layers of one head, width 64, 600 steps of batch 50 on 450 "
+            "sequences with learning rate 3e-3 and weight decay 0.3. Loss spikes: 1200 steps at constant learning "
+            "rates, no clipping. Order of layers: the base setting on 1000 sequences.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the base setting is that of appendix A and the reference code, four layers of four heads, "
+            "width 400, on 400 sequences; layers are looked at in the two-layer model. Table 1 names no setting, so "
+            "that none is the paper's own.",
+        ),
+    },
+    smoke=SMOKE,
+)
