@@ -24,6 +24,7 @@ class Request:
         temperature: 0 for the likeliest text
         seed: what sampled text is drawn with; another one for every further sample of the same question
         tokens: the most tokens to say
+        stop: a text that ends what is said, and is not part of it; empty for none
     """
 
     turns: tuple[Turn, ...]
@@ -32,6 +33,7 @@ class Request:
     temperature: float = 0.0
     seed: int = 0
     tokens: int = 16
+    stop: str = ""
 
     @property
     def text(self) -> str:

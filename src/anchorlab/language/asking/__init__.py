@@ -1,0 +1,29 @@
+"""Questions put to language models, local or behind an endpoint, and what their answers come to."""
+
+from anchorlab.language.asking.accuracy import Accuracy, Results, accuracy, results
+from anchorlab.language.asking.ask import Asked, ask
+from anchorlab.language.asking.likelihood import SCORINGS, Likelihoods, likelihoods
+from anchorlab.language.asking.local import LocalSpeaker
+from anchorlab.language.asking.manner import Manner
+from anchorlab.language.asking.reply import Reply, read_reply
+from anchorlab.language.asking.request import Request, Said, Speaker, Turn
+
+__all__ = [
+    "SCORINGS",
+    "Accuracy",
+    "Asked",
+    "Likelihoods",
+    "LocalSpeaker",
+    "Manner",
+    "Reply",
+    "Request",
+    "Results",
+    "Said",
+    "Speaker",
+    "Turn",
+    "accuracy",
+    "ask",
+    "likelihoods",
+    "read_reply",
+    "results",
+]

@@ -1,0 +1,169 @@
+"""A local model that answers requests: the likeliest text, or text sampled with a seed of its own."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.language.answers import device_of
+from anchorlab.language.asking.request import Request, Said
+from anchorlab.language.model import LanguageModel
+from anchorlab.language.start import start_token
+from anchorlab.rng import torch_generator
+
+if TYPE_CHECKING:
+    from transformers import Cache
+
+AT_ONCE = 4096
+"""The most tokens in one batch."""
+
+
+class LocalSpeaker:
+    """A pretrained model behind the same requests as an endpoint.
+
+    Requests of one length are answered together, so that none is padded and an answer does not depend on the others but
+    for rounding. What all of them begin with, such as worked examples, is read once.
+
+    Errors: `SpecError` for a model without a tokenizer, or a chat with one that has no chat template.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        if model.tokenizer is None:
+            raise SpecError("tokenizer", f"{model.name} has none", "open a model with one")
+        self.model, self.name, self.tokenizer = model, model.name, model.tokenizer
+
+    def ids(self, request: Request) -> list[int]:
+        """Return a request as token ids.
+
+        Errors: `SpecError` for a chat without a template, and for a request longer than the model's context.
+        """
+        if request.chat:
+            found = self._chat(request)
+        else:
+            start = start_token(self.tokenizer)
+            found = ([] if start is None else [start]) + self.tokenizer(request.text)["input_ids"]
+        if len(found) + request.tokens > self.model.context:
+            problem = (
+                f"has {len(found)} tokens, and with {request.tokens} more the context of {self.model.context} ends"
+            )
+            raise SpecError("request", problem, "ask shorter questions, or give fewer worked examples")
+        return found
+
+    def _chat(self, request: Request) -> list[int]:
+        if not self.tokenizer.chat_template:
+            raise SpecError("chat", f"{self.name} has no chat template", "ask in plain text, with chat off")
+        messages = [{"role": turn.role, "content": turn.text} for turn in request.turns]
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids: list[int] = self.tokenizer(text + request.begun, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def say(self, requests: Sequence[Request]) -> list[Said]:
+        """Return what the model says to each request."""
+        rows = [self.ids(request) for request in requests]
+        said: dict[int, Said] = {}
+        for batch in batches(rows):
+            found = self._say([requests[index] for index in batch], torch.tensor([rows[index] for index in batch]))
+            said |= dict(zip(batch, found, strict=True))
+        return [said[index] for index in range(len(requests))]
+
+    @torch.no_grad()
+    def _say(self, requests: Sequence[Request], ids: Int[Tensor, "batch position"]) -> list[Said]:
+        """Return what the model says to requests of one length."""
+        running = self.model.hugging_face
+        device, ends = device_of(self.model), _ends(running)
+        draws = [torch_generator(request.seed, "said") for request in requests]
+        logits, cache = read_prompt(self.model, ids)
+        written: list[list[int]] = [[] for _ in requests]
+        finish: list[str | None] = [None] * len(requests)
+        while True:
+            chosen = [
+                _choose(row, one.temperature, draw) for row, one, draw in zip(logits, requests, draws, strict=True)
+            ]
+            for index, (token, one) in enumerate(zip(chosen, requests, strict=True)):
+                if finish[index] is None:
+                    finish[index] = self._add(written[index], token, one, ends)
+            if all(finish):
+                break
+            step = running(
+                input_ids=torch.tensor(chosen, device=device)[:, None], past_key_values=cache, use_cache=True
+            )
+            logits, cache = step.logits[:, -1].float().cpu(), step.past_key_values
+        return [
+            Said(
+                self._text(own, one),
+                "length" if end == "length" else "stop",
+                read=ids.shape[1],
+                written=len(own),
+            )
+            for own, one, end in zip(written, requests, finish, strict=True)
+        ]
+
+    def _add(self, written: list[int], token: int, request: Request, ends: frozenset[int]) -> str | None:
+        """Append a token, and return why the text ends with it, None if it goes on."""
+        if token in ends:
+            return "stop"
+        written.append(token)
+        if request.stop and request.stop in self._decoded(written):
+            return "stop"
+        return "length" if len(written) == request.tokens else None
+
+    def _text(self, written: list[int], request: Request) -> str:
+        text = self._decoded(written)
+        return text.split(request.stop)[0] if request.stop else text
+
+    def _decoded(self, ids: list[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def batches(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the indices of rows in batches of one length, of at most `AT_ONCE` tokens or one row."""
+    by_length = defaultdict[int, list[int]](list)
+    for index, row in enumerate(rows):
+        by_length[len(row)].append(index)
+    return [
+        own[start : start + size]
+        for length, own in sorted(by_length.items())
+        for size in [max(1, AT_ONCE // max(1, length))]
+        for start in range(0, len(own), size)
+    ]
+
+
+def read_prompt(
+    model: LanguageModel, ids: Int[Tensor, "batch position"]
+) -> tuple[Float[Tensor, "batch token"], "Cache"]:
+    """Return the logits after each row, in float32 on the CPU, and the cache of keys and values.
+
+    What all rows begin with is read once.
+    """
+    running, device = model.hugging_face, device_of(model)
+    shared = _shared(ids)
+    options: dict[str, Any] = {"use_cache": True, "logits_to_keep": 1}
+    if len(ids) > 1 and shared > 0:
+        cache = running(input_ids=ids[:1, :shared].to(device), **options).past_key_values
+        cache.batch_repeat_interleave(len(ids))
+        out = running(input_ids=ids[:, shared:].to(device), past_key_values=cache, **options)
+    else:
+        out = running(input_ids=ids.to(device), **options)
+    return out.logits[:, -1].float().cpu(), out.past_key_values
+
+
+def _shared(ids: Int[Tensor, "batch position"]) -> int:
+    """Return how many tokens all rows begin with, leaving one to read."""
+    same = (ids == ids[:1]).all(dim=0).int().cumprod(0).sum()
+    return min(int(same), ids.shape[1] - 1)
+
+
+def _ends(running: Any) -> frozenset[int]:
+    """Return the tokens that end a text."""
+    found = running.generation_config.eos_token_id
+    return frozenset(found if isinstance(found, list) else [] if found is None else [found])
+
+
+def _choose(logits: Float[Tensor, "token"], temperature: float, draw: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    return int(torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw))
