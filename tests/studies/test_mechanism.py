@@ -8,7 +8,10 @@ import torch
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor import mechanism_measures as of
-from anchorlab.studies.anchor.mechanism import QUICK, STUDY, analyse, experiments, see
+from anchorlab.studies.anchor.mechanism import QUICK, STUDY, analyse, experiments
+from anchorlab.studies.anchor.mechanism_anchor import AnchorMaps
+from anchorlab.studies.anchor.mechanism_last_row import LastRow
+from anchorlab.studies.anchor.mechanism_seen import Mechanism, see
 from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
@@ -143,6 +146,27 @@ def test_the_stages_follow_each_input(ensemble, batch):
         torch.testing.assert_close(found[name].similarity[:, 0], cosine[:, place].mean(dim=1), rtol=1e-4, atol=1e-4)
 
 
+def test_norms_are_those_of_the_second_linear_map(ensemble, batch):
+    """A network that doubles positive numbers and drops the others: its norms are known without it."""
+    weights = {name: value.clone() for name, value in ensemble.weights.items()}
+    weights["blocks.0.mlp.W_in"][:] = torch.eye(16, 48)
+    weights["blocks.0.mlp.W_out"][:] = 2 * torch.eye(48, 16)
+    doubling = ensemble.with_weights(weights)
+    record = look(doubling, batch.inputs, record=["blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"])
+    found = of.follow_stages(doubling, batch)
+    for name, site in ((of.STREAM, "blocks.0.hook_resid_pre"), (of.ADDED, "blocks.0.hook_attn_out")):
+        norms = 2 * record[site].clamp(min=0).norm(dim=-1)  # [member batch position]
+        torch.testing.assert_close(found[name].norm, norms.mean(dim=(1, 2)))
+        torch.testing.assert_close(found[name].norms, norms[:, of.key_positions(batch) == of.MIDDLE].mean(dim=1))
+
+
+def test_the_share_of_the_part_that_changes_more():
+    # Without the first part 0.8 falls by 0.6, without the second by 0.2; then none changes anything; then only one.
+    whole, without_first, without_second = torch.tensor([[0.8, 0.5, 0.5, 0.5], [0.2, 0.5, 0.9, 0.5], [1, 0.5, 0.5, 0]])
+    found = of.share_of_first(whole, without_first, without_second)
+    assert found.tolist() == pytest.approx([0.75, 0.5, 1.0, 0.0])
+
+
 def seen(**changes):
     """Two members; what no claim reads is 9. Every claim of the paper holds unless changed."""
     values = {
@@ -152,8 +176,11 @@ def seen(**changes):
         "matched": [0.7, 1.0],
         "shifted_agrees": [0.94, 1.0],
         "unnormalised_agrees": [0.95, 0.99],
+        "norm": ([2.0, 4.0], [2.0, 8.0]),  # of X(1), and of Xpr
         "others": ([0.5, 0.6], [0.8, 0.9]),  # at the input, and after the last stage
         "key": [-0.16, 0.27],
+        "others_alone": ([0.2, 0.3], [0.7, 0.9]),  # after the last stage: of X(1), and of Xpr
+        "key_alone": ([0.1, -0.3], [-0.16, 0.17]),
         "spread": ([2.0, 4.0], [1.0, 3.0]),  # of X(1), and of the sum
         "distance": ([1.0, 2.0], [1.5, 3.5]),
         "to_key": [0.9, 0.94],
@@ -162,34 +189,49 @@ def seen(**changes):
         "opposite": [-0.4, -0.8],
         "same_side": [0.85, 0.99],
         "longer": [0.8, 1.4],
+        "explained": [0.4, 0.8],
+        "own_apart": [0.3, 0.1],
+        "other_apart": [0.4, 0.5],
         "favour": [0.92, 1.0],
         "evenness": [0.88, 0.98],
+        "made": [0.94, 0.98],
+        "without_key": [0.02, 0.1],
+        "straight": [0.96, 1.0],
     } | changes
     one = torch.tensor
 
     def along(first, last):
         return torch.stack([one(first), *[torch.full((2,), 9.0)] * 4, one(last)], dim=1)
 
-    none, rows = torch.full((2, 6, 9, 9), 9.0), torch.full((2, 1, 9, 1), 9.0)
+    none, rows, places = torch.full((2, 6, 9, 9), 9.0), torch.full((2, 1, 9, 1), 9.0), torch.full((2, 9), 9.0)
     nine = [9.0, 9.0]
+
+    def stage(others, key, norm=nine, spread=nine, distance=nine):
+        directions = along(*others), along(nine, key)
+        return of.Stages(none, *directions, places, one(norm), rows, one(spread), one(distance))
+
+    alone = zip(*(values[name] for name in ("others_alone", "key_alone", "norm")), strict=True)
+    (of_stream, stream_key, stream_norm), (of_added, added_key, added_norm) = alone
+    sizes, sums = zip(*(values[name] for name in SIZES), strict=True)
     stages = {
-        of.STREAM: of.Stages(none, along(nine, nine), along(nine, nine), rows, *(one(values[n][0]) for n in SIZES)),
-        of.ADDED: of.Stages(none, along(nine, nine), along(nine, nine), rows, one(nine), one(nine)),
-        of.SUM: of.Stages(
-            none, along(*values["others"]), along(nine, values["key"]), rows, *(one(values[n][1]) for n in SIZES)
-        ),
+        of.STREAM: stage((nine, of_stream), stream_key, stream_norm, *sizes),
+        of.ADDED: stage((nine, of_added), added_key, added_norm),
+        of.SUM: stage(values["others"], values["key"], nine, *sums),
     }
 
     def part(kind, *names, **others):
         return kind(**{name: one(values[name]) for name in names}, **others)
 
     first = ("positions_apart", "tokens_apart", "matched", "shifted_agrees", "unnormalised_agrees")
-    return of.Mechanism(
+    maps = torch.full((2, 2, 9, 9), 9.0)
+    return Mechanism(
         one(values["accuracy"]),
         part(of.FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
         stages,
         part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
+        part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
         part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
+        part(LastRow, "made", "without_key", "straight"),
     )
 
 
@@ -209,8 +251,15 @@ def test_values_of_numbers_made_by_hand():
             "aligns": 0.85,
             "aligns-there": 0.3,
             "orthogonal": (0.16 / 0.8 + 0.27 / 0.9) / 2,
+            "norms": (1 + 2) / 2,
+            # Without Xpr 0.8 falls by 0.6 and 0.9 by 0.6, without X(1) by 0.1 and by nothing.
+            "alignment-from-attention": (6 / 7 + 1) / 2,
+            # 0.64 and 0.63 are 0.1 and 0 without Xpr, 0.54 and 0.73 without X(1).
+            "orthogonality-from-attention": (54 / 64 + 63 / 73) / 2,
             "concentrates": (1 / 2 + 3 / 4) / 2,
             "moves-away": (1.5 + 1.75) / 2,
+            "anchor-position": 0.6,
+            "moves-with-anchor": (0.1 + 0.4) / 2,
             "reads-key": 0.92,
             "two-directions": (0.92 + 0.97) / 2,
             "opposite": -0.6,
@@ -218,6 +267,9 @@ def test_values_of_numbers_made_by_hand():
             "longer": 1.1,
             "items": 0.96,
             "no-choice": 0.93,
+            "last-row": 0.96,
+            "answer-from-key": (0.92 + 0.88) / 2,
+            "straight-to-projection": 0.98,
         }.items()
     }
     assert set(verdicts_of(STUDY, seen()).values()) == {"reproduced"}
@@ -231,8 +283,13 @@ def test_verdicts_outside_the_bands():
         matched=[0.6, 0.98],
         shifted_agrees=[0.9, 0.98],
         unnormalised_agrees=[0.9, 0.98],
+        norm=([1.0, 2.0], [0.96, 2.06]),
         others=([0.6, 0.6], [0.78, 0.8]),
         key=[0.3, 0.32],
+        # 0.78 and 0.8 change by 0.32 and 0.19 without Xpr, by 0.18 and 0.09 without X(1): shares of 0.64 and 0.68.
+        others_alone=([0.46, 0.61], [0.6, 0.71]),
+        # 0.48 and 0.48 change by 0.16 and 0.13, by 0.08 and 0.07: shares of 2/3 and 0.65.
+        key_alone=([0.14, 0.26], [0.2, -0.3]),
         spread=([1.0, 1.0], [0.8, 0.84]),
         distance=([1.0, 1.0], [1.1, 1.26]),
         to_key=[0.88, 0.9],
@@ -241,6 +298,12 @@ def test_verdicts_outside_the_bands():
         opposite=[-0.4, -0.58],
         same_side=[0.84, 0.94],
         longer=[0.9, 1.08],
+        explained=[0.2, 0.78],
+        own_apart=[0.1, 0.2],
+        other_apart=[0.3, 0.38],
+        made=[0.91, 0.98],
+        without_key=[0.06, 0.16],
+        straight=[0.9, 0.98],
         favour=[0.9, 0.98],
         evenness=[0.84, 0.94],
     )
@@ -275,6 +338,9 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     numbers, stages = made.tables
     assert numbers.columns == ("seed", *(measure.name for measure in STUDY.claims))
     assert numbers.rows[1][:2] == (1, 1.0)
+    assert [one.title for row in made.figures[5].maps for one in row] == [f"anchor at {place}" for place in range(8)]
+    assert [curve.label for curve in made.figures[3].lines] == ["FNN(X(1))", "FNN(Xpr)"]
+    torch.testing.assert_close(torch.tensor(made.figures[3].lines[1].mean), found.stages[of.ADDED].norms.mean(dim=0))
     assert [row[:2] for row in stages.rows] == [
         (name, pairs) for name in of.INPUTS for pairs in ("others", "key and others")
     ]

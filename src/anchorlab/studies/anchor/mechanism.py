@@ -3,7 +3,7 @@
 Sequences of nine tokens hold the anchor 3 once, and the answer, the key, is the token after it. X(1) is the stream
 before the first attention, Xpr what that adds to it.
 
-Source: anchor functions, appendix B, Figures 20 to 27.
+Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,16 @@ from torch import Tensor
 from anchorlab.findings import Table, at_least, at_most, within
 from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.mechanism_figures import figures
-from anchorlab.studies.anchor.mechanism_measures import LOOKED_AT, STAGES, STREAM, SUM, Mechanism, Stages, see
+from anchorlab.studies.anchor.mechanism_measures import (
+    ADDED,
+    LOOKED_AT,
+    STAGES,
+    STREAM,
+    SUM,
+    Stages,
+    share_of_first,
+)
+from anchorlab.studies.anchor.mechanism_seen import Mechanism, see
 from anchorlab.studies.anchor.settings import Setting, paper_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import seed_table
@@ -22,6 +31,7 @@ from anchorlab.training import Experiment, TrainedRun
 
 FIG_21, FIG_23, FIG_24 = "appendix B.2, Fig 21", "appendix B.3, Fig 23", "appendix B.3, Fig 24"
 FIG_26, FIG_27, EQUATION_8 = "appendix B.4, Fig 26", "appendix B.5, Fig 27", "appendix B.4, below equation (8)"
+LAST_ROW, MOVING = "appendix B.5", "section 5.1"
 
 QUICK = identity.QUICK.two_layers
 PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
@@ -112,6 +122,44 @@ def orthogonal(seen: Mechanism) -> Tensor:
     return seen.stages[SUM].key[:, -1].abs() / seen.stages[SUM].others[:, -1]
 
 
+@claim(
+    "The feed-forward network gives a longer output for what attention adds than for the stream",
+    at="appendix B.3, Fig 20c",
+    paper="norms without a value; what attention adds is the primary influence",
+    band=at_least(1.0),
+)
+def norms(seen: Mechanism) -> Tensor:
+    """Norm of FNN(Xpr), before residual connection and layer norm, over that of FNN(X(1)); each mean over positions and
+    test sequences, their ratio mean over seeds."""
+    return seen.stages[ADDED].norm / seen.stages[STREAM].norm
+
+
+@claim(
+    "The alignment comes primarily from what attention adds",
+    at="appendix B.3",
+    paper="primarily influenced by Xpr",
+    band=at_least(2 / 3),
+)
+def alignment_from_attention(seen: Mechanism) -> Tensor:
+    """How much the others' cosine after the last stage changes without Xpr, as a share of that and its change without
+    X(1); mean over seeds, a half for equal changes."""
+    whole, without_added, without_stream = (seen.stages[name].aligned for name in (SUM, STREAM, ADDED))
+    return share_of_first(whole, without_added, without_stream)
+
+
+@claim(
+    "So does the key's orthogonality",
+    at="appendix B.3",
+    paper="primarily influenced by Xpr",
+    band=at_least(2 / 3),
+)
+def orthogonality_from_attention(seen: Mechanism) -> Tensor:
+    """The same share of changes in how far the others' cosine exceeds that between them and the key's position, without
+    its sign; mean over seeds."""
+    whole, without_added, without_stream = (seen.stages[name].apart for name in (SUM, STREAM, ADDED))
+    return share_of_first(whole, without_added, without_stream)
+
+
 @claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
 def concentrates(seen: Mechanism) -> Tensor:
     """Spread of the others' outputs with input X(1) + Xpr over that with X(1), mean over seeds."""
@@ -123,6 +171,30 @@ def moves_away(seen: Mechanism) -> Tensor:
     """Distance of the key's output from the others' centre with input X(1) + Xpr over that with X(1), mean over
     seeds."""
     return seen.stages[SUM].distance / seen.stages[STREAM].distance
+
+
+@claim(
+    "The second layer's attention is determined mainly by the anchor's position",
+    at=MOVING,
+    paper="mainly",
+    band=at_least(0.5),
+)
+def anchor_position(seen: Mechanism) -> Tensor:
+    """Share of the variance of its map over test sequences that lies between positions of the anchor, mean over
+    seeds."""
+    return seen.by_anchor.explained
+
+
+@claim(
+    "It moves with the anchor, not with the other tokens",
+    at=MOVING,
+    paper="implied: mainly by the anchor's position",
+    band=at_least(0.2),
+)
+def moves_with_anchor(seen: Mechanism) -> Tensor:
+    """Total variation between its rows and those of the mean map of another position of the anchor, minus that from the
+    mean map of the sequence's own; mean over test sequences and seeds."""
+    return seen.by_anchor.other_apart - seen.by_anchor.own_apart
 
 
 @claim(
@@ -189,8 +261,44 @@ def no_choice(seen: Mechanism) -> Tensor:
     return seen.projection.evenness
 
 
+@claim(
+    "After the second attention, the last row is a row without the key plus the key's row through the values",
+    at=LAST_ROW,
+    paper="LayerNorm(α₀ + β₀ W^V(2))",
+    band=within(0.95, 1.0),
+)
+def last_row(seen: Mechanism) -> Tensor:
+    """Share of answers that are right with exactly that in its place, over test sequences whose key is not last: α₀ the
+    mean of all rows without a key, over all of them, β₀ the key's own row; mean over seeds."""
+    return seen.last.made
+
+
+@claim(
+    "The answer comes from the key's row, not from the other",
+    at=LAST_ROW,
+    paper="the other has no impact on the final result",
+    band=at_least(0.85),
+)
+def answer_from_key(seen: Mechanism) -> Tensor:
+    """That share minus the share of right answers to the same sequences from their own last row, to which the second
+    attention has added nothing; mean over seeds."""
+    return seen.last.made - seen.last.without_key
+
+
+@claim(
+    "The last row so made needs no second feed-forward network",
+    at=LAST_ROW,
+    paper="it is the last row of X(3)",
+    band=within(0.95, 1.0),
+)
+def straight_to_projection(seen: Mechanism) -> Tensor:
+    """Share of answers to the same sequences that are right with LayerNorm(α₀ + β₀ W_V W_O) straight through the
+    projection, mean over seeds."""
+    return seen.last.straight
+
+
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """List every number of appendix B over all seeds, and draw its figures for the first seed."""
+    """List every number of section 5.1 and appendix B over all seeds, and draw its figures for the first seed."""
     seen = see(runs)
     numbers = seed_table(
         "Every number, seed by seed",

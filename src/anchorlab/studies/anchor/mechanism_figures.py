@@ -1,33 +1,40 @@
 """The figures of a two-layer model's mechanism on the identity anchor function.
 
-Source: anchor functions, appendix B, Figures 20 to 27.
+Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
+
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from anchorlab.findings import Figure, Map, MapFigure, Scatter, ScatterFigure, grid, numbers
+from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Reference, Scatter, ScatterFigure, grid, numbers
 from anchorlab.lens import Intervention, cosine_similarity, look, principal_components
+from anchorlab.studies.anchor.mechanism_anchor import AnchorMaps
 from anchorlab.studies.anchor.mechanism_measures import (
     ADDED,
     INPUTS,
     LOOKED_AT,
     MIDDLE,
     STAGES,
+    STREAM,
     SUM,
     FirstAttention,
-    Mechanism,
     Stages,
     key_positions,
 )
+from anchorlab.studies.anchor.mechanism_seen import Mechanism
 from anchorlab.studies.kit import curves_against, example
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
 
 
 def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
-    """Return the figures of appendix B, most for the first seed, on a sequence whose key is where the paper's is."""
+    """Return the figures of section 5.1 and appendix B.
+
+    Most are for the first seed, on a sequence whose key is where the paper's is.
+    """
     function, one = run.experiment.task, run.ensemble().select([0])
     batch, seed = function.sample("test", LOOKED_AT, seed=0), f"Seed {run.experiment.members.seeds[0]}"
     place, ticks = example(function, batch, key_positions(batch) == MIDDLE)
@@ -36,7 +43,9 @@ def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
         _first_attention(seed, one, inputs, ticks, seen.first),
         _stages(seed, seen.stages[ADDED], ADDED, 22),
         _stages(seed, seen.stages[SUM], SUM, 23),
+        _norms(seen.stages),
         _outputs(seed, seen, batch),
+        _by_anchor(seed, seen.by_anchor),
         _second_attention(seed, one, inputs, ticks),
         curves_against(
             "What a position without the key puts out (Fig 27)",
@@ -85,6 +94,21 @@ def _stages(seed: str, stages: Stages, name: str, figure: int) -> MapFigure:
     )
 
 
+def _norms(stages: Mapping[str, Stages]) -> LineFigure:
+    return curves_against(
+        "Norms of the feed-forward network's outputs at every position (Fig 20c)",
+        range(stages[STREAM].norms.shape[1]),
+        {f"FNN({name})": stages[name].norms for name in (STREAM, ADDED)},
+        x_label="position",
+        y_label="norm",
+        caption="Outputs of the second linear map, before residual connection and layer norm; mean over test sequences "
+        f"whose key is at position {MIDDLE}, counted from 0, and over seeds. The band reaches from the lowest to the "
+        "highest seed.",
+        y_range=(0.0, None),
+        references=(Reference("the key", MIDDLE, "x"),),
+    )
+
+
 def _outputs(seed: str, seen: Mechanism, batch: Batch) -> ScatterFigure:
     at = key_positions(batch) == MIDDLE
     outputs = torch.stack([seen.stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
@@ -103,6 +127,19 @@ def _outputs(seed: str, seen: Mechanism, batch: Batch) -> ScatterFigure:
         x_label="first component",
         y_label="second component",
         value_label="holds the key",
+    )
+
+
+def _by_anchor(seed: str, found: AnchorMaps) -> MapFigure:
+    maps = [
+        Map(f"anchor at {position}", grid(found.maps[0, place]))
+        for place, position in enumerate(found.positions.tolist())
+    ]
+    return MapFigure(
+        title="Layer 2's attention by the anchor's position (section 5.1)",
+        caption=f"{seed}; mean maps over the test sequences with the anchor at each position, counted from 0.",
+        maps=tuple(tuple(maps[start : start + 4]) for start in range(0, len(maps), 4)),
+        value_range=(0.0, 1.0),
     )
 
 

@@ -3,7 +3,7 @@
 Source: anchor functions, appendix B, Figures 20 to 27.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,19 +12,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from anchorlab.lens import Intervention, Operand, cosine_similarity, look, position_directions, unembed
-from anchorlab.studies.kit import at_end
+from anchorlab.studies.anchor.settings import ITEMS
 from anchorlab.tasks import Batch
-from anchorlab.training import Ensemble, TrainedRun
+from anchorlab.training import Ensemble
 
 STAGES = ("input", "first linear", "ReLU", "second linear", "residual", "layer norm")
 """The six stages of a feed-forward network (appendix B.3)."""
+
+SECOND_LINEAR = STAGES.index("second linear")
 
 STREAM, ADDED, SUM = INPUTS = ("X(1)", "Xpr", "X(1) + Xpr")
 """What is sent through it: the stream before attention, what attention adds, and their sum (Fig 20 and 24)."""
 
 MIDDLE = 5  # the key's position in the paper's figures, counted from 0
 LOOKED_AT = 500  # test sequences
-ITEMS = range(20, 101)
 
 Rows = Float[Tensor, "member batch position width"]
 PerMember = Float[Tensor, "member"]
@@ -50,9 +51,24 @@ class Stages:
     similarity: Float[Tensor, "member stage query key"]  # cosine, mean over sequences with the key at `MIDDLE`
     others: Float[Tensor, "member stage"]  # mean cosine between the others
     key: Float[Tensor, "member stage"]  # mean cosine between the key's position and the others
+    norms: Float[Tensor, "member position"]  # of the second linear output, mean over the same sequences
+    norm: PerMember  # the same, mean over all positions and sequences
     outputs: Rows  # of the last stage
     spread: PerMember  # how far the others' outputs lie from their centre
     distance: PerMember  # how far the key's output lies from it
+
+    @property
+    def aligned(self) -> PerMember:
+        """The cosine among the others after the last stage."""
+        return self.others[:, -1]
+
+    @property
+    def apart(self) -> PerMember:
+        """By how much that exceeds the cosine between the key's position and the others, without its sign.
+
+        1 for parallel others and an orthogonal key, 0 where nothing sets the key apart.
+        """
+        return self.others[:, -1] - self.key[:, -1].abs()
 
 
 @dataclass(frozen=True)
@@ -74,30 +90,6 @@ class Projection:
     probabilities: Float[Tensor, "member output"]  # mean over rows
     favour: PerMember  # share of pairs of an item and another token in which the item is likelier
     evenness: PerMember  # entropy over the items, over its greatest value
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """All parts of the model, and its test accuracy; `stages` by what is sent through the feed-forward network."""
-
-    accuracy: PerMember
-    first: FirstAttention
-    stages: Mapping[str, Stages]
-    second: SecondAttention
-    projection: Projection
-
-
-def see(runs: Sequence[TrainedRun]) -> Mechanism:
-    """Read every part of the one run's members at the end of training."""
-    (run,) = runs
-    ensemble, batch = run.ensemble(), run.experiment.task.sample("test", LOOKED_AT, seed=0)
-    return Mechanism(
-        accuracy=at_end(run, "test", "accuracy"),
-        first=first_attention(ensemble, batch),
-        stages=follow_stages(ensemble, batch),
-        second=second_attention(ensemble, batch),
-        projection=project_others(ensemble, batch),
-    )
 
 
 def key_positions(batch: Batch) -> Keys:
@@ -165,6 +157,7 @@ def follow_stages(ensemble: Ensemble, batch: Batch) -> dict[str, Stages]:
     found = {}
     for name, rows in sent.items():
         stages = feed_forward_stages(ensemble.weights, 0, rows)
+        norms = stages[SECOND_LINEAR].norm(dim=-1)  # [member batch position]
         similar = [cosine_similarity(stage, stage) for stage in stages]
         others, key = zip(*(split_similarity(one, keys) for one in similar), strict=True)
         spread, distance = spread_and_distance(stages[-1], keys)
@@ -172,11 +165,24 @@ def follow_stages(ensemble: Ensemble, batch: Batch) -> dict[str, Stages]:
             similarity=torch.stack([one[:, keys == MIDDLE].mean(dim=1) for one in similar], dim=1),
             others=torch.stack(others, dim=1),
             key=torch.stack(key, dim=1),
+            norms=norms[:, keys == MIDDLE].mean(dim=1),
+            norm=norms.mean(dim=(1, 2)),
             outputs=stages[-1],
             spread=spread,
             distance=distance,
         )
     return found
+
+
+def share_of_first(whole: PerMember, without_first: PerMember, without_second: PerMember) -> PerMember:
+    """Return how much of what two parts do is due to the first, by what changes when either is left out.
+
+    With the changes a and b it is a / (a + b): 1 if the second can be left out, 0 if the first can, one half for equal
+    changes, and for none.
+    """
+    first, second = (whole - without_first).abs(), (whole - without_second).abs()
+    changed = first + second
+    return torch.where(changed > 0, first / changed, torch.tensor(0.5))
 
 
 def split_similarity(similarity: Float[Tensor, "member batch query key"], keys: Keys) -> tuple[PerMember, PerMember]:

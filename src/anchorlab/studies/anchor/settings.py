@@ -7,6 +7,9 @@ from anchorlab.models import DecoderSpec, ModelSpec
 from anchorlab.tasks import Task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, WarmupCosine
 
+ITEMS = range(20, 101)
+"""The items of the paper's vocabulary: what keys are drawn from."""
+
 SomeSetting = TypeVar("SomeSetting", bound="Setting")  # the tests' run-time check cannot read typing.Self
 
 

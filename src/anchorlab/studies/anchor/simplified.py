@@ -6,16 +6,16 @@ Attn1 X W1 W2. The answer is the token after the anchor 3.
 Source: anchor functions, section 5.4, Figure 16.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.findings import MapFigure, Table, within
+from anchorlab.findings import Map, MapFigure, Table, grid, within
 from anchorlab.lens import Record, look
-from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
+from anchorlab.studies.anchor.settings import ITEMS, Setting, paper_recipe, quick_recipe
 from anchorlab.studies.anchor.structures import NONE, structures
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import at_end, attention_maps, example, seed_table
@@ -50,17 +50,22 @@ class Mechanism:
     others_to_anchor: Float[Tensor, "member"]  # attention of layer 1
     kinds: Float[Tensor, "member"]  # share of the variance of layer 2's rows between the anchor's and the others
     all_to_anchor: Float[Tensor, "member"]  # attention of layer 2
+    rows_right: Float[Tensor, "member"]  # share of the output's rows whose greatest entry is the key's
+    classified: Float[Tensor, "member"]  # share of items at a key's positions that X(1) W_V1 W_V2 is greatest for
+    classified_alone: Float[Tensor, "member"]  # the same of the items' embeddings without a position vector
 
     def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
         """Return the values of the seeds that learned."""
         return values[self.accuracy >= LEARNED]
 
 
-def read_mechanism(record: Record, batch: Batch, accuracy: Float[Tensor, "member"]) -> Mechanism:
+def read_mechanism(
+    record: Record, weights: Mapping[str, Tensor], batch: Batch, accuracy: Float[Tensor, "member"]
+) -> Mechanism:
     """Read the numbers of Figure 16.
 
-    The record holds patterns `[member batch head query key]` of both layers, and the rows `[member batch position
-    width]` that the second gets.
+    The record holds patterns `[member batch head query key]` of both layers, the rows `[member batch position width]`
+    that the second gets, and the output; `weights` are stacked, `[member ...]`.
     """
     first, rows, second = record[_FIRST][:, :, 0], record[_ROWS], record[_SECOND][:, :, 0]
     anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
@@ -74,7 +79,27 @@ def read_mechanism(record: Record, batch: Batch, accuracy: Float[Tensor, "member
         others_to_anchor=to_anchor[:, others].mean(dim=-1),
         kinds=variance_between(rows, anchors).mean(dim=-1),
         all_to_anchor=second[:, each, :, anchors].mean(dim=(0, 2)),
+        rows_right=(record["output"].argmax(dim=-1) == batch.inputs[each, keys].unsqueeze(-1)).float().mean(dim=(1, 2)),
+        classified=share_classified(item_logits(weights, weights["pos_embed.W_pos"][:, 1:])),
+        classified_alone=share_classified(item_logits(weights, torch.zeros_like(weights["pos_embed.W_pos"][:, :1]))),
     )
+
+
+def item_logits(
+    weights: Mapping[str, Tensor], places: Float[Tensor, "member place width"]
+) -> Float[Tensor, "member place item output"]:
+    """Return (X_em + X_pos) W_V1 W_V2 for the embedding of every item and every vector of `places`.
+
+    The places of a key are all positions but the first.
+    """
+    items = weights["embed.W_E"][:, ITEMS.start : ITEMS.stop]
+    product = weights["blocks.0.attn.W_V"] @ weights["blocks.1.attn.W_V"]
+    return (items.unsqueeze(1) + places.unsqueeze(2)) @ product.unsqueeze(1)
+
+
+def share_classified(logits: Float[Tensor, "member place item output"]) -> Float[Tensor, "member"]:
+    """Return the share of items, over all places, whose greatest logit among all tokens is their own."""
+    return (logits.argmax(dim=-1) == torch.arange(ITEMS.start, ITEMS.stop)).float().mean(dim=(1, 2))
 
 
 def variance_between(
@@ -96,8 +121,9 @@ def see(runs: Sequence[TrainedRun]) -> Mechanism:
     """Read what both attentions do in the one run."""
     (run,) = runs
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
-    record = look(run.ensemble(), batch.inputs, record=[_FIRST, _ROWS, _SECOND])
-    return read_mechanism(record, batch, at_end(run, "test", "accuracy"))
+    ensemble = run.ensemble()
+    record = look(ensemble, batch.inputs, record=[_FIRST, _ROWS, _SECOND])
+    return read_mechanism(record, ensemble.weights, batch, at_end(run, "test", "accuracy"))
 
 
 @claim(
@@ -171,11 +197,36 @@ def second_broadcast(seen: Mechanism) -> Tensor:
     return seen.learned(seen.all_to_anchor)
 
 
+@claim(
+    "So that all rows of the output name the key",
+    at=FIG_16,
+    paper="all of the output vectors become the key's",
+    band=within(0.9, 1.0),
+)
+def all_rows(seen: Mechanism) -> Tensor:
+    """Share of the output's rows whose greatest entry is the key's, over test sequences, mean over seeds with a test
+    accuracy of at least {LEARNED:g}."""
+    return seen.learned(seen.rows_right)
+
+
+@claim(
+    "The product of both value maps classifies",
+    at=FIG_16,
+    paper="plays the role of classification",
+    band=within(0.95, 1.0),
+)
+def classifies(seen: Mechanism) -> Tensor:
+    """Share of items, each at every position that a key can have, whose own entry is the greatest of
+    X(1) W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}."""
+    return seen.learned(seen.classified)
+
+
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """List what both attentions do, seed by seed, and draw the maps of the seed that generalises best."""
-    seen = see(runs)
-    figure = _maps(runs[0], int(seen.accuracy.argmax()))
-    return Analysis(seen, figures=[figure], tables=[_table(seen, range(setting.seeds))])
+    """List what attentions and value maps do, seed by seed, and draw the maps of the seed that generalises best."""
+    seen, (run,) = see(runs), runs
+    best = int(seen.accuracy.argmax())
+    figures = [_maps(run, best), _classification(run, best)]
+    return Analysis(seen, figures=figures, tables=[_table(seen, range(setting.seeds))])
 
 
 def _maps(run: TrainedRun, member: int) -> MapFigure:
@@ -193,11 +244,29 @@ def _maps(run: TrainedRun, member: int) -> MapFigure:
     )
 
 
+def _classification(run: TrainedRun, member: int) -> MapFigure:
+    weights = run.ensemble().select([member]).weights
+    logits = item_logits(weights, weights["pos_embed.W_pos"][:, 1:])[0].mean(dim=0)  # [item output]
+    return MapFigure(
+        title="Every item through both value maps (Fig 16)",
+        caption=f"Seed {run.experiment.members.seeds[member]}, the best in test. Rows are the items 20 to 100, each as "
+        "its embedding plus a position vector, mean over the positions that a key can have; columns are the logits of "
+        "the same items. In the paper the product plays the role of classification: the diagonal stands out.",
+        maps=((Map("X(1) W_V1 W_V2", grid(logits[:, ITEMS.start : ITEMS.stop])),),),
+        x_label="logit of item 20 + ...",
+        y_label="item 20 + ...",
+        value_label="logit",
+        value_range=(None, None),
+        signed=True,
+    )
+
+
 def _table(seen: Mechanism, seeds: Sequence[int]) -> Table:
     return seed_table(
         "What the simplified model does, seed by seed",
         f"On {LOOKED_AT} test sequences. Attention from row to column position; two kinds of rows: the share of the "
-        "variance of the second layer's rows that lies between the anchor's and the others.",
+        "variance of the second layer's rows that lies between the anchor's and the others. Items classified by "
+        "W_V1 W_V2: from embedding plus position, as judged, and from the embedding alone.",
         seeds,
         {
             "test accuracy": seen.accuracy,
@@ -206,6 +275,9 @@ def _table(seen: Mechanism, seeds: Sequence[int]) -> Table:
             "Attn1, others to anchor": seen.others_to_anchor,
             "two kinds of rows": seen.kinds,
             "Attn2, all to anchor": seen.all_to_anchor,
+            "output rows right": seen.rows_right,
+            "items classified": seen.classified,
+            "by embedding alone": seen.classified_alone,
         },
     )
 
