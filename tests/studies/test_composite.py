@@ -6,18 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.studies.anchor.composite import (
+from anchorlab.studies.anchor.composite import FIGURE_6, PAPER, QUICK, STUDY, experiments
+from anchorlab.studies.anchor.composite_depths import (
     DATA,
-    FIGURE_6,
-    PAPER,
-    QUICK,
-    STUDY,
     TASK,
     TRAIN,
     Depth,
-    experiments,
+    depth_table,
     first_reached,
     see,
+    sequence_figure,
+    sequence_table,
 )
 from anchorlab.studies.anchor.composite_outputs import added_by
 from anchorlab.studies.anchor.composite_outputs import read_outputs as read
@@ -200,6 +199,31 @@ def test_values_of_two_depths_made_by_hand():
     verdicts = verdicts_of(STUDY, seen)
     assert verdicts.pop("first-anchor-twice") == "not at this scale"
     assert set(verdicts.values()) == {"reproduced"}
+
+
+def test_figure_and_tables_count_the_unseen_pair_apart():
+    """Two sequences for each trained pair and one for (3, 4) in the shallow models; the other way round in the deep."""
+    steps = ([100.0, 100.0], [100.0, 100.0])
+    trained_wavers, unseen_wavers = changed((1, 3, 99), (3, 2, 99), (7, 2, 99)), changed((5, 3, 99))
+    seen = [
+        depth(4, [trained_wavers, trained_wavers], [1.0, 1.0], [1.0, 1.0], *steps),
+        depth(10, [unseen_wavers, TIDY], [1.0, 1.0], [1.0, 1.0], *steps),
+    ]
+    drawn = {one.label: (one.x, one.mean, one.low, one.high) for one in sequence_figure(seen).lines}
+    assert drawn == {
+        "trained pairs": ((4, 10), (2, 1), (2, 1), (2, 1)),
+        "the unseen pair": ((4, 10), (1, 1.5), (1, 1), (1, 2)),
+    }
+    table = sequence_table(seen)
+    assert table.columns == ("pair", "trained", "4 layers", "10 layers")
+    assert table.rows == (("1,2", "yes", 2, 1), ("2,1", "yes", 2, 1), ("3,4", "no", 1, 1.5), ("4,3", "yes", 2, 1))
+    rows = [dict(zip(depth_table(seen).columns, row, strict=True)) for row in depth_table(seen).rows]
+    for name in ("mapping sequences", "common ones"):
+        assert [(row[f"{name}, trained pairs"], row[f"{name}, the unseen pair"]) for row in rows] == [(2, 1), (1, 1.5)]
+    shares = [
+        tuple(row[f"share of the most common, {name}"] for name in ("trained pairs", "the unseen pair")) for row in rows
+    ]
+    assert shares == [(0.5, 1), (1, 0.75)]
 
 
 def test_values_of_the_opposite():

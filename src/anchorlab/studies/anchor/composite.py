@@ -6,7 +6,7 @@ Two of four anchors follow a key, and the answer is the key under both operation
 Source: anchor functions, section 4.4, Definition 1, Figures 6 and 7; settings in its appendix A.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,20 +14,31 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.anchor.composite_outputs import COMMON, UNSEEN, Outputs, output_tables, see_outputs
+from anchorlab.studies.anchor.composite_depths import (
+    DATA,
+    SPLITS,
+    TASK,
+    WHOLE,  # noqa: F401 - docstrings of claims name it
+    Depth,
+    depth_table,
+    see,
+    sequence_figure,
+    sequence_table,
+)
+from anchorlab.studies.anchor.composite_outputs import (
+    COMMON,  # noqa: F401 - docstrings of claims name it
+    output_tables,
+)
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against, split_curves
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, TrainedRun
 
-TRAIN, DATA, TASK = "train", "test on data", UNSEEN
-SPLITS = {TRAIN: "training", DATA: DATA, TASK: TASK}  # with their names in figures
 ANSWERED = 0.9  # the accuracy above which a split counts as answered
-WHOLE = 0.995  # the accuracy that counts as 100 %
 
 
 @dataclass(frozen=True)
@@ -76,35 +87,6 @@ def experiments(setting: Depths) -> list[Experiment]:
         replace(setting, model=setting.model.replace(**size)).experiment(of, f"composite, {size['layers']} layers")
         for size in sizes
     ]
-
-
-@dataclass(frozen=True)
-class Depth:
-    """What models of one depth do, by split; `steps` is the length of their training."""
-
-    layers: int
-    steps: int
-    accuracy: Mapping[str, Float[Tensor, "member"]]  # at the end
-    reached: Mapping[str, Float[Tensor, "member"]]  # the first step measured at `WHOLE`, infinite for never
-    outputs: Outputs
-
-
-def see(run: TrainedRun, layers: int) -> Depth:
-    """Read accuracies and outputs from the run of one depth."""
-    return Depth(
-        layers,
-        run.experiment.steps,
-        {split: at_end(run, split, "accuracy") for split in SPLITS},
-        {split: first_reached(*along(run, split, "accuracy")) for split in SPLITS},
-        see_outputs(run),
-    )
-
-
-def first_reached(steps: Sequence[int], values: Float[Tensor, "member step"]) -> Float[Tensor, "member"]:
-    """Return the first of the steps at which values are at least `WHOLE`; infinite where they never are."""
-    whole = values >= WHOLE
-    first = torch.tensor(steps, dtype=torch.float32)[whole.int().argmax(dim=1)]
-    return first.where(whole.any(dim=1), torch.tensor(torch.inf))
 
 
 def _accuracy(seen: Sequence[Depth], split: str) -> Float[Tensor, "depth member"]:
@@ -278,51 +260,8 @@ def analyse(runs: Sequence[TrainedRun], setting: Depths) -> Analysis:
     learning = split_curves(f"Accuracy along training, {deep.layers} layers (Fig 7b)", runs[-1], SPLITS)
     return Analysis(
         seen,
-        figures=[accuracies, _sequence_figure(seen), learning],
-        tables=[*output_tables(deep.outputs, deep.layers), _depth_table(seen)],
-    )
-
-
-def _sequence_figure(depths: Sequence[Depth]) -> LineFigure:
-    return curves_against(
-        "Mapping sequences per pair against depth (Fig 7a, bars)",
-        [depth.layers for depth in depths],
-        {
-            name: torch.stack(
-                [depth.outputs.over_pairs(depth.outputs.counts, unseen).nan_to_num() for depth in depths], dim=1
-            )
-            for name, unseen in (("trained pairs", False), ("the unseen pair", True))
-        },
-        x_label="layers",
-        y_label="mapping sequences per pair",
-        caption="Distinct mapping sequences (Definition 1) over about 107 test inputs of each pair, those answered "
-        f"wrongly left out; mean over the 15 trained pairs, and for (3, 4). 0 where most are wrong. {MEAN_AND_RANGE}",
-        y_range=(0.0, None),
-        references=[Reference("the paper, 10 layers: 1", 1.0)],
-    )
-
-
-def _depth_table(depths: Sequence[Depth]) -> Table:
-    return column_table(
-        "Depth by depth",
-        f"Means over seeds. Steps are those at which the accuracy is first measured at 100 % ({WHOLE:g}), median over "
-        f"seeds; none where it never is. Common mapping sequences are those of at least {COMMON:.0%} of a pair's "
-        "inputs.",
-        {
-            "layers": [depth.layers for depth in depths],
-            **{
-                f"{label}, accuracy": [float(depth.accuracy[split].mean()) for depth in depths]
-                for split, label in SPLITS.items()
-            },
-            **{
-                f"{label}, step of 100 %": [float(depth.reached[split].median()) for depth in depths]
-                for split, label in SPLITS.items()
-            },
-            "mapping sequences": [float(depth.outputs.counts.nanmean()) for depth in depths],
-            "common ones": [float(depth.outputs.common.nanmean()) for depth in depths],
-            "share of the most common": [float(depth.outputs.most_common.nanmean()) for depth in depths],
-            "answer kept from the second anchor on": [float(depth.outputs.answer_kept.nanmean()) for depth in depths],
-        },
+        figures=[accuracies, sequence_figure(seen), learning],
+        tables=[*output_tables(deep.outputs, deep.layers), sequence_table(seen), depth_table(seen)],
     )
 
 
