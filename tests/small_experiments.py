@@ -1,5 +1,7 @@
 """Small experiments with every kind of model, and a training loop as a user would write it with plain PyTorch."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -67,6 +69,7 @@ TRIGGERS = NoisyRecall(length=48, source="uniform", triggers=(0, 1, 2, 3), score
 
 KINDS = {
     "decoder": (IDENTITY, DECODER),
+    "decoder, every token": (make_task("anchor/identity", every_token=True), DECODER),
     "recall": (NoisyRecall(length=16), RecallSpec(width=12, hidden=16)),
     "recall after triggers": (TRIGGERS, RecallSpec(width=12, hidden=16, factored_values=True)),
     "recall as printed": (
@@ -162,15 +165,23 @@ def plain_batches(one, member, data, order):
     if recipe.data.kind == "stream":
         for block in range(10**6):
             size = 8192 // recipe.batch * recipe.batch
-            batch = task.sample("train", size, child_seed(data, "stream", block))
+            batch = on_every_token(task, task.sample("train", size, child_seed(data, "stream", block)))
             for start in range(0, size, recipe.batch):
                 yield rows_of(batch, slice(start, start + recipe.batch))
     size = of_member(one, "data_size", recipe.data.size, member)
-    batch = task.sample("train", size, child_seed(data, "train"))
+    batch = on_every_token(task, task.sample("train", size, child_seed(data, "train")))
     for epoch in range(10**6):
         places = torch.randperm(size, generator=torch_generator(order, "order", epoch))
         for some in places.split(recipe.batch):
             yield rows_of(batch, some)
+
+
+def on_every_token(task, batch):
+    """The sequences moved by one, and the answer: the targets of a task that is trained on every token."""
+    if not (isinstance(task, AnchorFunction) and task.scoring.every_token):
+        return batch
+    targets = torch.cat([batch.inputs, batch.targets], dim=1)[:, 1:]
+    return replace(batch, targets=targets, positions=torch.arange(batch.inputs.shape[1]))
 
 
 def rows_of(batch, rows):

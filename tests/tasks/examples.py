@@ -48,6 +48,7 @@ TASKS: dict[str, Task] = {
     "statistical, distribution": task("anchor/statistical", targets="distribution"),
     "high frequency": task("anchor/frequency", level="high"),
     "synonym, plain": task("anchor/synonym", synonyms=False),
+    "identity, every token": task("anchor/identity", every_token=True),
     "sum of two": SUM_OF_TWO,
     "first after": FIRST_AFTER,
     "labels by anchors": AnchorFunction(

@@ -3,6 +3,7 @@
 from anchorlab.models import DecoderSpec, FNNSpec
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe, work_per_step
+from anchorlab.training.cost import memory_per_member
 
 IDENTITY = task("anchor/identity")  # 9 tokens of 201
 
@@ -29,6 +30,21 @@ def test_a_transformer_s_last_layer_counts_where_it_is_asked():
 
     spec = DecoderSpec(layers=3, width=width, heads=heads, head_width=head, hidden=hidden)
     assert work(spec) == 3 * 10 * 2 * (2 * layer(length) + layer(1) + width * 201)
+
+
+def test_the_loss_on_every_token_asks_at_every_position():
+    recipe = Recipe(data=FixedSample(size=100), optimiser=AdamW(learning_rate=1e-3), batch=10, duration=30)
+    model = DecoderSpec(layers=1, heads=1, width=16, head_width=16, hidden=24)
+    alone, every = (
+        Experiment(task("anchor/identity", every_token=every_token), model, recipe, Members())
+        for every_token in (False, True)
+    )
+    one_more = 2 * (
+        2 * 16 * 16 + 2 * 16 * 24 + 2 * 9 * 16 + 16 * 201
+    )  # queries, output map, feed-forward, both products
+    assert work_per_step(every) - work_per_step(alone) == 3 * 10 * 8 * one_more
+    sequences = 100 + 2 * recipe.evaluation.size
+    assert memory_per_member(every) - memory_per_member(alone) == sequences * 8 * 8  # eight more targets
 
 
 def test_work_grows_with_the_batch():

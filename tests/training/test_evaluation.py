@@ -116,6 +116,21 @@ def test_a_fixed_sample_is_measured_on_its_own_sequences_and_a_stream_on_fresh_o
     assert fresh[0, "train", "all", "none", "loss"] != pytest.approx(loss, abs=1e-6)
 
 
+def test_what_training_scores_beside_the_answer_is_not_measured():
+    """The weights of two members on the same sequences; only training scores every token."""
+    members, (task, spec) = Members(seeds=(3, 8)), KINDS["decoder"]
+    every_token, _ = KINDS["decoder, every token"]
+    measured_alone, measured_with = (
+        measured(one, spec, Evaluation(size=20), members)[1] for one in (task, every_token)
+    )
+    assert measured_with == measured_alone
+    recipe = SAMPLE.replace(evaluation=Evaluation(size=20))
+    feeds = [make_feed(one, recipe, members, CPU, torch.float64) for one in (task, every_token)]
+    assert torch.equal(feeds[0].at(0).inputs, feeds[1].at(0).inputs)  # data and order are the same
+    alone, with_all = (measured(task, spec, Evaluation(size=20), members, fixed=feed)[1] for feed in feeds)
+    assert alone == with_all
+
+
 def test_diverged_members_are_measured_as_such_and_alone():
     task, spec = KINDS["decoder"]
     ensemble = initialise(spec, task.shape, (0, 1))

@@ -86,6 +86,13 @@ class Task(Spec):
     def oracle(self, inputs: Tensor) -> Answer:
         """Return the right answers to inputs `[batch position ...]`, found from the inputs alone, with a trace."""
 
+    def for_training(self, batch: Batch) -> Batch:
+        """Return a drawn batch as the training loss scores it; by default as it is.
+
+        A task may score more in training than its answers. Evaluation scores batches as they are drawn.
+        """
+        return batch
+
     def check_draw(self, split: str, n: int) -> None:
         """Raise `SpecError` for an unknown split or a negative number of sequences."""
         if split not in self.splits:

@@ -35,7 +35,7 @@ def estimated_seconds(experiment: Experiment) -> float:
 @lru_cache(maxsize=1024)
 def _work_per_sequence(model: ModelSpec, task: Task) -> int:
     """Return the operations of one sequence's forward pass."""
-    batch = task.sample("train", 1, seed=0)
+    batch = task.for_training(task.sample("train", 1, seed=0))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         predict(build(model, task.shape), batch.inputs, batch.positions)
     return max(1, int(counter.get_total_flops()))
@@ -65,7 +65,7 @@ def memory_per_member(experiment: Experiment) -> int:
 
 def _bytes_per_sequence(task: Task, number: int) -> int:
     """Return the bytes of one training sequence in a feed; a real number takes `number` bytes."""
-    batch = task.sample("train", 1, seed=0)
+    batch = task.for_training(task.sample("train", 1, seed=0))
     values = [batch.inputs, batch.targets, *([batch.weights] if batch.weights is not None else [])]
     if batch.positions.ndim > 1:
         values.append(batch.positions)

@@ -114,7 +114,7 @@ class Experiment:
         """Raise `SpecError` if the task scores positions at which the model makes no prediction."""
         if not getattr(template, "predicts_last_alone", False):
             return
-        positions = self.task.sample(self.task.splits[0], 1, seed=0).positions
+        positions = self.task.for_training(self.task.sample(self.task.splits[0], 1, seed=0)).positions
         if positions.shape[-1] != 1 or (positions != self.task.shape.length - 1).any():
             problem = f"{self.model.kind!r} makes one prediction, at the last position; the task scores others"
             raise SpecError("model.kind", problem, "use 'decoder' or 'lstm'")

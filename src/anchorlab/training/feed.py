@@ -63,7 +63,7 @@ class FixedSampleFeed:
             for seed, size in samples:
                 batch = task.sample("train", size, child_seed(seed, "train"))
                 first.append(first_rows(batch, recipe.evaluation.size))
-                yield batch
+                yield task.for_training(batch)
 
         self._data = stack(draw(), len(samples), max(self.sizes), device, dtype)
         self.first = [first[samples[one]] for one in wanted]
@@ -110,7 +110,8 @@ class StreamFeed:
         if self._data is None or number != self._draw:
             self._data = None  # free the last draw before the next one
             size = self._steps * self.batch
-            drawn = (self.task.sample("train", size, child_seed(seed, "stream", number)) for seed in self._seeds)
+            seeds = [child_seed(seed, "stream", number) for seed in self._seeds]
+            drawn = (self.task.for_training(self.task.sample("train", size, seed)) for seed in seeds)
             self._data, self._draw = stack(drawn, len(self._seeds), size, self._device, self._dtype), number
         batches = self._data.take(slice(None), slice(place * self.batch, (place + 1) * self.batch))
         return batches if len(self._seeds) == len(self._rows) else batches.take(self._rows)

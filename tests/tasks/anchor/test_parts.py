@@ -17,7 +17,6 @@ from anchorlab.tasks import (
     Operation,
     Placement,
     Rule,
-    Scoring,
     Vocabulary,
 )
 from anchorlab.tasks.anchor import Latent, Layout
@@ -384,13 +383,3 @@ class TestLabels:
         assert abs(share - 0.3) < 5 * (0.21 / 100_000) ** 0.5
         with pytest.raises(SpecError, match="changed: 5 of 5 copies"):
             Labels(copies=5, changed=5)
-
-
-class TestScoring:
-    def test_positions_count_from_either_end(self) -> None:
-        assert Scoring(positions=(0, -1, -2)).within(9) == (0, 8, 7)
-
-    @pytest.mark.parametrize("positions", [(9,), (-10,), (0, -9), (1, 1), ()])
-    def test_impossible_positions(self, positions: tuple[int, ...]) -> None:
-        with pytest.raises(SpecError, match="positions"):
-            Scoring(positions=positions).within(9)

@@ -247,6 +247,10 @@ class AnchorFunction(Task):
         """The scored positions, the same for every sequence."""
         return torch.tensor(self.scoring.within(self.placement.length), dtype=torch.int64)
 
+    def for_training(self, batch: Batch) -> Batch:
+        """Return a batch as the training loss scores it: with `scoring.every_token`, at every position."""
+        return self.scoring.for_training(batch, self.vocabulary.size)
+
     def _spread(self, answer: Int[Tensor, "batch"]) -> Int[Tensor, "batch scored"]:
         """Repeat each sequence's answer at every scored position."""
         return answer.unsqueeze(-1).repeat(1, len(self.scoring.positions))

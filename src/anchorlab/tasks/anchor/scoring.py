@@ -1,24 +1,42 @@
-"""The positions at which a prediction is scored."""
+"""The positions at which a prediction is scored, and what training scores beside the answer."""
 
-from pydantic import Field, model_validator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from pydantic import Field, model_serializer, model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
+from anchorlab.tasks.batch import Batch
 
 
 class Scoring(Spec):
     """The scored positions; negative ones count from the end.
 
-    The default is the last position alone. Source: anchor functions, section 3.4.
+    positions: where the answer is asked for; the default is the last position alone
+    every_token: whether the training loss also scores, at every other position, the token that follows it: next-token
+        prediction. Evaluation scores the answer alone, its loss included
+
+    Source: anchor functions, section 3.4; every_token: Lin et al., Reasoning Bias of Next Token Prediction Training
+    (2025).
     """
 
     positions: tuple[int, ...] = Field((-1,), min_length=1, max_length=4096)
+    every_token: bool = False
 
     @model_validator(mode="after")
     def _once(self) -> "Scoring":
         if len(set(self.positions)) < len(self.positions):
             raise SpecError("positions", f"{list(self.positions)} names one twice", "name each position once")
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: Callable[["Scoring"], dict[str, Any]]) -> dict[str, Any]:
+        # The answer alone omits `every_token`, so that its runs keep the addresses from before this field existed.
+        written = write(self)
+        return written if self.every_token else {key: written[key] for key in written if key != "every_token"}
 
     def within(self, length: int) -> tuple[int, ...]:
         """Return the positions counted from 0 in a sequence of this length.
@@ -32,3 +50,25 @@ class Scoring(Spec):
         if len(set(found)) < len(found):
             raise SpecError("positions", f"{list(self.positions)} names one twice", "name each position once")
         return found
+
+    def for_training(self, batch: Batch, size: int) -> Batch:
+        """Return a batch of `size` tokens as the training loss scores it.
+
+        With `every_token`, the positions without an answer come first, each with the token that follows it as target
+        and answer; rival rules say nothing there. The last position has no following token.
+        """
+        if not self.every_token:
+            return batch
+        length = batch.inputs.shape[1]
+        others = torch.tensor(sorted({*range(length - 1)} - {*self.within(length)}), dtype=torch.int64)
+        following = batch.inputs[:, others + 1]
+        nothing = torch.full_like(following, -1)
+        if batch.targets.is_floating_point():
+            following = torch.nn.functional.one_hot(following, size).to(batch.targets.dtype)
+        return replace(
+            batch,
+            targets=torch.cat([following, batch.targets], dim=1),
+            answers=torch.cat([following, batch.answers], dim=1),
+            positions=torch.cat([others, batch.positions]),
+            rivals={name: torch.cat([nothing, value], dim=1) for name, value in batch.rivals.items()},
+        )

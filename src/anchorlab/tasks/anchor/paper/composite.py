@@ -7,6 +7,7 @@ from anchorlab.tasks.anchor.function import AnchorFunction
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Placement
 from anchorlab.tasks.anchor.rule import Rule
+from anchorlab.tasks.anchor.scoring import Scoring
 from anchorlab.tasks.anchor.separation import Combined, CompositeAnchor, ModularResidue
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
 from anchorlab.tasks.numbers import Numbers, Pair, Pairs, Texts
@@ -37,6 +38,7 @@ def composite(
     items: Pair = (20, 100),
     size: int = 201,
     modulus: int | None = None,
+    every_token: bool = False,
 ) -> AnchorFunction:
     """Two operations in turn on a key; some pairs of anchors are never trained.
 
@@ -45,6 +47,7 @@ def composite(
 
     order: the paper's text puts the key first, its code the anchors
     exceptions: labels of certain pairs, such as `{"4,3": "-6"}` in the follow-up work on composing against memorising
+    every_token: whether the training loss scores the following token at the other positions, too
 
     Source: anchor functions, equation (5), section 4.4; operations and unseen pair from its code.
     """
@@ -56,6 +59,7 @@ def composite(
         rivals=RIVALS,
         placement=Placement(length=length),
         separation=Combined(parts=(ModularResidue(modulus=modulus, position="key"), CompositeAnchor(unseen=unseen))),
+        scoring=Scoring(every_token=every_token),
     )
 
 

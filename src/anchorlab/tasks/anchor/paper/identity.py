@@ -4,6 +4,7 @@ from anchorlab.tasks.anchor.function import AnchorFunction
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Placement
 from anchorlab.tasks.anchor.rule import Rule
+from anchorlab.tasks.anchor.scoring import Scoring
 from anchorlab.tasks.anchor.separation import ModularResidue, MovingKeys
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
 from anchorlab.tasks.numbers import Numbers, Pair
@@ -19,6 +20,7 @@ def identity(
     rule: str = "A x -> A(x)",
     modulus: int | None = None,
     moving_keys: bool = False,
+    every_token: bool = False,
 ) -> AnchorFunction:
     """The token right after the anchor.
 
@@ -26,6 +28,7 @@ def identity(
     test if (x - p) mod (n - 1) = 0, else to training. Another `rule`, such as `A . x -> A(x)`, puts the key elsewhere.
     With `moving_keys`, as in the authors' code, x - p lies between the first item and the last but one: with the
     default items, the key reaches from 20 + p to 99 + p. The items then go up to the largest key.
+    With `every_token` the training loss scores the following token at the other positions, too.
     Source: anchor functions, equation (1), sections 3.2.1 and 4.1.
     """
     separation, (first, last) = ModularResidue(modulus=modulus), items
@@ -37,4 +40,5 @@ def identity(
         rules={"identity": Rule.parse(rule)},
         placement=Placement(length=length),
         separation=separation,
+        scoring=Scoring(every_token=every_token),
     )
