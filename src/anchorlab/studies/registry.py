@@ -31,6 +31,7 @@ STUDIES = (
     "anchor/condensation",
     "anchor/mechanism",
     "anchor/open-questions",
+    "anchor/every-token",
     "truncation/feedforward-noise",
     "truncation/noise-first",
     "truncation/avoided-noise",

@@ -43,9 +43,11 @@ def see(run: TrainedRun, layers: int) -> Depth:
     )
 
 
-def first_reached(steps: Sequence[int], values: Float[Tensor, "member step"]) -> Float[Tensor, "member"]:
-    """Return the first of the steps at which values are at least `WHOLE`; infinite where they never are."""
-    whole = values >= WHOLE
+def first_reached(
+    steps: Sequence[int], values: Float[Tensor, "member step"], level: float = WHOLE
+) -> Float[Tensor, "member"]:
+    """Return the first of the steps at which values are at least a level; infinite where they never are."""
+    whole = values >= level
     first = torch.tensor(steps, dtype=torch.float32)[whole.int().argmax(dim=1)]
     return first.where(whole.any(dim=1), torch.tensor(torch.inf))
 

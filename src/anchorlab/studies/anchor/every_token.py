@@ -1,0 +1,331 @@
+"""Loss on every token against loss on the answer alone: which learns the rule, which the surface.
+
+Models that differ in the positions that training scores, and in nothing else, learn the identity function and the
+composite function. Of the latter, the pair (4, 3) is trained on key - 6 in place of key - 10 and the pair (3, 4) never:
+by the rule its answer is key - 10, by the surface key - 6, as for the symmetric pair.
+
+Source: Lin, Zhang and Xu, Reasoning Bias of Next Token Prediction Training (2025), abstract; the tasks are those of
+anchor functions, sections 4.1 and 4.4.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least, at_most, line
+from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.composite_depths import DATA, SPLITS, TASK, TRAIN, first_reached
+from anchorlab.studies.anchor.identity import PAPER_SIZES, Curve, read_curve
+from anchorlab.studies.anchor.perturbed import kept_under_noise, rise_in_loss
+from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.kit import (
+    ACCURACY,
+    MEAN_AND_RANGE,
+    along,
+    along_units,
+    at_end,
+    column_table,
+    curves_against,
+    training_curves,
+)
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, TrainedRun
+
+EVERY, ALONE = "every token", "the answer alone"
+LOSSES = {EVERY: True, ALONE: False}
+"""The two losses, and whether each scores every token."""
+
+ANSWERED = 0.9  # the accuracy from which on a split counts as answered, and a member as judged under perturbation
+STRENGTHS = (0.25, 0.5, 1.0, 2.0)  # of noise on the embeddings, in units of their root mean square
+MOVES = (0.05, 0.1, 0.2, 0.4)  # of the weights, in units of their norm
+MOVE = 0.2  # the move at which the rise of the loss is judged
+LOOKED_AT = 500
+IDENTITY, COMPOSITE = "identity", "composite"
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The settings of both tasks; identity is trained on several numbers of sequences, the largest last."""
+
+    identity: Setting
+    sizes: tuple[int, ...]
+    composite: Setting
+
+
+QUICK = Tasks(
+    Setting(quick_model(), quick_recipe(1000), seeds=4),
+    (400, 500, 600, 1000),
+    Setting(quick_model(layers=4), quick_recipe(8000, steps=1600, batch=100, learning_rate=2e-3, evaluations=20), 4),
+)
+PAPER = Tasks(
+    Setting(DecoderSpec(), paper_recipe(1000), seeds=5),
+    PAPER_SIZES,
+    Setting(DecoderSpec(), paper_recipe(8000, batch=100, every=20), seeds=5),
+)
+
+
+def experiments(setting: Tasks) -> list[Experiment]:
+    """Return, for each loss, an experiment for each size of the identity function and one of the composite function."""
+    found = []
+    for name, every_token in LOSSES.items():
+        identity = task("anchor/identity", every_token=every_token)
+        composite = task("anchor/composite", exceptions={"4,3": "-6"}, every_token=every_token)
+        found += [
+            setting.identity.on(size).experiment(identity, f"identity, {size} sequences, {name}")
+            for size in setting.sizes
+        ]
+        found.append(setting.composite.experiment(composite, f"composite, {name}"))
+    return found
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the models of one loss do; of the identity function, those of the largest size where it is one value.
+
+    `kept` and `rise` have an entry for each task.
+    """
+
+    identity: Curve
+    accuracy: Mapping[str, Float[Tensor, "member"]]  # of the composite function by split, at the end
+    reached: Mapping[str, Float[Tensor, "member"]]  # the first step measured at `ANSWERED`, infinite for never
+    symmetric: Float[Tensor, "member"]  # the share of (3, 4) answered as the symmetric pair
+    kept: Mapping[str, Float[Tensor, "strength member"]]  # right answers that stay right under noise
+    rise: Mapping[str, Float[Tensor, "move member"]]  # of the loss, where weights move
+
+    @property
+    def fitted(self) -> Float[Tensor, "task member"]:
+        """The accuracy on training sequences, at each size of the identity function and of the composite function."""
+        return torch.cat([self.identity.train, self.accuracy[TRAIN][None]])
+
+    def judged(self, of: str) -> Bool[Tensor, "member"]:
+        """Which members answer the training sequences of a task."""
+        return (self.identity.train[-1] if of == IDENTITY else self.accuracy[TRAIN]) >= ANSWERED
+
+
+Seen = Mapping[str, Learned]
+"""What was learned under each loss, by its name; the same seeds under both, in the same order."""
+
+
+def see(runs: Sequence[TrainedRun], setting: Tasks) -> Seen:
+    """Read what each loss led to from the runs of all experiments."""
+    each = len(setting.sizes) + 1
+    return {name: _learned(runs[place * each : (place + 1) * each]) for place, name in enumerate(LOSSES)}
+
+
+def _learned(runs: Sequence[TrainedRun]) -> Learned:
+    *identity, composite = runs
+    largest = {IDENTITY: identity[-1], COMPOSITE: composite}
+    seen = {name: run.experiment.task.sample(TRAIN, LOOKED_AT, seed=0) for name, run in largest.items()}
+    return Learned(
+        read_curve(identity),
+        {split: at_end(composite, split, "accuracy") for split in SPLITS},
+        {split: first_reached(*along(composite, split, "accuracy"), ANSWERED) for split in SPLITS},
+        at_end(composite, TASK, "agrees: symmetric"),
+        {name: kept_under_noise(run.ensemble(), seen[name], STRENGTHS) for name, run in largest.items()},
+        {name: rise_in_loss(run.ensemble(), seen[name], MOVES) for name, run in largest.items()},
+    )
+
+
+def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Tensor:
+    """Return values by task of those seeds that answer its training sequences under both losses, one after another."""
+    found = torch.cat([value[seen[EVERY].judged(of) & seen[ALONE].judged(of)] for of, value in values.items()])
+    return found[found.isfinite()]
+
+
+@claim("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
+def fits(seen: Seen) -> Tensor:
+    """Accuracy on the first 500 training sequences, the lowest over losses, tasks and sizes of its mean over seeds."""
+    fitted = torch.cat([learned.fitted for learned in seen.values()])
+    return fitted[int(fitted.mean(dim=1).argmin())]
+
+
+@claim(
+    "The loss on every token generalises better: identity from few sequences",
+    at="abstract",
+    paper="enhanced generalization; no value",
+    band=at_least(0.02),
+)
+def generalises(seen: Seen) -> Tensor:
+    """Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes
+    and seeds."""
+    return (seen[EVERY].identity.test - seen[ALONE].identity.test).mean(dim=0)
+
+
+@claim(
+    "The loss on every token reasons better: it composes the unseen pair more often",
+    at="abstract",
+    paper="surpasses in reasoning ability; no value",
+    band=at_least(0.1),
+)
+def composes(seen: Seen) -> Tensor:
+    """Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
+    answer alone, mean over seeds."""
+    return seen[EVERY].accuracy[TASK] - seen[ALONE].accuracy[TASK]
+
+
+@claim(
+    "The loss on every token makes more resilient models: noise on the embeddings costs fewer answers",
+    at="abstract",
+    paper="greater resilience to perturbations; no value",
+    band=at_least(0.02),
+)
+def resilient(seen: Seen) -> Measurement:
+    """Share of right answers that stay right under noise with the loss on every token minus that with the loss on the
+    answer alone, mean over both tasks, four strengths and the seeds that answer at least {ANSWERED:g} of their training
+    sequences under both."""
+    kept = {of: (seen[EVERY].kept[of] - seen[ALONE].kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
+    return over(_where_both_fit(seen, kept), of="runs of both tasks")
+
+
+@claim(
+    "The loss on every token leads to flatter minima",
+    at="abstract",
+    paper="flatter loss minima; no value",
+    band=at_most(0.9),
+)
+def flatter(seen: Seen) -> Measurement:
+    """Rise of the loss at the answer where all weights move by {MOVE:g} of their norm with the loss on every token over
+    that with the loss on the answer alone, median over both tasks and the seeds that answer at least {ANSWERED:g} of
+    their training sequences under both."""
+    at = MOVES.index(MOVE)
+    ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
+    return over(_where_both_fit(seen, ratios), of="runs of both tasks", taken=torch.median)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Tasks) -> Analysis:
+    """Draw generalisation, composing and both perturbations under the two losses."""
+    seen, each = see(runs, setting), len(setting.sizes) + 1
+    composite = dict(zip(LOSSES, runs[each - 1 :: each], strict=True))
+    return Analysis(
+        seen,
+        figures=[
+            _identity_figure(seen),
+            training_curves(
+                "Trained pairs along training",
+                composite,
+                DATA,
+                caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
+            ),
+            _pair_figure(composite),
+            _perturbed_figure("kept", seen),
+            _perturbed_figure("rise", seen),
+        ],
+        tables=[_identity_table(seen), _composite_table(seen)],
+    )
+
+
+def _identity_figure(seen: Seen) -> LineFigure:
+    return curves_against(
+        "Identity: test accuracy against train size",
+        seen[EVERY].identity.sizes,
+        {name: learned.identity.test.T for name, learned in seen.items()},
+        x_label="training sequences",
+        y_label="test accuracy",
+        y_range=ACCURACY,
+    )
+
+
+def _pair_figure(runs: Mapping[str, TrainedRun]) -> LineFigure:
+    return LineFigure(
+        title="What the unseen pair (3, 4) is answered by along training",
+        caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
+        x_label=next(iter(runs.values())).experiment.recipe.unit,
+        y_label="share of test inputs",
+        lines=tuple(
+            line(f"{rule}, {name}", *along_units(run, TASK, f"agrees: {rule}"))
+            for rule in ("composed", "symmetric")
+            for name, run in runs.items()
+        ),
+        y_range=ACCURACY,
+    )
+
+
+def _perturbed_figure(what: str, seen: Seen) -> LineFigure:
+    curves = {
+        f"{of}, {name}": getattr(learned, what)[of].T for of in (IDENTITY, COMPOSITE) for name, learned in seen.items()
+    }
+    if what == "kept":
+        return curves_against(
+            "Right answers that stay right under noise on the embeddings",
+            STRENGTHS,
+            curves,
+            x_label="noise, in units of the embeddings' root mean square",
+            y_label="share of right answers",
+            caption=f"On {LOOKED_AT} fresh sequences of the training split. {MEAN_AND_RANGE}",
+            log_x=True,
+            y_range=ACCURACY,
+        )
+    return curves_against(
+        "Rise of the loss where all weights move at random",
+        MOVES,
+        curves,
+        x_label="move, in units of each weight tensor's norm",
+        y_label="rise of the loss at the answer (nats)",
+        caption=f"On {LOOKED_AT} fresh sequences of the training split, mean over directions. {MEAN_AND_RANGE}",
+        log_x=True,
+        log_y=True,
+    )
+
+
+def _identity_table(seen: Seen) -> Table:
+    sizes = seen[EVERY].identity.sizes
+    return column_table(
+        "Identity by train size",
+        "Accuracy at the end, means over seeds.",
+        {
+            "loss on": [name for name in LOSSES for _ in sizes],
+            "training sequences": [*sizes] * len(LOSSES),
+            "training": torch.cat([learned.identity.train.mean(dim=1) for learned in seen.values()]),
+            "test": torch.cat([learned.identity.test.mean(dim=1) for learned in seen.values()]),
+        },
+    )
+
+
+def _composite_table(seen: Seen) -> Table:
+    members = [(name, seed) for name, learned in seen.items() for seed in range(len(learned.symmetric))]
+    splits = {
+        TRAIN: "training",
+        DATA: DATA,
+        TASK: "(3, 4), composed",
+    }
+    return column_table(
+        "Composite seed by seed",
+        f"At the end. Steps are those at which an accuracy of {ANSWERED:g} is first measured; none where it never is.",
+        {
+            "loss on": [name for name, _ in members],
+            "seed": [seed for _, seed in members],
+            **{
+                f"{label}, accuracy" if split != TASK else label: torch.cat(
+                    [learned.accuracy[split] for learned in seen.values()]
+                )
+                for split, label in splits.items()
+            },
+            "(3, 4), symmetric": torch.cat([learned.symmetric for learned in seen.values()]),
+            **{
+                f"{label}, step": torch.cat([learned.reached[split] for learned in seen.values()])
+                for split, label in splits.items()
+            },
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/every-token",
+    paper="Reasoning bias",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(QUICK, "Quick profile."),
+        "paper": Profile(PAPER, "Paper profile."),
+    },
+    smoke=Tasks(
+        QUICK.identity.shortened(4), (200, 400), replace(QUICK.composite.shortened(4, size=200), model=quick_model())
+    ),
+)
