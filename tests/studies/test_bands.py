@@ -183,6 +183,13 @@ BANDS = {
         "spikes-not-always": (None, 0.9),
         "layer-order": (0.9, None),
     },
+    "anchor/every-token": {
+        "fits": (0.95, None),
+        "generalises": (0.02, None),
+        "composes": (0.1, None),
+        "resilient": (0.02, None),
+        "flatter": (None, 0.9),
+    },
     "truncation/feedforward-noise": {
         "full-noise": (0.4, 0.6),
         "dropped-right": (0.95, 1.0),
