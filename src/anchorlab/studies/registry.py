@@ -55,6 +55,7 @@ STUDIES = (
 """The names of all studies, by paper."""
 
 UNPUBLISHED = (
+    "anchor/every-token",
     "anchor/open-questions",
     "truncation/feedforward-choices",
     "truncation/stability",
