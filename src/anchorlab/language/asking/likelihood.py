@@ -1,6 +1,7 @@
 """Candidates scored by how likely a model finds them, in place of the text that it says."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,7 +50,7 @@ def likelihoods(
 ) -> Likelihoods:
     """Return how likely candidates are as answers to requests.
 
-    After an answer that is begun, or a text to be continued, a candidate follows a space, else nothing.
+    A candidate follows a space where the answer is begun, and nothing where it is not.
 
     Args:
         speaker: a local model
@@ -100,13 +101,14 @@ def _totals(
 
 
 def _rest(speaker: LocalSpeaker, cache: object, words: Sequence[Sequence[int]]) -> Float[Tensor, "batch"]:
-    """Return the log-likelihood of all tokens of each word but its first, and leave the cache as it was."""
+    """Return the log-likelihood of all tokens of each word but its first, and leave the cache as it is."""
     longest = max(map(len, words)) - 1
     if longest == 0:
         return torch.zeros(len(words))
     model, padded = speaker.model, torch.tensor([[*word, *[0] * (longest + 1 - len(word))] for word in words])
-    out = model.hugging_face(input_ids=padded[:, :-1].to(device_of(model)), past_key_values=cache, use_cache=True)
-    out.past_key_values.crop(-longest)
+    out = model.hugging_face(
+        input_ids=padded[:, :-1].to(device_of(model)), past_key_values=deepcopy(cache), use_cache=True
+    )
     steps: Tensor = out.logits.float().cpu().log_softmax(-1).gather(2, padded[:, 1:, None])[:, :, 0]
     kept = torch.arange(1, longest + 1) < torch.tensor([[len(word)] for word in words])
     return steps.where(kept, 0).sum(dim=1)
@@ -114,11 +116,8 @@ def _rest(speaker: LocalSpeaker, cache: object, words: Sequence[Sequence[int]]) 
 
 def _ids(speaker: LocalSpeaker, request: Request, word: str) -> list[int]:
     """Return the tokens of a candidate behind a request."""
-    before = "" if request.chat and not request.begun else " "
-    if not request.chat and not request.begun:
-        before = ""
-    context = request.begun or "\n"
-    whole: list[int] = speaker.tokenizer(context + before + word, add_special_tokens=False)["input_ids"]
+    context, space = (request.begun, " ") if request.begun else ("\n", "")
+    whole: list[int] = speaker.tokenizer(context + space + word, add_special_tokens=False)["input_ids"]
     own: list[int] = speaker.tokenizer(context, add_special_tokens=False)["input_ids"]
     if whole[: len(own)] != own or len(whole) == len(own):
         raise SpecError("candidates", f"{word!r} has no tokens of its own", "choose other words")
