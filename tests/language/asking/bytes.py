@@ -26,13 +26,12 @@ def tokenizer(chat: bool = True) -> Any:
     made = Tokenizer(models.BPE({one: place for place, one in enumerate(alphabet)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
-    found = transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=made,
         eos_token=END,
         additional_special_tokens=[START],
         chat_template=TEMPLATE if chat else None,
     )
-    return found
 
 
 def _config(kind: str, tokens: int) -> Any:
