@@ -7,6 +7,8 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import (
+    BarFigure,
+    Bars,
     DotFigure,
     Dots,
     Event,
@@ -151,6 +153,33 @@ def test_dots_have_a_panel_for_each_choice_and_a_point_for_each_value(tmp_path):
         (lambda: Dots("t", ("a",), ((0,), (1,))), r"dots\.values"),
         (lambda: Dots("t", ("a",), ((0,),), marked=1), r"dots\.marked"),
         (lambda: DotFigure("t", "", (), "y"), r"figure\.panels"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
+
+
+def test_bars_stand_in_groups_with_intervals_and_a_dashed_line_each(tmp_path):
+    bars = (Bars("one", (0.5, 0.25), (0.4, 0.2), (0.6, 0.3)), Bars("two", (1.0, float("nan"))))
+    figure = BarFigure("Bars", "", ("left", "right"), bars, "height", (0.25, 0.125), "guessing", (0.0, 1.0))
+    (axes,) = draw(figure, PROVENANCE).axes
+    heights = [[bar.get_height() for bar in container] for container in axes.containers]
+    np.testing.assert_array_equal(heights, [[0.5, 0.25], [1.0, float("nan")]])
+    (first, second), (third, _) = ([bar.get_x() for bar in container] for container in axes.containers)
+    assert first < third < second and second - first == pytest.approx(1)
+    interval, *dashed = (line.get_segments() for line in axes.collections)
+    assert [[end[1] for end in one] for one in interval] == [[0.4, 0.6], [0.2, 0.3]]
+    assert [one[0][0][1] for one in dashed] == [0.25, 0.125]
+    shown = texts(page_svg(figure, PROVENANCE))
+    assert {"left", "right", "one", "two", "guessing", "height"} <= set(shown)
+    whole = " ".join(texts(save(figure, PROVENANCE, tmp_path / "a.svg").read_text("utf-8")))
+    assert "95 % interval" in whole
+    once, again = (save(figure, PROVENANCE, tmp_path / f"{name}.svg").read_bytes() for name in "ab")
+    assert once == again
+    for refused, message in (
+        (lambda: Bars("t", (1.0,), (0.5, 0.6), (1.0,)), r"bars\.low"),
+        (lambda: BarFigure("t", "", ("a",), (Bars("b", (1.0, 2.0)),), "y"), r"bars\.b: has 2 values"),
+        (lambda: BarFigure("t", "", ("a",), (Bars("b", (1.0,)),), "y", (0.1, 0.2)), r"bars\.dashed"),
+        (lambda: BarFigure("t", "", ("a",), (), "y"), r"figure\.bars"),
     ):
         with pytest.raises(ValueError, match=message):
             refused()

@@ -345,6 +345,14 @@ BANDS = {
         "ablated": (0.0, 0.02),
         "same-positions": (0.75, 1.0),
     },
+    "retrieval/language-models": {
+        "short-equations": (0.9, None),
+        "lives-with": (0.75, None),
+        "kingdoms": (0.75, None),
+        "functions": (0.75, None),
+        "relatives": (0.75, None),
+        "better-than-guessing": (1.0, None),
+    },
     "language/heads": {
         "shift-heads": (0.05, None),
         "broadcast-heads": (0.05, None),

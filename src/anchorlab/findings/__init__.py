@@ -16,6 +16,8 @@ from anchorlab.findings.claims import (
     within,
 )
 from anchorlab.findings.figures import (
+    BarFigure,
+    Bars,
     CircuitArrow,
     CircuitFigure,
     CircuitPanel,
@@ -46,6 +48,8 @@ __all__ = [
     "SCOPES",
     "SYMBOLS",
     "Band",
+    "BarFigure",
+    "Bars",
     "CircuitArrow",
     "CircuitFigure",
     "CircuitPanel",

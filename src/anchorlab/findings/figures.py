@@ -186,6 +186,53 @@ class DotFigure:
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
+class Bars:
+    """One bar in each group, with an interval from `low` to `high`, both empty for none; NaN for no bar."""
+
+    label: str
+    values: Numbers
+    low: Numbers = ()
+    high: Numbers = ()
+
+    def __post_init__(self) -> None:
+        for name, ends in (("low", self.low), ("high", self.high)):
+            if (self.low or self.high) and len(ends) != len(self.values):
+                raise SpecError(f"bars.{name}", f"has {len(ends)} ends", f"give one for each of {len(self.values)}")
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
+class BarFigure:
+    """Groups of bars side by side, with a dashed line across each group, such as the accuracy of guessing.
+
+    Fields
+        groups: the name of each group
+        bars: those of one colour; each has a value for every group
+        dashed: the height of each group's line; empty for none
+        dashed_label: what the lines are
+        drawn: what intervals mean; printed only if there are any
+    """
+
+    title: str
+    caption: str
+    groups: tuple[str, ...]
+    bars: tuple[Bars, ...]
+    y_label: str
+    dashed: Numbers = ()
+    dashed_label: str = ""
+    y_range: Range = (0.0, None)
+    provenance: Provenance | None = None
+    drawn: str = "line: 95 % interval"
+    kind: Literal["bars"] = "bars"
+
+    def __post_init__(self) -> None:
+        for name, values in [("dashed", self.dashed or self.groups), *((bar.label, bar.values) for bar in self.bars)]:
+            if len(values) != len(self.groups):
+                raise SpecError(f"bars.{name}", f"has {len(values)} values", f"give one for each of {len(self.groups)}")
+        if not self.bars:
+            raise SpecError("figure.bars", "has none", "give at least one")
+
+
+@dataclass(frozen=True, config=JSON_CONFIG)
 class Event:
     """The step at which something happened in each member, None for never. Events of one `group` share a colour."""
 
@@ -266,7 +313,7 @@ class CircuitFigure:
             raise SpecError("figure.panels", "has none", "give at least one")
 
 
-Figure = LineFigure | MapFigure | ScatterFigure | DotFigure | TimelineFigure | CircuitFigure
+Figure = LineFigure | MapFigure | ScatterFigure | DotFigure | BarFigure | TimelineFigure | CircuitFigure
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)

@@ -10,7 +10,17 @@ import matplotlib
 from matplotlib.figure import Figure as Drawing
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import CircuitFigure, DotFigure, Figure, LineFigure, Provenance, ScatterFigure, TimelineFigure
+from anchorlab.findings import (
+    BarFigure,
+    CircuitFigure,
+    DotFigure,
+    Figure,
+    LineFigure,
+    Provenance,
+    ScatterFigure,
+    TimelineFigure,
+)
+from anchorlab.report.bars import draw_bars
 from anchorlab.report.circuits import draw_circuits
 from anchorlab.report.dots import draw_dots
 from anchorlab.report.lines import draw_lines
@@ -39,6 +49,8 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
             draw_scatters(drawing, figure, margin)
         elif isinstance(figure, DotFigure):
             draw_dots(drawing, figure, margin)
+        elif isinstance(figure, BarFigure):
+            draw_bars(drawing, figure)
         elif isinstance(figure, TimelineFigure):
             draw_timeline(drawing, figure, margin)
         elif isinstance(figure, CircuitFigure):
@@ -49,7 +61,8 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
             words = (figure.provenance or provenance).line
-            if isinstance(figure, LineFigure) and any(line.low for line in figure.lines):
+            drawn = figure.lines if isinstance(figure, LineFigure) else getattr(figure, "bars", ())
+            if isinstance(figure, LineFigure | BarFigure) and any(one.low for one in drawn):
                 words = f"{figure.drawn} · {words}"
             note = fill(words, int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)

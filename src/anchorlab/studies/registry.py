@@ -47,6 +47,7 @@ STUDIES = (
     "retrieval/plateau",
     "retrieval/circuits",
     "retrieval/emergence",
+    "retrieval/language-models",
     "language/heads",
     "language/noise",
     "language/truncation-search",
@@ -60,6 +61,7 @@ UNPUBLISHED = (
     "truncation/feedforward-choices",
     "truncation/stability",
     "language/along-training",
+    "retrieval/language-models",
 )
 """Studies whose results the gallery may lack: models that must be downloaded first, or a training still to be run."""
 

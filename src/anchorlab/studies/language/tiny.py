@@ -10,7 +10,7 @@ from anchorlab.language import LanguageModel, wrap
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_LAYERS, _HEADS, _WIDTH, _CONTEXT = 3, 4, 32, 128
+_LAYERS, _HEADS, _WIDTH, _CONTEXT = 3, 4, 32, 4096
 
 
 def tiny_model(seed: int = 0) -> LanguageModel:

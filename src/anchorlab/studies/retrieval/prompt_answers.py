@@ -1,0 +1,169 @@
+"""What a language model answers to retrieval prompts, in every setting that the study compares."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from anchorlab.engine import Status
+from anchorlab.language.asking import (
+    SCORINGS,
+    Asked,
+    LocalSpeaker,
+    Manner,
+    Results,
+    Speaker,
+    ask,
+    likelihoods,
+    results,
+)
+from anchorlab.studies.language.opening import TINY, ModelSetting
+from anchorlab.tasks import Question, RetrievalPrompts, task
+
+Error = Literal["right", "another chain", "a step of the chain", "another word", "nothing"]
+ERRORS: tuple[Error, ...] = get_args(Error)
+"""What a first answer is: right; the end of another chain; a word on the way to the answer, such as the value one step
+too early; another word of the premises; or none of these."""
+
+STEPS = {"equations": 5, "lives-with": 5, "kingdoms": 5, "functions": 2, "relatives": 4}
+"""The formulations with the number of steps of the paper's examples."""
+
+
+BEGUN = Manner(begun=True)
+"""A chat in which the answer is begun for the model."""
+
+
+@dataclass(frozen=True)
+class PromptSetting(ModelSetting):
+    """How many questions are asked, and how.
+
+    Fields
+        questions: the number for each formulation
+        deep: the number for each number of steps of the equations, each depth, order and number of chains
+        steps: the numbers of steps of the equations
+        chains: the numbers of chains that are compared, with `compared_steps` steps
+        tries: the most times a question is asked until the answer is acceptable
+        manner: how questions are put
+    """
+
+    questions: int = 20
+    deep: int = 20
+    steps: tuple[int, ...] = tuple(range(1, 11))
+    chains: tuple[int, ...] = (2, 4, 8)
+    compared_steps: int = 2
+    tries: int = 3
+    manner: Manner = BEGUN
+
+
+SMOKE = PromptSetting(
+    TINY, questions=1, deep=1, steps=(1, 2), chains=(2,), compared_steps=1, tries=2, manner=Manner(chat=False, tokens=3)
+)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of one model.
+
+    Fields
+        formulations: to the questions of each formulation
+        steps: to equations of each number of steps
+        depths: to the same equations, asked at each depth
+        orders: to equations whose premises are in each order
+        chains: to equations of each number of chains
+        scored: for each formulation and way of scoring candidates, the share of right ones; empty for an endpoint
+    """
+
+    formulations: dict[str, tuple[Asked, ...]]
+    steps: dict[int, tuple[Asked, ...]]
+    depths: dict[int, tuple[Asked, ...]]
+    orders: dict[str, tuple[Asked, ...]]
+    chains: dict[int, tuple[Asked, ...]]
+    scored: dict[str, dict[str, float]]
+
+    def of(self, formulation: str) -> Results:
+        """What the answers to a formulation come to."""
+        return results(self.formulations[formulation])
+
+
+def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], None], what: str) -> Answered:
+    """Ask a model everything."""
+    longest = min(STEPS["equations"], max(setting.steps))
+    asked_depths = range(1, longest + 1)
+    plans: list[tuple[str, Any, RetrievalPrompts, int]] = [
+        *(("formulations", name, _prompts(name, steps=steps), setting.questions) for name, steps in STEPS.items()),
+        *(("steps", steps, _equations(steps), setting.deep) for steps in setting.steps),
+        *(("depths", depth, _equations(longest, asked_steps=(depth,)), setting.deep) for depth in asked_depths),
+        *(
+            ("orders", order, _equations(setting.compared_steps, order=order), setting.deep)
+            for order in ("steps", "shuffled", "sorted")
+        ),
+        *(
+            ("chains", chains, _equations(setting.compared_steps, chains=chains), setting.deep)
+            for chains in setting.chains
+        ),
+    ]
+    total, done = sum(n for *_, n in plans), 0
+    found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in plans}
+    for name, key, one, n in plans:
+        report(Status(total, done, f"{what}: {one.name or one.formulation}"))
+        found[name][key] = ask(
+            speaker,
+            one.questions(n),
+            setting.manner,
+            one.questions(setting.manner.examples, split="train"),
+            setting.tries,
+        )
+        done += n
+    scored = {}
+    if isinstance(speaker, LocalSpeaker):
+        report(Status(total, done, f"{what}: scoring candidates"))
+        scored = {name: _scored(speaker, found["formulations"][name], setting.manner) for name in STEPS}
+    return Answered(**found, scored=scored)
+
+
+def _scored(speaker: LocalSpeaker, asked: Sequence[Asked], manner: Manner) -> dict[str, float]:
+    """Return the share of questions whose answer is the best candidate, by each way of scoring."""
+    questions = [one.question for one in asked]
+    found = likelihoods(
+        speaker,
+        [manner.request(one) for one in questions],
+        [one.candidates for one in questions],
+        [manner.without_premises(one) for one in questions],
+    )
+    return {
+        how: sum(
+            one.candidates[best] == one.answer for one, best in zip(questions, found.choose(how).tolist(), strict=True)
+        )
+        / len(questions)
+        for how in SCORINGS
+    }
+
+
+def error_of(asked: Asked) -> Error:
+    """Return what the first answer to a question is."""
+    question, reply = asked.question, asked.replies[0]
+    if reply.answer is not None:
+        return "right" if reply.answer == question.answer else "another chain"
+    said = _first_word(reply.text, question)
+    if said in {_plain(word) for word in question.path}:
+        return "a step of the chain"
+    return "another word" if said in {_plain(word) for word in question.text.split()} else "nothing"
+
+
+def _first_word(text: str, question: Question) -> str:
+    """Return the first word of a text behind the beginning that it may repeat."""
+    rest = text.strip().removeprefix(question.begun)
+    return _plain(rest.split()[0]) if rest.split() else ""
+
+
+def _plain(word: str) -> str:
+    return word.strip("*\"'.,;:!?()[]").casefold()
+
+
+def _prompts(name: str, **options: Any) -> RetrievalPrompts:
+    found = task(f"retrieval/{name}", **options)
+    assert isinstance(found, RetrievalPrompts)
+    return found
+
+
+def _equations(steps: int, **options: Any) -> RetrievalPrompts:
+    return _prompts("equations", steps=steps, **options)

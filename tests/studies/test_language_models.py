@@ -1,0 +1,136 @@
+"""Retrieval prompts put to speakers whose answers are known."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.language.asking import Asked, Manner, Reply, Said
+from anchorlab.studies.retrieval.language_models import STUDY, Observed, better_than_guessing, short_equations
+from anchorlab.studies.retrieval.prompt_answers import ERRORS, PromptSetting, answer, error_of
+from anchorlab.tasks import task
+from anchorlab.tasks.retrieval.prompts.reading import read
+
+SETTING = PromptSetting(
+    "none", questions=24, deep=6, steps=(1, 2, 7), chains=(2, 3), tries=2, manner=Manner(chat=False, begun=True)
+)
+
+
+def formulation_of(text):
+    patterns = {"functions": r"\(", "kingdoms": "believe", "relatives": "works as", "lives-with": "lives"}
+    return next((name for name, pattern in patterns.items() if re.search(pattern, text)), "equations")
+
+
+class Speaker:
+    """Says what a function makes of the last question."""
+
+    name = "made"
+
+    def __init__(self, says):
+        self.says, self.asked = says, []
+
+    def say(self, requests):
+        self.asked += requests
+        return [Said(self.says(request.turns[-1].text)) for request in requests]
+
+
+def knowing(text):
+    return f" {read(formulation_of(text), text).answer}."
+
+
+def one_step_early(text):
+    hops = read(formulation_of(text), text).hops
+    return f" {hops[-2].value if len(hops) > 1 else hops[-1].value}"
+
+
+def answered(says):
+    return answer(Speaker(says), SETTING, lambda status: None, "asking")
+
+
+def analysed(seen):
+    analysis = STUDY.analyse(Observed(seen, seen, "made"), SETTING)
+    return analysis, {measure.name: measure(seen) for measure in STUDY.claims}
+
+
+def test_a_speaker_that_follows_the_chains_is_always_right():
+    analysis, found = analysed(answered(knowing))
+    assert {one.value for one in found.values()} == {1.0}
+    bars, steps, errors, depths = analysis.figures
+    assert bars.groups == ("equations", "lives-with", "kingdoms", "functions", "relatives")
+    assert all(one.values == (1.0,) * 5 for one in bars.bars)
+    assert bars.dashed == (0.25, 0.25, 0.25, 0.25, 1 / 16)
+    assert steps.lines[0].x == (1, 2, 7) and steps.lines[0].mean == (1, 1, 1) and steps.references[0].value == 0.25
+    assert {line.label: line.mean for line in errors.lines} == {
+        error: (float(error == "right"),) * 3 for error in ERRORS
+    }
+    assert depths.lines[0].x == (1, 2, 3, 4, 5)
+    assert len(analysis.tables) == 2  # candidates are not scored behind an endpoint
+
+
+def test_a_constant_speaker_is_seen():
+    analysis, found = analysed(answered(lambda text: " 0"))
+    assert found["better-than-guessing"].value == 0
+    assert found["lives-with"].value == found["relatives"].value == 0
+    assert found["short-equations"].value < 0.6
+    (table, _) = analysis.tables
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (row["formulation"], row["favourite"], row["tries"]) == ("equations", 1.0, 1.0)
+    assert row["right"] + row["another chain"] == pytest.approx(1)
+    lives = dict(zip(table.columns, table.rows[1], strict=True))
+    assert (lives["favourite"], lives["tries"], lives["nothing"]) == (0.0, 2.0, 1.0)
+
+
+def test_the_value_one_step_too_early_is_an_error_of_its_own():
+    analysis, found = analysed(answered(one_step_early))
+    assert found["kingdoms"].value == 0
+    errors = {line.label: line.mean for line in analysis.figures[2].lines}
+    assert errors["a step of the chain"] == (0.0, 1.0, 1.0) and errors["right"] == (1.0, 0.0, 0.0)
+    assert short_equations(answered(one_step_early)).value == pytest.approx(0.5)  # D = 1 of 1 and 2
+
+
+QUESTION = task("retrieval/lives-with", steps=2).questions(1)[0]
+OTHER = next(word for word in QUESTION.candidates if word != QUESTION.answer)
+AWAY = next(word for word in QUESTION.text.split() if word[0].isupper() and word not in (*QUESTION.path, "Where")
+            and word not in QUESTION.candidates)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "error"),
+    [
+        (QUESTION.answer, QUESTION.answer, "right"),
+        (OTHER, OTHER, "another chain"),
+        (f" {QUESTION.path[0]}.", None, "a step of the chain"),
+        (f"{QUESTION.begun} {QUESTION.path[0]}", None, "a step of the chain"),
+        (AWAY, None, "another word"),
+        ("I think so", None, "nothing"),
+        ("", None, "nothing"),
+    ],
+)
+def test_errors_by_name(text, answer, error):
+    reply = Reply(text, "answer" if answer else "other", answer)
+    assert error_of(Asked(QUESTION, (reply, Reply("x", "answer", QUESTION.answer)))) == error
+
+
+def test_guessing_below_the_interval_counts_as_better():
+    seen = answered(knowing)
+    wrong = {name: tuple(replace(one, replies=(Reply("", "other"),)) for one in own)
+             for name, own in seen.formulations.items()}  # fmt: skip
+    half = replace(
+        seen, formulations={**seen.formulations, **{name: wrong[name] for name in ("kingdoms", "relatives")}}
+    )
+    assert better_than_guessing(half).value == pytest.approx(3 / 5)
+
+
+def test_depths_are_asked_over_the_same_premises():
+    speaker = Speaker(knowing)
+    seen = answer(speaker, SETTING, lambda status: None, "asking")
+    premises = [[one.question.text.split("\n")[:-1] for one in own] for own in seen.depths.values()]
+    assert all(own == premises[0] for own in premises)
+    assert [own[0].question.depth for own in seen.depths.values()] == [1, 2, 3, 4, 5]
+    assert all(request.begun for request in speaker.asked)
+
+
+def test_a_setting_without_questions_is_refused():
+    with pytest.raises(SpecError, match="questions"):
+        analysed(answer(Speaker(knowing), replace(SETTING, questions=0), lambda status: None, "asking"))
