@@ -95,6 +95,18 @@ BANDS = {
         "later": (0.8, None),
         "slightly-later": (1.01, 1.5),
     },
+    "anchor/reading-comprehension": {
+        "learned": (0.95, 1.0),
+        "fits": (0.99, 1.0),
+        "shift-by-one": (1.0, 1.0),
+        "shift-mass": (0.7, 1.0),
+        "reads-answer": (1.0, 1.0),
+        "reading-mass": (0.9, 1.0),
+        "all-read": (0.8, 1.0),
+        "shift-critical": (0.5, None),
+        "broadcast-critical": (0.5, None),
+        "shifting-head": (0.5, None),
+    },
     "anchor/nine-tasks": {
         "identity": (0.95, 1.0),
         "reading-comprehension": (0.95, 1.0),

@@ -45,7 +45,15 @@ def test_quick_settings_are_those_of_the_tasks_own_studies():
 
 @pytest.mark.parametrize(
     ("name", "of"),
-    [("order", 2), ("composite", 3), ("working-memory", 4), ("synonym", 5), ("statistical", 7), ("multi-anchor", 8)],
+    [
+        ("reading-comprehension", 1),
+        ("order", 2),
+        ("composite", 3),
+        ("working-memory", 4),
+        ("synonym", 5),
+        ("statistical", 7),
+        ("multi-anchor", 8),
+    ],
 )
 def test_paper_runs_are_those_of_the_tasks_own_studies_where_the_paper_trains_one_size(name, of):
     cells = {one.cell.address for one in study(f"anchor/{name}").experiments_of("paper")}

@@ -24,6 +24,7 @@ STUDIES = (
     "anchor/phase-diagram",
     "anchor/statistical",
     "anchor/synonym",
+    "anchor/reading-comprehension",
     "anchor/nine-tasks",
     "anchor/two-distances",
     "anchor/structures",
@@ -58,6 +59,7 @@ STUDIES = (
 UNPUBLISHED = (
     "anchor/every-token",
     "anchor/open-questions",
+    "anchor/reading-comprehension",
     "truncation/feedforward-choices",
     "truncation/stability",
     "language/along-training",

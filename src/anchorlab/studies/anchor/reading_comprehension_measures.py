@@ -1,0 +1,192 @@
+"""How a model reads: what its heads attend to, its answers without some of this attention, and its errors.
+
+A text of pairs (a1, x1, ..., a4, x4) is followed by the question a, which repeats one anchor, a_k; the answer is x_k.
+
+Source: anchor functions, section 4.2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from anchorlab.lens import (
+    Emergence,
+    Intervention,
+    broadcast,
+    broadcast_profile,
+    emergence,
+    induction,
+    look,
+    matching,
+    shift_profile,
+    sweep,
+)
+from anchorlab.lens.sweep.sweep import Metric
+from anchorlab.studies.kit import at_end
+from anchorlab.tasks import Batch
+from anchorlab.training import Ensemble, TrainedRun
+
+KINDS = ("the right item", "another item of the text", "an item outside it", "no item")
+"""What an answer can be."""
+
+WHOLE = "nothing"
+FUSED, OTHER_FUSED = "asked item to its anchor", "another item to its anchor"
+READ, OTHER_READ = "question to asked item", "question to another item"
+MATCHED = "question to the same anchor"
+"""The attention that is cut, in every head: nothing, and from one position to another."""
+
+ITEMS = range(20, 101)
+LOOKED_AT = 500  # test sequences
+LEARNED = 0.9  # the test accuracy from which a seed is judged
+PATTERNS = "blocks.*.attn.hook_pattern"
+
+PerMember = Float[Tensor, "member"]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each text has the asked pair and another one, and its items, the asked one first."""
+
+    anchor: Int[Tensor, "batch"]
+    item: Int[Tensor, "batch"]
+    other_anchor: Int[Tensor, "batch"]
+    other_item: Int[Tensor, "batch"]
+    items: Int[Tensor, "batch pair"]
+
+
+def places(batch: Batch) -> Places:
+    """Find the asked pair of each sequence, and the pair after it, or the first after the last."""
+    anchors, items = (batch.latents[f"{role}_positions"] for role in ("anchor", "key"))
+    order = (batch.latents["rule"].unsqueeze(-1) + torch.arange(items.shape[1])) % items.shape[1]
+    anchors, items = anchors.gather(1, order), items.gather(1, order)
+    return Places(anchors[:, 0], items[:, 0], anchors[:, 1], items[:, 1], batch.inputs.gather(1, items))
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What heads attend to on test sequences. Layers count from 1; those above the first are `later`."""
+
+    to_anchor: Float[Tensor, "member head"]  # layer 1, from the asked item to its anchor
+    shifts: Int[Tensor, "member head"]  # layer 1, the shift with the most attention
+    to_item: Float[Tensor, "member later head"]  # from the question to the asked item
+    to_match: Float[Tensor, "member later head"]  # from the question to the same anchor in the text
+    sources: Int[Tensor, "member later head"]  # where the question reads most, counted from that anchor
+
+    @property
+    def shifting(self) -> Int[Tensor, "member"]:
+        """The head of layer 1 that attends most from the asked item to its anchor."""
+        return self.to_anchor.argmax(dim=-1)
+
+    @property
+    def reading(self) -> tuple[Int[Tensor, "member"], Int[Tensor, "member"]]:
+        """The layer, counted from 0 among the later ones, and the head that attend most to the asked item."""
+        best = self.to_item.flatten(1).argmax(dim=-1)
+        return best // self.to_item.shape[-1], best % self.to_item.shape[-1]
+
+
+def read_heads(pattern: Float[Tensor, "member layer batch head query key"], batch: Batch) -> Heads:
+    """Read what heads attend to; in test sequences the question's anchor alone occurs twice."""
+    first, later, at = pattern[:, 0], pattern[:, 1:], places(batch)
+    return Heads(
+        to_anchor=broadcast(first, at.anchor, queries="last", lengths=at.item + 1),
+        shifts=shift_profile(first).best,
+        to_item=induction(later, batch.inputs),
+        to_match=matching(later, batch.inputs),
+        sources=broadcast_profile(later, at.anchor, queries="last").best,
+    )
+
+
+def kinds(answers: Int[Tensor, "*lead"], items: Int[Tensor, "*text pair"]) -> Int[Tensor, "*lead"]:
+    """Return the place in `KINDS` of each answer to a text with these items, of which the first is right."""
+    same = answers.unsqueeze(-1) == items
+    outside = torch.where((answers >= ITEMS.start) & (answers < ITEMS.stop), 2, 3)
+    return torch.where(same[..., 0], 0, torch.where(same.any(dim=-1), 1, outside))
+
+
+def _shares(output: Float[Tensor, "*lead batch scored output"], batch: Batch) -> Float[Tensor, "*lead kind"]:
+    found = kinds(output[..., 0, :].argmax(dim=-1), places(batch).items)
+    return one_hot(found, len(KINDS)).float().mean(dim=-2)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Shares of the answers to test sequences that are of each of `KINDS`, as attention or heads are taken away.
+
+    `cut` are the shares without the attention from one position to another, by its name. A head that is left out, one
+    at a time, puts out its mean over the sequences at each position.
+    """
+
+    cut: Mapping[str, Float[Tensor, "member kind"]]
+    without_head: Float[Tensor, "member layer head kind"]
+
+    def lost(self, name: str) -> PerMember:
+        """Return the accuracy that is lost without the attention of this name."""
+        return (self.cut[WHOLE] - self.cut[name])[:, 0]
+
+
+def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answers:
+    """Answer test sequences without some attention, at the sites of all patterns, and without each head."""
+    at, last = places(batch), torch.full((len(batch),), batch.inputs.shape[1] - 1)
+    paths = {
+        FUSED: (at.item, at.anchor),
+        OTHER_FUSED: (at.other_item, at.other_anchor),
+        READ: (last, at.item),
+        OTHER_READ: (last, at.other_item),
+        MATCHED: (last, at.anchor),
+    }
+    cuts = {
+        name: [
+            Intervention(site=site, at={"query": query, "key": key}, rule="zero", may_do_nothing=True)
+            for site in patterns
+        ]
+        for name, (query, key) in paths.items()
+    }
+    outputs = look(ensemble, batch.inputs, candidates={WHOLE: [], **cuts}, positions=batch.positions)
+    found = _shares(outputs["output"], batch)
+    metrics = {name: _metric(kind) for kind, name in enumerate(KINDS)}
+    left_out = Intervention(site="blocks.*.attn.hook_z", rule="mean")
+    heads = sweep(ensemble, batch.inputs, at.items.unsqueeze(1), left_out, over=["head"], metrics=metrics)
+    return Answers(dict(zip((WHOLE, *cuts), found.unbind(dim=1), strict=True)), heads.values.movedim(0, -1).float())
+
+
+def _metric(kind: int) -> Metric:
+    return lambda output, items: kinds(output.argmax(dim=-1), items) == kind
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was learned, how, and which answers are given along training."""
+
+    train: PerMember  # accuracy at the end
+    test: PerMember
+    heads: Heads
+    answers: Answers
+    along: Emergence  # shares of the answers to test sequences by `KINDS`
+
+    @property
+    def learned(self) -> Bool[Tensor, "member"]:
+        """Which members learned the task."""
+        return self.test >= LEARNED
+
+
+def see(run: TrainedRun) -> Reading:
+    """Read the members at the end, and their answers at every checkpoint."""
+    batch, ensemble = run.experiment.task.sample("test", LOOKED_AT, seed=0), run.ensemble()
+    record = look(ensemble, batch.inputs, record=[PATTERNS], output=False)
+    pattern = torch.stack([record[site] for site in record], dim=1)
+
+    def answers(of: Ensemble) -> dict[str, PerMember]:
+        shares = _shares(look(of, batch.inputs, positions=batch.positions)["output"], batch)
+        return dict(zip(KINDS, shares.unbind(dim=-1), strict=True))
+
+    return Reading(
+        train=at_end(run, "train", "accuracy"),
+        test=at_end(run, "test", "accuracy"),
+        heads=read_heads(pattern, batch),
+        answers=take_away(ensemble, batch, list(record)),
+        along=emergence(run, answers),
+    )
