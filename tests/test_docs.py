@@ -332,6 +332,16 @@ def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
 
 
 @pytest.mark.usefixtures("smollm2")
+def test_the_page_on_retrieval_questions_runs(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "retrieval_prompts.md", "python"))
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "What is the value of" in done.stdout
+    assert re.search(r"(?m)^mean over prior \d+$", done.stdout)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("smollm2")
 def test_the_page_on_a_hidden_fact_brings_it_out(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "hidden_fact.md", "python"))
     settings = {**os.environ, "OMP_NUM_THREADS": "1"}

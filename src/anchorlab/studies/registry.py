@@ -60,7 +60,6 @@ UNPUBLISHED = (
     "anchor/every-token",
     "anchor/open-questions",
     "anchor/reading-comprehension",
-    "truncation/stability",
     "language/along-training",
     "retrieval/language-models",
 )
