@@ -59,7 +59,6 @@ STUDIES = (
 UNPUBLISHED = (
     "anchor/every-token",
     "anchor/open-questions",
-    "anchor/reading-comprehension",
     "language/along-training",
     "retrieval/language-models",
 )

@@ -197,8 +197,8 @@ STUDY = Study(
             "Quick profile: narrow transformers of two to four layers, width 64, trained for 600 to 6000 steps; each "
             "task in the setting of its own study, with the largest training set there, and one seed for "
             "classification, composite, working memory and multi-anchor, whose runs are long and whose own studies "
-            "have more, else three to ten; reading comprehension, which has no study, on the paper's 1000 sequences "
-            "for 1500 steps with three. The paper trains four layers of four heads, width 400 (5.65 M parameters), for "
+            "have more, else three to ten; reading comprehension has one head in each layer, where its own study "
+            "has four, and three seeds. The paper trains four layers of four heads, width 400 (5.65 M parameters), for "
             "up to 4000 epochs.",
         ),
         "paper": Profile(
