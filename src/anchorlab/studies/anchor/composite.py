@@ -101,9 +101,9 @@ def _lowest_mean(values: Float[Tensor, "depth member"]) -> Float[Tensor, "member
     return values[int(values.mean(dim=1).argmin())]
 
 
-def _learned(seen: Sequence[Depth]) -> bool:
-    """Return whether the smallest and the largest depth learned the trained pairs; outputs are judged only then."""
-    return bool((_accuracy((seen[0], seen[-1]), DATA).mean(dim=1) > ANSWERED).all())
+def _learned(seen: Sequence[Depth], *at: int) -> bool:
+    """Return whether the models of some depths learned the trained pairs; their outputs are judged only then."""
+    return bool((_accuracy([seen[one] for one in at], DATA).mean(dim=1) > ANSWERED).all())
 
 
 def _over_pairs(
@@ -111,7 +111,7 @@ def _over_pairs(
 ) -> Float[Tensor, "member"] | None:
     """Return what the outputs of one depth have by pair, mean over the trained pairs or over the unseen one."""
     outputs = seen[at].outputs
-    return outputs.over_pairs(getattr(outputs, name), unseen) if _learned(seen) else None
+    return outputs.over_pairs(getattr(outputs, name), unseen) if _learned(seen, at) else None
 
 
 @claim(
@@ -133,7 +133,7 @@ def data(seen: Sequence[Depth]) -> Tensor:
 )
 def task_below_data(seen: Sequence[Depth]) -> Tensor | None:
     """Accuracy of test on data minus that of test on task, the lowest over depths of its mean over seeds."""
-    return _lowest_mean(_accuracy(seen, DATA) - _accuracy(seen, TASK)) if _learned(seen) else None
+    return _lowest_mean(_accuracy(seen, DATA) - _accuracy(seen, TASK)) if _learned(seen, 0, -1) else None
 
 
 @claim(
@@ -228,7 +228,7 @@ def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
     """Share of anchors whose most common offset from the key at the first anchor is twice their operation's, mean over
     seeds, largest depth."""
     twice = 2 * torch.tensor(list(seen[-1].outputs.adds.values()))[:, None]
-    return (seen[-1].outputs.learned_first == twice).float().mean(dim=0) if _learned(seen) else None
+    return (seen[-1].outputs.learned_first == twice).float().mean(dim=0) if _learned(seen, -1) else None
 
 
 @claim(
@@ -240,7 +240,7 @@ def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
 def answer_kept(seen: Sequence[Depth]) -> Tensor | None:
     """Share of the inputs answered rightly whose output is the answer at each such position, mean over seeds, largest
     depth."""
-    return seen[-1].outputs.answer_kept if _learned(seen) else None
+    return seen[-1].outputs.answer_kept if _learned(seen, -1) else None
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Depths) -> Analysis:
