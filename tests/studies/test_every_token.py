@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from anchorlab.rng import child_seed
 from anchorlab.studies.anchor.composite_depths import DATA, TASK, TRAIN
 from anchorlab.studies.anchor.every_token import (
     ALONE,
@@ -21,6 +22,7 @@ from anchorlab.studies.anchor.every_token import (
     Learned,
     analyse,
     experiments,
+    own_sequences,
     see,
 )
 from anchorlab.studies.anchor.identity import Curve
@@ -116,6 +118,16 @@ def test_perturbations_are_judged_where_both_losses_fit():
 def test_members_without_a_right_answer_are_left_out():
     nan = learned(kept=(math.nan, 0.8))
     assert values_of(STUDY, {EVERY: nan, ALONE: learned()})["resilient"] == pytest.approx(0.3)
+
+
+def test_members_are_perturbed_on_what_they_were_trained_on():
+    experiment = experiments(QUICK)[-1]
+    for seed, batch in zip(range(4), own_sequences(experiment), strict=True):
+        sample = experiment.task.sample("train", 8000, child_seed(seed, "train"))
+        assert torch.equal(batch.inputs, sample.inputs[:500]) and torch.equal(batch.targets, sample.targets[:500])
+    every, alone = own_sequences(experiments(QUICK)[3]), own_sequences(experiments(QUICK)[-2])
+    assert all(torch.equal(one.inputs, other.inputs) for one, other in zip(every, alone, strict=True))
+    assert all(batch.positions.tolist() == [8] for batch in every)  # the answer, under both losses
 
 
 def runs_of(setting):

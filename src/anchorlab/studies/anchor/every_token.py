@@ -8,7 +8,7 @@ Source: Lin, Zhang and Xu, Reasoning Bias of Next Token Prediction Training (202
 anchor functions, sections 4.1 and 4.4.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,8 +33,9 @@ from anchorlab.studies.kit import (
     training_curves,
 )
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.tasks import task
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.tasks import Batch, task
+from anchorlab.training import Ensemble, Experiment, TrainedRun
+from anchorlab.training.feed import FixedSampleFeed, make_feed
 
 EVERY, ALONE = "every token", "the answer alone"
 LOSSES = {EVERY: True, ALONE: False}
@@ -44,7 +45,6 @@ ANSWERED = 0.9  # the accuracy from which on a split counts as answered, and a m
 STRENGTHS = (0.25, 0.5, 1.0, 2.0)  # of noise on the embeddings, in units of their root mean square
 MOVES = (0.05, 0.1, 0.2, 0.4)  # of the weights, in units of their norm
 MOVE = 0.2  # the move at which the rise of the loss is judged
-LOOKED_AT = 500
 IDENTITY, COMPOSITE = "identity", "composite"
 
 
@@ -124,15 +124,30 @@ def see(runs: Sequence[TrainedRun], setting: Tasks) -> Seen:
 def _learned(runs: Sequence[TrainedRun]) -> Learned:
     *identity, composite = runs
     largest = {IDENTITY: identity[-1], COMPOSITE: composite}
-    seen = {name: run.experiment.task.sample(TRAIN, LOOKED_AT, seed=0) for name, run in largest.items()}
     return Learned(
         read_curve(identity),
         {split: at_end(composite, split, "accuracy") for split in SPLITS},
         {split: first_reached(*along(composite, split, "accuracy"), ANSWERED) for split in SPLITS},
         at_end(composite, TASK, "agrees: symmetric"),
-        {name: kept_under_noise(run.ensemble(), seen[name], STRENGTHS) for name, run in largest.items()},
-        {name: rise_in_loss(run.ensemble(), seen[name], MOVES) for name, run in largest.items()},
+        {of: _on_own_sequences(kept_under_noise, run, STRENGTHS) for of, run in largest.items()},
+        {of: _on_own_sequences(rise_in_loss, run, MOVES) for of, run in largest.items()},
     )
+
+
+def _on_own_sequences(
+    measure: Callable[[Ensemble, Batch, Sequence[float]], Tensor], run: TrainedRun, values: Sequence[float]
+) -> Float[Tensor, "value member"]:
+    """Return a measure of perturbations, each member on its own training sequences."""
+    ensemble, batches = run.ensemble(), own_sequences(run.experiment)
+    found = [measure(ensemble.select([member]), batch, values) for member, batch in enumerate(batches)]
+    return torch.cat(found, dim=1)
+
+
+def own_sequences(experiment: Experiment) -> list[Batch]:
+    """Return each member's first training sequences, those on which its accuracy in training is measured."""
+    feed = make_feed(experiment.task, experiment.recipe, experiment.members, torch.device("cpu"), torch.float32)
+    assert isinstance(feed, FixedSampleFeed)
+    return feed.first
 
 
 def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Tensor:
@@ -179,9 +194,9 @@ def composes(seen: Seen) -> Tensor:
     band=at_least(0.02),
 )
 def resilient(seen: Seen) -> Measurement:
-    """Share of right answers that stay right under noise with the loss on every token minus that with the loss on the
-    answer alone, mean over both tasks, four strengths and the seeds that answer at least {ANSWERED:g} of their training
-    sequences under both."""
+    """Share of right answers to training sequences that stay right under noise with the loss on every token minus that
+    with the loss on the answer alone, mean over both tasks, four strengths and the seeds that answer at least
+    {ANSWERED:g} of these sequences under both."""
     kept = {of: (seen[EVERY].kept[of] - seen[ALONE].kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
     return over(_where_both_fit(seen, kept), of="runs of both tasks")
 
@@ -193,9 +208,9 @@ def resilient(seen: Seen) -> Measurement:
     band=at_most(0.9),
 )
 def flatter(seen: Seen) -> Measurement:
-    """Rise of the loss at the answer where all weights move by {MOVE:g} of their norm with the loss on every token over
-    that with the loss on the answer alone, median over both tasks and the seeds that answer at least {ANSWERED:g} of
-    their training sequences under both."""
+    """Rise of the loss at the answer of training sequences where all weights move by {MOVE:g} of their norm with the
+    loss on every token over that with the loss on the answer alone, median over both tasks and the seeds that answer at
+    least {ANSWERED:g} of these sequences under both."""
     at = MOVES.index(MOVE)
     ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
     return over(_where_both_fit(seen, ratios), of="runs of both tasks", taken=torch.median)
@@ -260,7 +275,7 @@ def _perturbed_figure(what: str, seen: Seen) -> LineFigure:
             curves,
             x_label="noise, in units of the embeddings' root mean square",
             y_label="share of right answers",
-            caption=f"On {LOOKED_AT} fresh sequences of the training split. {MEAN_AND_RANGE}",
+            caption=f"On the first 500 training sequences. {MEAN_AND_RANGE}",
             log_x=True,
             y_range=ACCURACY,
         )
@@ -270,7 +285,7 @@ def _perturbed_figure(what: str, seen: Seen) -> LineFigure:
         curves,
         x_label="move, in units of each weight tensor's norm",
         y_label="rise of the loss at the answer (nats)",
-        caption=f"On {LOOKED_AT} fresh sequences of the training split, mean over directions. {MEAN_AND_RANGE}",
+        caption=f"On the first 500 training sequences, mean over directions. {MEAN_AND_RANGE}",
         log_x=True,
         log_y=True,
     )
