@@ -37,7 +37,7 @@ from anchorlab.tasks import Batch, task
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 from anchorlab.training.feed import FixedSampleFeed, make_feed
 
-EVERY, ALONE = "every token", "the answer alone"
+EVERY, ALONE = "every token", "the answer"
 LOSSES = {EVERY: True, ALONE: False}
 """The two losses, and whether each scores every token."""
 
