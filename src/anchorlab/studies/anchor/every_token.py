@@ -266,7 +266,9 @@ def _pair_figure(runs: Mapping[str, TrainedRun]) -> LineFigure:
 
 def _perturbed_figure(what: str, seen: Seen) -> LineFigure:
     curves = {
-        f"{of}, {name}": getattr(learned, what)[of].T for of in (IDENTITY, COMPOSITE) for name, learned in seen.items()
+        f"{of}, {name}": getattr(learned, what)[of].T.nan_to_num()
+        for of in (IDENTITY, COMPOSITE)
+        for name, learned in seen.items()
     }
     if what == "kept":
         return curves_against(
@@ -275,7 +277,7 @@ def _perturbed_figure(what: str, seen: Seen) -> LineFigure:
             curves,
             x_label="noise, in units of the embeddings' root mean square",
             y_label="share of right answers",
-            caption=f"On the first 500 training sequences. {MEAN_AND_RANGE}",
+            caption=f"On the first 500 training sequences; 0 where none is answered rightly. {MEAN_AND_RANGE}",
             log_x=True,
             y_range=ACCURACY,
         )
