@@ -17,6 +17,8 @@ PACKAGES = (
     "lens",
     "lens.circuits",
     "language",
+    "language.asking",
+    "language.endpoint",
     "theory",
     "interop",
     "engine",

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 HEAVY = ("torch", "numpy", "polars", "pyarrow", "matplotlib", "jinja2", "sklearn", "scipy", "pydantic", "rich.markdown")
+HEAVY += ("transformers", "openai")
 
 ASK = """
 import json, sys

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Said:
     written: int | None = None
 
 
+@runtime_checkable
 class Speaker(Protocol):
     """A model that answers requests, in their order."""
 

@@ -1,0 +1,122 @@
+"""A language model behind an OpenAI-compatible server."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from anchorlab.language.asking.request import Request, Said
+from anchorlab.language.endpoint.budget import Budget, Purse
+from anchorlab.language.endpoint.client import Client
+from anchorlab.language.endpoint.journal import Journal
+from anchorlab.language.endpoint.pace import Pace, Pacer
+from anchorlab.language.endpoint.patience import Patience
+from anchorlab.language.endpoint.round import Known, Means, Round
+from anchorlab.language.endpoint.secret import read_secret
+from anchorlab.language.endpoint.server import Server
+from anchorlab.language.endpoint.tally import Tally
+from anchorlab.language.endpoint.wire import identity, text_of
+from anchorlab.language.endpoint.writer import open_writer
+from anchorlab.rng import generator
+
+
+class Endpoint:
+    """A model behind an OpenAI-compatible server, as a `Speaker`.
+
+        server = Server(url="http://127.0.0.1:8000/v1", model="Qwen/Qwen3-0.6B")
+        endpoint = Endpoint(server, Path("answers.jsonl"), Pace(requests=600))
+        endpoint.say([Request((Turn("user", "a = 5. What is a?"),))])
+
+    An answer is kept on the disk before it is used, and a question whose answer is kept is never put again: neither by
+    this process, nor by one that goes on after a kill, nor by another study with the same file. What a kill can lose
+    is the answers on their way, at most `pace.concurrent`; these questions are put again.
+
+    Fields
+        name: the model's name
+        tally: counts of what asking came to
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        journal: Path,
+        pace: Pace | None = None,
+        patience: Patience | None = None,
+        budget: Budget | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Make ready to ask; nothing is sent yet.
+
+        Args:
+            server: which server and model.
+            journal: the file that keeps every request and answer; made if it is not there.
+            pace: how many requests at once, and how many requests and tokens a minute; by default 8 and any number.
+            patience: timeouts and tries.
+            budget: prices and the most to spend.
+            progress: called with how many of a call's requests are answered, and how many there are.
+
+        Errors: `SpecError` for a key that no header can carry, and a tokenizer that is not there.
+        """
+        self.name, self.tally = server.model, Tally()
+        self._pace, patience = pace or Pace(), patience or Patience()
+        self._secret = read_secret(server.key_variable)
+        self._journal, self._progress = Journal(journal, self._secret), progress
+        self._means = Means(
+            server,
+            patience,
+            Pacer(self._pace),
+            Purse(budget or Budget()),
+            self.tally,
+            Known(),
+            None if server.tokenizer is None else open_writer(server.tokenizer),
+            generator(patience.seed, "waits"),
+            has_key=self._secret.value is not None,
+        )
+        self._asked = False
+
+    def say(self, requests: Sequence[Request]) -> list[Said]:
+        """Return what the model says to each request; equal requests are put once.
+
+        Errors: `SpecError`, of one line, if the server is not there, asks for a key, does not know the model, answers
+        with another one, turns a request down or is given up; if the budget could be exceeded, by these requests where
+        they are the first or else by the next one; and if `openai` is missing. What was answered before is kept.
+        `StoreError` if the journal is damaged, in use by another process, or cannot be written.
+        """
+        keys = [self._identity(request) for request in requests]
+        with self._journal as journal:
+            new = {key: each for key, each in zip(keys, requests, strict=True) if key not in journal.answers}
+            self.tally.remembered += len(set(keys)) - len(new)
+            if new and not self._asked:
+                self._means.purse.check(new.values())
+                self._asked = True
+            if new:
+                _run(self._ask(new, len(set(keys))))
+            return [journal.answers[key] for key in keys]
+
+    def _identity(self, request: Request) -> str:
+        return identity(request, self._means.server, text_of(request, self._means.writer))
+
+    async def _ask(self, requests: dict[str, Request], total: int) -> None:
+        done = total - len(requests)
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            if self._progress is not None:
+                self._progress(done, total)
+
+        means = self._means
+        async with Client(means.server, self._secret, means.patience.timeout, self._pace.concurrent) as client:
+            await Round(means, client, self._journal, advance).ask(requests, self._pace.concurrent)
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` to its end, also where a loop is running already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()

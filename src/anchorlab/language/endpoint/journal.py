@@ -1,0 +1,153 @@
+"""Every request and answer, kept as lines of JSON that survive a kill."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from anchorlab.errors import StoreError
+from anchorlab.language.asking.request import Request, Said
+from anchorlab.language.endpoint.answer import Answer
+from anchorlab.language.endpoint.secret import Secret
+from anchorlab.language.endpoint.server import Server
+from anchorlab.runs.files import sync_directory
+from anchorlab.runs.lock import Lock
+
+_FORMAT = 1
+
+
+class Journal:
+    """A file with a line for every answer, and one for every try that brought none.
+
+    A line is on the disk before its answer is used. A kill can cut the last line; it is then removed, and that
+    question is asked again. Within `with`, no other process writes.
+
+    A line holds
+        format, at: the number of this form and the time
+        key: what the answer depends on, as one text
+        url, model, tokenizer, extra, request: what was asked
+        answer, answered_as, cost, seconds, tries: what came back, under which model's name, and what it took; or
+        problem: why the try brought no answer
+
+    `answers` holds what the file holds, by key.
+    """
+
+    def __init__(self, path: Path, secret: Secret) -> None:
+        self.path, self.answers = path, dict[str, Said]()
+        self._secret, self._lock = secret, Lock(path.with_name(path.name + ".lock"))
+        self._pending = list[bytes]()
+        self._left: tuple[int, ...] | None = None  # how this process left the file
+        self._file: int | None = None
+        self._writing = asyncio.Lock()
+
+    def __enter__(self) -> "Journal":
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+            new = not self.path.exists()
+            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            if new:
+                sync_directory(self.path.parent)
+            self._read_lines(self._file)
+        except OSError as error:
+            self._close()
+            raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+        except StoreError:
+            self._close()
+            raise
+        self._writing = asyncio.Lock()  # a new one, for the old one may belong to a loop that was interrupted
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        try:
+            if self._pending:  # answers that came just before an interruption
+                self._append(b"".join(self._pending))
+            if error is None and self._file is not None:
+                self._left = _stamp(self._file)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._pending.clear()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._lock.release()
+
+    async def keep(
+        self, key: str, request: Request, server: Server, reply: Answer, cost: float, seconds: float, tries: int
+    ) -> None:
+        """Write an answer; when this returns it is on the disk."""
+        came = {
+            "answer": asdict(reply.said),
+            "answered_as": reply.model,
+            "cost": cost,
+            "seconds": round(seconds, 3),
+            "tries": tries,
+        }
+        await self._write(key, request, server, came)
+        self.answers[key] = reply.said
+
+    async def keep_problem(self, key: str, request: Request, server: Server, problem: str) -> None:
+        """Write why a try brought no answer."""
+        await self._write(key, request, server, {"problem": problem})
+
+    async def _write(self, key: str, request: Request, server: Server, came: Mapping[str, Any]) -> None:
+        asked: dict[str, Any] = {"url": server.url, "model": server.model, "tokenizer": server.tokenizer}
+        asked |= {"extra": dict(server.extra), "request": asdict(request)}
+        head = {"format": _FORMAT, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), "key": key}
+        # ASCII alone: half a character, as a cut reply may hold, has no other form
+        line = self._secret.hide(json.dumps({**head, **asked, **came})) + "\n"
+        self._pending.append(line.encode())
+        async with self._writing:  # who comes first writes for all that wait: one fsync for many lines
+            if lines := b"".join(self._pending):
+                self._pending.clear()
+                await asyncio.to_thread(self._append, lines)
+
+    def _append(self, lines: bytes) -> None:
+        assert self._file is not None, "the journal is closed"
+        try:
+            while lines:
+                lines = lines[os.write(self._file, lines) :]
+            os.fsync(self._file)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+
+    def _read_lines(self, file: int) -> None:
+        """Read the file, unless it is as this process left it; remove a torn last line."""
+        if self._left is not None and _stamp(file) == self._left:
+            return
+        self.answers, self._left = {}, None
+        content = _bytes(file)
+        whole = content[: content.rfind(b"\n") + 1]
+        lines = whole.splitlines(keepends=True)
+        for number, line in enumerate(lines, start=1):
+            try:
+                self._understand(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                if number < len(lines) or len(whole) < len(content):
+                    raise StoreError(f"{self.path}: line {number} is damaged; remove the line, or the file") from None
+                whole = whole[: -len(line)]  # the disk's own tear, with a line's end behind it
+        if len(whole) < len(content):
+            os.ftruncate(file, len(whole))
+            os.fsync(file)
+
+    def _understand(self, line: Mapping[str, Any]) -> None:
+        if line["format"] != _FORMAT:
+            raise StoreError(f"{self.path}: written by another version of anchorlab; give another file")
+        if "answer" in line:
+            self.answers[str(line["key"])] = Said(**line["answer"])
+
+
+def _bytes(file: int) -> bytes:
+    with os.fdopen(file, "rb", closefd=False) as stream:
+        return stream.read()
+
+
+def _stamp(file: int) -> tuple[int, ...]:
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

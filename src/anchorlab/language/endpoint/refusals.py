@@ -1,0 +1,49 @@
+"""What a user is told when a server turns a request down for good."""
+
+from anchorlab.errors import SpecError
+from anchorlab.language.asking.request import Request
+from anchorlab.language.endpoint.outcome import Rejection, Trouble
+from anchorlab.language.endpoint.server import Server
+
+NO_CONTINUING = "give the model's tokenizer, or ask without a beginning, or in plain text (chat=False)"
+
+
+def explained(rejection: Rejection, request: Request, server: Server, has_key: bool) -> SpecError:
+    """Return the one line for a rejected request: which field to change, what the server said, and the remedy."""
+    said = f"{server.url} says {rejection.status}: {rejection.said}"
+    said_so = rejection.said.lower()
+    named = any(word in said_so for word in ("model", "pinned")) and server.model.lower() in said_so
+    if rejection.status in (401, 403):
+        if not has_key:
+            return SpecError("key", f"{server.url} asks for a key, and ${server.key_variable} is not set", "set it")
+        return SpecError("key", said, f"check the key in ${server.key_variable}")
+    if rejection.status in (402, 429):
+        return SpecError("endpoint", f"no credit is left: {said}", "run it again later; no question is asked twice")
+    if "model" in rejection.code or named:
+        return SpecError("model", said, f"give a name that {server.url}/models lists")
+    if rejection.status in (404, 405):
+        return SpecError("endpoint", said, "give the address up to and with /v1")
+    if request.chat and request.begun and server.tokenizer is None and rejection.status in (400, 422):
+        return SpecError("endpoint", f"does not go on with a begun answer; {said}", NO_CONTINUING)
+    return SpecError("endpoint", said, "change the request, or the further fields sent with it")
+
+
+def absent(trouble: Trouble, server: Server) -> SpecError:
+    """Return the one line for an address where nobody has answered yet."""
+    return SpecError("endpoint", f"no server at {server.url} ({trouble.said})", "start it, or check the address")
+
+
+def given_up(trouble: Trouble, tries: int, server: Server, longest: float) -> SpecError:
+    """Return the one line for a question that was tried in vain, or for longer than a wait may be."""
+    if trouble.wait > longest:
+        problem = f"{server.url} asks to wait {trouble.wait:.0f} s ({trouble.said})"
+    else:
+        problem = f"{server.url} gave no answer in {tries} tries; the last: {trouble.said}"
+    return SpecError("endpoint", problem, "run it again later; no question is asked twice")
+
+
+def other_model(came: str, server: Server) -> SpecError:
+    """Return the one line for an answer of another model than the one asked for."""
+    return SpecError(
+        "model", f"{server.model!r} was asked and {came!r} answered", "give that name, or allow it (answers_as)"
+    )

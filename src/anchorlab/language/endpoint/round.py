@@ -1,0 +1,215 @@
+"""Some requests on their way to a server: concurrent, at a pace, within a budget, as often as it takes."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from anchorlab.errors import AnchorlabError, SpecError
+from anchorlab.language.asking.request import Request
+from anchorlab.language.endpoint import wire
+from anchorlab.language.endpoint.answer import Answer
+from anchorlab.language.endpoint.budget import Purse
+from anchorlab.language.endpoint.client import Client
+from anchorlab.language.endpoint.journal import Journal
+from anchorlab.language.endpoint.outcome import Rejection, Trouble
+from anchorlab.language.endpoint.pace import Pacer
+from anchorlab.language.endpoint.patience import Patience
+from anchorlab.language.endpoint.refusals import NO_CONTINUING, absent, explained, given_up, other_model
+from anchorlab.language.endpoint.server import Server
+from anchorlab.language.endpoint.tally import Tally
+from anchorlab.language.endpoint.writer import Writer
+
+Outcome = Answer | Trouble | Rejection
+
+
+@dataclass
+class Known:
+    """What has been learned of a server.
+
+    Fields
+        answered: whether it has replied at all
+        cap: its word for the most tokens to write
+        continues: whether it goes on with a begun answer
+    """
+
+    answered: bool = False
+    cap: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    continues: bool | None = None
+
+
+@dataclass
+class Means:
+    """What a round of asking draws on; it outlasts the round."""
+
+    server: Server
+    patience: Patience
+    pacer: Pacer
+    purse: Purse
+    tally: Tally
+    known: Known
+    writer: Writer | None
+    waits: np.random.Generator
+    has_key: bool
+
+
+class Round:
+    """One round of requests, each under the key that it is kept by.
+
+    After an error no further request is sent; those on their way are waited for and kept, since they are paid for.
+    """
+
+    def __init__(self, means: Means, client: Client, journal: Journal, done: Callable[[], None]) -> None:
+        self._means, self._client, self._journal, self._done = means, client, journal, done
+        self._error: AnchorlabError | None = None
+
+    async def ask(self, requests: Mapping[str, Request], concurrent: int) -> None:
+        """Ask until each request is answered and kept. The first goes alone: what is wrong with it is with all.
+
+        Errors: `SpecError` if the server is not there, turns a request down, is given up, or is another model's, and
+        if the budget does not allow the next request; `StoreError` if an answer cannot be written.
+        """
+        left = deque(requests.items())
+        if not left:
+            return
+        begun = next((item for item in left if item[1].chat and item[1].begun), None)
+        if begun is not None and self._means.writer is None:
+            await self._check_continues(*begun)
+        await self._answer(*left.popleft())
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrent, len(left))):
+                group.create_task(self._work(left))
+        if self._error is not None:
+            raise self._error
+
+    async def _work(self, left: deque[tuple[str, Request]]) -> None:
+        while left and not self._stopped():
+            try:
+                await self._answer(*left.popleft())
+            except AnchorlabError as error:
+                self._error = self._error or error
+
+    def _stopped(self) -> bool:
+        return self._error is not None
+
+    async def _answer(self, key: str, request: Request) -> None:
+        """Get an answer and keep it; return without one if another question has ended the round."""
+        means, begun = self._means, time.monotonic()
+        came = await self._insist(key, request, self._body)
+        if came is None:
+            return
+        outcome, tries = came
+        if isinstance(outcome, Rejection):
+            await self._journal.keep_problem(key, request, means.server, f"{outcome.status}: {outcome.said}")
+            raise explained(outcome, request, means.server, means.has_key)
+        if outcome.model is not None and not means.server.is_model(outcome.model):
+            means.tally.models[outcome.model] += 1
+            error = other_model(outcome.model, means.server)
+            await self._journal.keep_problem(key, request, means.server, error.problem)
+            raise error
+        cost, took = self._cost(request, outcome), time.monotonic() - begun
+        await self._journal.keep(key, request, means.server, outcome, cost, took, tries)
+        self._count(outcome, cost)
+        self._done()
+
+    async def _insist(
+        self, key: str, request: Request, body: Callable[[Request], dict[str, Any]]
+    ) -> tuple[Answer | Rejection, int] | None:
+        """Try until the server takes or rejects a request; return what it said and the number of tries.
+
+        Errors: `SpecError` if it does neither, or asks for more time than there is.
+        """
+        means, tries = self._means, 0
+        while (outcome := await self._try(request, put := body(request))) is not None:
+            if isinstance(outcome, Rejection) and self._learned(outcome, put):
+                continue
+            tries += 1
+            if not isinstance(outcome, Trouble):
+                return outcome, tries
+            setattr(means.tally, outcome.kind, getattr(means.tally, outcome.kind) + 1)
+            await self._journal.keep_problem(key, request, means.server, outcome.said)
+            if outcome.kind == "absent" and not means.known.answered:
+                raise absent(outcome, means.server)
+            if tries >= means.patience.tries or outcome.wait > means.patience.longest:
+                raise given_up(outcome, tries, means.server, means.patience.longest)
+            if outcome.wait:
+                means.pacer.hold(outcome.wait)
+            await self._pause(means.patience.wait(tries, outcome.wait, means.waits))
+        return None
+
+    async def _try(self, request: Request, body: dict[str, Any]) -> Outcome | None:
+        """Put a request once, when pace and budget allow; None if the round has ended before."""
+        means, likely, worst = self._means, wire.likely(request), self._means.purse.budget.worst(request)
+        if not await means.pacer.take(likely, self._stopped):
+            return None
+        if not await means.purse.reserve(worst, self._stopped):
+            return None
+        used, cost = likely, worst  # also if this is interrupted
+        try:
+            outcome = await self._client.put(request, body)
+            if isinstance(outcome, Answer):
+                said, cost = outcome.said, self._cost(request, outcome)
+                if said.read is not None and said.written is not None:
+                    used = said.read + said.written
+            elif isinstance(outcome, Rejection) or not outcome.charged:
+                cost, used = 0.0, 0.0
+        finally:
+            means.purse.settle(worst, cost)
+            means.pacer.give_back(likely - used)
+            means.tally.cost = means.purse.spent
+        means.known.answered |= not isinstance(outcome, Trouble) or outcome.kind != "absent"
+        return outcome
+
+    async def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._stopped():
+            await asyncio.sleep(min(left, 0.1))
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        means = self._means
+        return wire.body(request, means.server, wire.text_of(request, means.writer), means.known.cap)
+
+    def _learned(self, rejection: Rejection, put: Mapping[str, Any]) -> bool:
+        """Learn from a rejection that the server has another word for the most tokens; whether it was that."""
+        if rejection.status != 400 or "max_completion_tokens" not in rejection.said:
+            return False
+        self._means.known.cap = "max_completion_tokens"
+        return "messages" in put and "max_tokens" in put
+
+    async def _check_continues(self, key: str, request: Request) -> None:
+        """Find out whether the server knows `continue_final_message`; it does if it refuses a contradiction in it.
+
+        A server that knows nothing of it either ignores it, and answers, or refuses the request itself as well.
+        """
+        means = self._means
+        if means.server.continues is None and means.known.continues is None:
+            came = await self._insist(key, request, lambda _: wire.contradiction(self._body(request), means.known.cap))
+            outcome = came[0] if came is not None else None
+            if isinstance(outcome, Rejection) and outcome.status not in (400, 422):
+                raise explained(outcome, request, means.server, means.has_key)
+            means.known.continues = isinstance(outcome, Rejection)
+            found = "knows" if means.known.continues else "ignores"
+            await self._journal.keep_problem(key, request, means.server, f"asked beforehand: it {found} beginnings")
+        if not (means.known.continues if means.server.continues is None else means.server.continues):
+            raise SpecError("endpoint", f"{means.server.url} does not go on with a begun answer", NO_CONTINUING)
+
+    def _cost(self, request: Request, reply: Answer) -> float:
+        """Return the cost of an answer, the worst one where the server does not count tokens."""
+        said, budget = reply.said, self._means.purse.budget
+        if said.read is None or said.written is None:
+            return budget.worst(request)
+        return budget.cost(said.read, said.written)
+
+    def _count(self, reply: Answer, cost: float) -> None:
+        tally, said = self._means.tally, reply.said
+        tally.answered += 1
+        tally.refused += said.finish == "refusal"
+        tally.empty += not said.text.strip()
+        tally.read += said.read or 0
+        tally.written += said.written or 0
+        if reply.model is not None:
+            tally.models[reply.model] += 1

@@ -1,0 +1,52 @@
+"""A server's key: read from the environment, kept out of everything that is written or said."""
+
+import json
+import os
+from urllib.parse import quote
+
+from anchorlab.errors import SpecError
+
+_SHORTEST = 8  # characters; what is shorter is a placeholder such as EMPTY, and hiding it would spoil ordinary text
+_HIDDEN = "***"
+
+
+class Secret:
+    """The key in an environment variable, or none. Only the client that sends it asks for its `value`."""
+
+    def __init__(self, value: str | None) -> None:
+        self._value = value
+        self._forms: list[str] = []
+        if value is not None and len(value) >= _SHORTEST:
+            self._forms = sorted(_forms(value), key=len, reverse=True)
+
+    @property
+    def value(self) -> str | None:
+        """The key itself; None where there is none."""
+        return self._value
+
+    def hide(self, text: str) -> str:
+        """Return `text` with every occurrence of the key replaced, also one written in JSON or in an address."""
+        for form in self._forms:
+            text = text.replace(form, _HIDDEN)
+        return text
+
+    def __repr__(self) -> str:
+        return f"Secret({_HIDDEN if self._value else None})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a key is not written anywhere")
+
+
+def read_secret(variable: str) -> Secret:
+    """Return the key in an environment variable; none if it is not set or empty.
+
+    Errors: `SpecError` if no HTTP header can carry it, without showing it.
+    """
+    value = os.environ.get(variable, "").strip()
+    if value and not (value.isascii() and value.isprintable() and " " not in value):
+        raise SpecError("key", f"${variable} holds characters that no key has", "set it to the key alone")
+    return Secret(value or None)
+
+
+def _forms(value: str) -> set[str]:
+    return {value, json.dumps(value)[1:-1], quote(value), quote(value, safe="")}

@@ -1,0 +1,80 @@
+"""Which server is asked, and for which model."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from pydantic import Field, JsonValue, field_validator
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import Spec
+
+# servers say which dated version of a model answered: gpt-4o-2024-08-06, claude-3-5-haiku-20241022, gpt-4-0613
+_DATED = r"-(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})"
+
+
+class Server(Spec):
+    """An OpenAI-compatible server and the model that is asked there.
+
+    Fields
+        url: its address up to and with `/v1`, such as `http://127.0.0.1:8000/v1`
+        model: the model's name at the server
+        key_variable: the environment variable that holds the key; without it the request carries none
+        answers_as: the name under which answers come back, where it is another one than `model`
+        continues: whether the server goes on with a begun answer in a conversation; None to find out
+        tokenizer: the model's tokenizer on this machine: a folder, a name in the hub's cache, or `smollm2`. With it
+            every request is put as the one text that a local model would read, chat template and begun answer
+            included, so that the server need not know how to go on with one
+        extra: further fields of every request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`
+    """
+
+    url: str
+    model: str = Field(min_length=1)
+    key_variable: str = "OPENAI_API_KEY"
+    answers_as: str | None = None
+    continues: bool | None = None
+    tokenizer: str | None = None
+    extra: Mapping[str, JsonValue] = {}
+
+    @field_validator("url")
+    @classmethod
+    def _plain(cls, url: str) -> str:
+        # the messages do not show the address, which may hold a password
+        try:
+            parts = urlsplit(url.strip())
+            _ = parts.port
+        except ValueError:
+            raise SpecError("", "is not an address", "write http://HOST:PORT/v1") from None
+        if "@" in parts.netloc:
+            raise SpecError("", "holds a user or a password", "give the key in the environment")
+        if parts.query or parts.fragment:
+            raise SpecError("", "has something behind ? or #", "write http://HOST:PORT/v1, and keys in the environment")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SpecError("", "is not an address", "write http://HOST:PORT/v1")
+        return parts.geturl().rstrip("/")
+
+    @field_validator("key_variable")
+    @classmethod
+    def _variable(cls, name: str) -> str:
+        # nor do they show what may be the key itself
+        if not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
+            raise SpecError("", "is not the name of an environment variable", "write it in capitals, as OPENAI_API_KEY")
+        return name
+
+    @field_validator("extra")
+    @classmethod
+    def _further(cls, extra: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+        for name in ("model", "messages", "prompt", "stream", "n"):
+            if name in extra:
+                raise SpecError(name, "is set by the request itself", "remove it")
+        return extra
+
+    def is_model(self, name: str | None) -> bool:
+        """Whether an answer that came back under `name` is the model's.
+
+        It is under the model's own name, under `answers_as`, with a revision behind `@` (as transformers' server
+        writes), with the date of its version, and where the server gives no name.
+        """
+        if not name or name in (self.model, self.answers_as) or name.partition("@")[0] == self.model:
+            return True
+        return bool(re.fullmatch(re.escape(self.model.removesuffix("-latest")) + _DATED, name))

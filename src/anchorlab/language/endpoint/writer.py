@@ -1,0 +1,57 @@
+"""Requests as the one text that a model reads, written by its tokenizer on this machine."""
+
+from typing import TYPE_CHECKING
+
+from anchorlab.errors import SpecError
+from anchorlab.language.asking.request import Request
+from anchorlab.language.smollm2 import smollm2_folder
+from anchorlab.language.start import start_token
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class Writer:
+    """Writes a request with a model's chat template, or its start token, as a local model reads it.
+
+    A special token that the tokenizer puts before every text is left out, since the server's puts it there again.
+    """
+
+    def __init__(self, name: str, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self.name, self._tokenizer = name, tokenizer
+        plain, whole = (tokenizer("to", add_special_tokens=own)["input_ids"] for own in (False, True))
+        before = len(whole) - len(plain)
+        self._added = tokenizer.decode(whole[:before]) if before > 0 and whole[before:] == plain else ""
+        start = start_token(tokenizer)
+        self._start = "" if start is None else tokenizer.convert_ids_to_tokens(start)
+
+    def text(self, request: Request) -> str:
+        """Return a request as one text, the beginning of the answer at its end.
+
+        Errors: `SpecError` for a chat with a tokenizer that has no chat template.
+        """
+        if not request.chat:
+            return f"{self._start}{request.text}"
+        if not self._tokenizer.chat_template:
+            raise SpecError("tokenizer", f"{self.name} has no chat template", "ask in plain text, with chat off")
+        messages = [{"role": turn.role, "content": turn.text} for turn in request.turns]
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return f"{text}{request.begun}".removeprefix(self._added)
+
+
+def open_writer(name: str) -> Writer:
+    """Open a tokenizer: a folder, a name in the cache of Hugging Face's hub, or `smollm2`; nothing is fetched.
+
+    Errors: `SpecError` if it is not on this machine, or `transformers` is not installed.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
+    source = str(smollm2_folder()) if name == "smollm2" else name
+    try:
+        found = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError, KeyError):
+        problem = f"there is no tokenizer {name} on this machine"
+        raise SpecError("tokenizer", problem, "give a folder or a name in the hub's cache") from None
+    return Writer(name, found)

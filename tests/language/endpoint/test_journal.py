@@ -1,0 +1,85 @@
+"""The file of answers: torn, damaged, shared."""
+
+import json
+
+import pytest
+
+from anchorlab.errors import StoreError
+from tests.language.endpoint.kit import endpoint, lines, question
+from tests.language.endpoint.scripted import said, served
+
+QUESTIONS = [question(number) for number in range(6)]
+
+
+@pytest.fixture
+def server():
+    with served() as server:
+        yield server
+
+
+@pytest.fixture
+def kept(server, journal):
+    """The bytes of a journal with an answer to each question."""
+    endpoint(server, journal).say(QUESTIONS)
+    server.asked.clear()
+    server.answered.clear()
+    return journal.read_bytes()
+
+
+@pytest.mark.parametrize("lost", [1, 2, 100, "all but a byte", "garbage", "zeros"])
+def test_a_torn_last_line_is_asked_again_and_written_anew(server, journal, kept, lost):
+    before, last = kept[: kept.rstrip(b"\n").rfind(b"\n") + 1], kept.rstrip(b"\n").rsplit(b"\n", 1)[1] + b"\n"
+    torn = {"all but a byte": last[:1], "garbage": b"\xff{\n", "zeros": bytes(50)}.get(lost) or last[:-lost]
+    journal.write_bytes(before + torn)
+    came = endpoint(server, journal).say(QUESTIONS)
+    assert [each.text for each in came] == [said(str(number)) for number in range(6)]
+    (asked,) = server.asked
+    assert asked.text == json.loads(last)["request"]["turns"][0]["text"]
+    assert journal.read_bytes().startswith(before)
+    assert len(lines(journal)) == 6
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{}\n", b"garbage\n", b"[1]\n", b'{"format": 1, "key": "a", "answer": {"x": 1}}\n']
+)
+def test_a_damaged_line_is_named_and_nothing_is_lost(server, journal, kept, damage):
+    parts = kept.splitlines(keepends=True)
+    journal.write_bytes(b"".join([*parts[:2], damage, *parts[2:]]))
+    with pytest.raises(StoreError, match=r"answers.jsonl: line 3 .*is damaged; remove the line, or the file"):
+        endpoint(server, journal).say(QUESTIONS)
+    assert journal.read_bytes() == b"".join([*parts[:2], damage, *parts[2:]])
+    journal.write_bytes(kept)
+    endpoint(server, journal).say(QUESTIONS)  # the lock was let go
+    assert server.asked == []
+
+
+def test_another_version_s_file_is_left_alone(server, journal, kept):
+    journal.write_bytes(kept.replace(b'"format": 1', b'"format": 2'))
+    with pytest.raises(StoreError, match="written by another version of anchorlab"):
+        endpoint(server, journal).say(QUESTIONS)
+    assert journal.read_bytes() == kept.replace(b'"format": 1', b'"format": 2')
+
+
+def test_two_endpoints_share_a_file(server, journal):
+    one, two = endpoint(server, journal), endpoint(server, journal)
+    one.say(QUESTIONS[:2])
+    two.say(QUESTIONS[:4])
+    one.say(QUESTIONS)
+    assert two.say(QUESTIONS) == one.say(QUESTIONS)
+    assert server.answered == {str(number): 1 for number in range(6)}
+    assert len(lines(journal)) == 6
+
+
+def test_a_file_that_was_removed_is_begun_anew(server, journal):
+    speaker = endpoint(server, journal)
+    speaker.say(QUESTIONS)
+    journal.unlink()
+    speaker.say(QUESTIONS[:2])
+    assert len(lines(journal)) == 2
+
+
+def test_a_place_that_cannot_be_written(server, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        endpoint(server, tmp_path / "file" / "answers.jsonl").say(QUESTIONS)
+    assert server.asked == []
