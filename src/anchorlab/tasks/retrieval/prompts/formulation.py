@@ -11,7 +11,7 @@ from jaxtyping import Int
 Key = tuple[str, ...]
 """The words of a premise that come from the side of the question, such as `("b",)` in "b = 2" and `("f", "2")`."""
 
-Values = Sequence[Int[np.ndarray, "batch premise"]]
+Values = Sequence[Int[np.ndarray, "batch _"]]
 """For each step, which value of its pool each premise has."""
 
 Hops = Callable[[Values, Int[np.ndarray, "batch root"]], list[Int[np.ndarray, "batch"]]]
