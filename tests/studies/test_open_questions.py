@@ -9,6 +9,8 @@ import torch
 from torch import tensor
 
 from anchorlab.lens import Emergence
+from anchorlab.studies.anchor import open_questions_measures
+from anchorlab.studies.anchor.identity import read_heads
 from anchorlab.studies.anchor.open_questions import PEAK, STUDY, WINDOW, Seen, analyse, see
 from anchorlab.studies.anchor.open_questions_measures import (
     Layers,
@@ -18,6 +20,7 @@ from anchorlab.studies.anchor.open_questions_measures import (
     layers_along,
     outcomes,
     spikes,
+    timed,
 )
 from anchorlab.studies.anchor.open_questions_settings import (
     BATCH,
@@ -50,7 +53,7 @@ def test_every_choice_holds_the_base_and_rises(setting):
 
 
 def test_one_choice_is_changed_at_a_time():
-    base, *alone, together, order, constant = experiments(QUICK)
+    base, *alone, together, many, heads, layers, order, constant = experiments(QUICK)
     changed = {
         "heads: 2": {"heads": 2},
         "heads: 4": {"heads": 4},
@@ -81,6 +84,10 @@ def test_one_choice_is_changed_at_a_time():
         *({"initialisation_scale": scale} for scale in (0.1, 0.3, 3.0)),
     ]
     assert members.seeds == base.members.seeds * 11
+    assert (many.model, many.recipe.data.size) == (base.model, 1000)
+    assert [(one.model, one.recipe) for one in (heads, layers)] == [
+        (base.model.replace(**fields), many.recipe) for fields in ({"heads": 4}, {"layers": 4})
+    ]
     assert (order.model, order.recipe.data.size) == (base.model, 1000)
     assert constant.recipe.schedule.kind == "constant" and constant.recipe.clip is None
     assert constant.members.learning_rate == (3e-3,) * 10 + (1e-2,) * 10
@@ -122,7 +129,7 @@ def run_of(experiment, accuracy):
 
 
 def choice_runs():
-    base, *alone, together, _, _ = experiments(SMOKE)
+    base, *alone, together = experiments(SMOKE)[:-5]
     found = {f"{choice}: {Value(amount).label}": values for (choice, amount), values in ACCURACY.items()}
     members = [ACCURACY[choice, one.amount] for choice, one in SMOKE.together]
     return [
@@ -144,6 +151,23 @@ def test_outcomes_are_those_of_their_own_runs_and_members():
     fast = found[RATE][-1]  # 0.95 and 1 at step 4, 0 at step 2
     assert fast.times.tolist() == pytest.approx([2 + 2 * 0.9 / 0.95, 2 + 2 * 0.9])
     assert all(isnan(time) for time in found[HEADS][0].times.tolist()) and found[HEADS][0].until.tolist() == [4, 4]
+
+
+MANY = {(HEADS, 1): (0.92, 1.0), (HEADS, 4): (0.96, 0.98), (LAYERS, 2): (0.92, 1.0), (LAYERS, 4): (0.94, 0.8)}
+
+
+def many_runs():
+    base, heads, layers = experiments(SMOKE)[-5:-2]
+    return [run_of(base, MANY[HEADS, 1]), run_of(heads, MANY[HEADS, 4]), run_of(layers, MANY[LAYERS, 4])]
+
+
+def test_times_are_compared_on_many_sequences():
+    found = timed(many_runs(), SMOKE)
+    assert {key: one.test.tolist() for key, one in found.items()} == {
+        key: pytest.approx(list(values)) for key, values in MANY.items()
+    }
+    assert found[LAYERS, 4].until.tolist() == pytest.approx([2 + 2 * 0.9 / 0.94, 4])
+    assert [(one.model.layers, one.model.heads) for one in experiments(PAPER)[-5:-2]] == [(4, 4), (4, 1), (2, 4)]
 
 
 def test_an_effect_is_that_of_values_chosen_by_the_other_seeds():
@@ -214,6 +238,15 @@ def test_members_that_do_not_broadcast_are_left_out():
     assert layers_along(run).halfway["shift"].tolist() == pytest.approx([5])
 
 
+def test_members_that_do_not_shift_by_one_are_left_out(monkeypatch):
+    monkeypatch.setattr(
+        open_questions_measures,
+        "read_heads",
+        lambda record, batch: replace(read_heads(record, batch), shift_by=tensor([2, 1, 1])),
+    )
+    assert layers_along(order_run()).halfway["shift"].tolist() == pytest.approx([5])
+
+
 def outcome(amount, test, times=(nan, nan), base=False, train=(1.0, 1.0)):
     return Outcome(Value(amount), base, 100, tensor(test), tensor(train), tensor(times))
 
@@ -229,8 +262,8 @@ def halfway(shift, broadcast):
 def seen(**changes):
     """What reproduces every claim, with changes."""
     found = {
-        HEADS: (outcome(1, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4), (60.0, nan))),
-        LAYERS: (outcome(2, (0.2, 0.4), (nan, 80.0), base=True), outcome(4, (0.5, 0.4), (60.0, 60.0))),
+        HEADS: (outcome(1, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4))),
+        LAYERS: (outcome(2, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4))),
         WIDTH: (outcome(32, (0.1, 0.1)), outcome(64, (0.3, 0.4), base=True)),
         RATE: (outcome(1e-4, (0.0, 0.0)), outcome(1e-3, (0.1, 0.2)), outcome(3e-3, (0.5, 0.9), base=True)),
         BATCH: (outcome(15, (0.4, 0.5)), outcome(50, (0.6, 0.8), base=True)),
@@ -238,7 +271,10 @@ def seen(**changes):
         SCALE: (outcome(0.3, (0.5, 0.6)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.3, 0.4))),
     }
     found |= changes.pop("choices", {})
+    times = {(HEADS, 1): (nan, nan), (HEADS, 4): (60.0, nan), (LAYERS, 2): (nan, 80.0), (LAYERS, 4): (60.0, 60.0)}
+    times |= changes.pop("times", {})
     rest = {
+        "many": {(choice, amount): outcome(amount, (1.0, 1.0), one) for (choice, amount), one in times.items()},
         "spikes": [*[spike(0.02)] * 9, spike(0.01)],
         "layers": halfway([5.0] * 10, [*[15.0] * 9, 5.0]),
         **changes,
@@ -266,13 +302,14 @@ def test_values_of_what_was_made_by_hand():
 def test_verdicts_outside_the_bands():
     outside = seen(
         choices={
-            HEADS: (outcome(1, (0.5, 0.4), base=True), outcome(4, (0.58, 0.5), (85.0, nan))),
-            LAYERS: (outcome(2, (0.5, 0.4), (60.0, 60.0), base=True), outcome(4, (0.4, 0.3), (60.0, 60.0))),
+            HEADS: (outcome(1, (0.5, 0.4), base=True), outcome(4, (0.58, 0.5))),
+            LAYERS: (outcome(2, (0.5, 0.4), base=True), outcome(4, (0.4, 0.3))),
             WIDTH: (outcome(32, (0.2, 0.2)), outcome(64, (0.3, 0.4), base=True)),
             RATE: (outcome(1e-3, (0.3, 0.4)), outcome(3e-3, (0.5, 0.9), base=True)),
             DECAY: (outcome(0.1, (0.2, 0.5)), outcome(0.3, (0.5, 0.9), base=True)),
             SCALE: (outcome(0.3, (0.3, 0.4)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.5, 0.6))),
         },
+        times={(HEADS, 4): (85.0, nan), (LAYERS, 2): (60.0, 60.0)},
         spikes=[spike(0.3)] * 10,
         layers=halfway([5.0] * 10, [*[15.0] * 8, 5.0, 5.0]),
     )
@@ -289,11 +326,11 @@ def test_either_layer_may_be_first():
 
 
 def test_what_did_not_happen_is_not_judged():
-    unlearned = {HEADS: (outcome(1, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4)))}
     unfit = {
         SCALE: (outcome(0.3, (0.5, 0.6)), outcome(1, (0.0, 0.0), base=True), outcome(3, (0.3, 0.2), train=(0.98, 1.0)))
     }
-    found = values_of(STUDY, seen(choices=unlearned | unfit, spikes=[spike(0.3)] * 9, layers=halfway([], [])))
+    slow = {(HEADS, 4): (nan, nan)}
+    found = values_of(STUDY, seen(choices=unfit, times=slow, spikes=[spike(0.3)] * 9, layers=halfway([], [])))
     assert {name for name, value in found.items() if value is None} == {
         "heads-sooner",
         "spikes-help",
@@ -310,13 +347,18 @@ def test_figures_and_tables_of_runs_made_by_hand():
     losses = [[1.0] * 5 + [20.0, 1.0]] * 4
     accuracies = [[0.1 * member] * 6 + [0.5 + 0.1 * member] for member in range(4)]
     values = {("train", "loss"): losses, ("test", "accuracy"): accuracies}
-    runs = [*choice_runs(), order_run(), HandMadeRun(constant, range(0, 70, 10), values)]
+    runs = [*choice_runs(), *many_runs(), order_run(), HandMadeRun(constant, range(0, 70, 10), values)]
     assert len(see(runs, SMOKE).spikes) == 4
     made = analyse(runs, SMOKE)
-    dots, loss, accuracy, order = made.figures
+    dots, speed, loss, accuracy, order = made.figures
     heads = dots.panels[0]
     assert (heads.title, heads.ticks, heads.marked) == (HEADS, ("1", "4"), 0)
     assert heads.values == (pytest.approx(BASE), pytest.approx((0.8, 0.9)))
+    assert [(one.label, one.mean[-1]) for one in speed.lines] == [
+        ("2 layers, heads: 1", pytest.approx(0.96)),
+        ("2 layers, heads: 4", pytest.approx(0.97)),
+        ("4 layers, heads: 1", pytest.approx(0.87)),
+    ]
     assert [(one.label, one.mean) for one in loss.lines] == [
         ("learning rate 0.003", tuple(losses[0])),
         ("learning rate 0.01", tuple(losses[2])),
@@ -324,7 +366,15 @@ def test_figures_and_tables_of_runs_made_by_hand():
     assert accuracy.lines[1].mean == pytest.approx(accuracies[2])
     assert [one.x for one in order.lines] == [(0, 10)] * 2  # the end is long after
     assert [one.mean[1] for one in order.lines] == pytest.approx([1.0, 2 / 3])
-    table, spikes_found = made.tables
+    table, times, spikes_found = made.tables
+    assert times.rows[3] == (
+        LAYERS,
+        "4",
+        *map(pytest.approx, (0.87, 0.8, 0.94, 0.913)),
+        2,
+        1,
+        pytest.approx(2 + 1.8 / 0.94),
+    )
     rows = {row[:2]: row[2:] for row in table.rows}
     assert rows[RATE, "0.01"] == (
         *map(pytest.approx, (0.975, 0.95, 1.0, 0.9025)),

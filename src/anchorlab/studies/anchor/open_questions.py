@@ -7,13 +7,22 @@ Source: anchor functions, Table 1; section 6.2 on the initialisation.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import DotFigure, Dots, LineFigure, Table, at_least, at_most, grid, line
+from anchorlab.findings import at_least, at_most
+from anchorlab.studies.anchor.open_questions_figures import (
+    accuracy_dots,
+    layer_curves,
+    speed_curves,
+    speed_table,
+    spike_curves,
+    spike_table,
+    value_table,
+)
 from anchorlab.studies.anchor.open_questions_measures import (
     LEARNED,
     Layers,
@@ -23,29 +32,30 @@ from anchorlab.studies.anchor.open_questions_measures import (
     layers_along,
     outcomes,
     spikes,
+    timed,
 )
 from anchorlab.studies.anchor.open_questions_settings import (
     BATCH,
+    COMPARED,
     DECAY,
+    FEW_HEADS,
+    FEW_LAYERS,
     HEADS,
     LAYERS,
     PAPER,
     QUICK,
     RATE,
     SCALE,
+    SEVERAL_HEADS,
+    SEVERAL_LAYERS,
     SMOKE,
     WIDTH,
     Choices,
     experiments,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, column_table, mean_and_range
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import TrainedRun
-
-FEW_HEADS, SEVERAL_HEADS = 1, 4
-FEW_LAYERS, SEVERAL_LAYERS = 2, 4
-"""The numbers that are compared. One layer cannot solve the task (`anchor/structures`), so that the least is two."""
 
 SMALL, LARGE = 0.3, 3.0  # initial scales, as multiples of the base's
 PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many evaluations before
@@ -58,9 +68,11 @@ TABLE_1 = "Table 1"
 
 @dataclass(frozen=True)
 class Seen:
-    """The outcomes of each choice, the loss spikes at constant learning rates, and the layers along training."""
+    """The outcomes of each choice, those on many sequences by choice and amount, the loss spikes at constant learning
+    rates, and the layers along training."""
 
     choices: Mapping[str, tuple[Outcome, ...]]
+    many: Mapping[tuple[str, float], Outcome]
     spikes: Sequence[Spike]
     layers: Layers
 
@@ -77,21 +89,30 @@ class Seen:
 
 def see(runs: Sequence[TrainedRun], setting: Choices) -> Seen:
     """Read the runs, in the order of `experiments`."""
-    *choices, order, constant = runs
-    return Seen(outcomes(choices, setting), spikes(constant, PEAK, WINDOW), layers_along(order))
+    few, many, order, constant = _parts(runs, setting)
+    return Seen(outcomes(few, setting), timed(many, setting), spikes(constant, PEAK, WINDOW), layers_along(order))
+
+
+def _parts(
+    runs: Sequence[TrainedRun], setting: Choices
+) -> tuple[Sequence[TrainedRun], Sequence[TrainedRun], TrainedRun, TrainedRun]:
+    """The runs of the choices, those on many sequences, that of the layers' order, and that of the spikes."""
+    *others, order, constant = runs
+    count = len(setting.alone) + 2
+    return others[:count], others[count:], order, constant
 
 
 def _gain(few: Outcome | None, several: Outcome | None) -> Tensor | None:
     return None if few is None or several is None else several.test - few.test
 
 
-def _sooner(few: Outcome | None, several: Outcome | None) -> Measurement | None:
-    """How many times as many steps the second takes as the first; None where no seed learned."""
+def _sooner(seen: Seen, choice: str) -> Measurement | None:
+    """How many times as many steps the larger amount takes as the smaller; None where no seed learned."""
+    few, several = (seen.many.get((choice, amount)) for amount in COMPARED[choice])
     if few is None or several is None or not torch.cat([few.times, several.times]).isfinite().any():
         return None
-    counts = [f"{int(one.times.isfinite().sum())} of {len(one.times)}" for one in (few, several)]
-    reached = f"{counts[0]} seeds with few reach it, {counts[1]} with several"
-    return Measurement(float(several.until.mean() / few.until.mean()), detail=reached)
+    before, after = (float(one.until.mean()) for one in (few, several))
+    return Measurement(after / before, detail=f"{after:.3g} steps until {LEARNED:g} against {before:.3g}")
 
 
 @claim(
@@ -109,9 +130,9 @@ def heads_generalise(seen: Seen) -> Tensor | None:
     "Several heads learn the task sooner than one", at=TABLE_1, paper="what is the benefit; no value", band=at_most(0.9)
 )
 def heads_sooner(seen: Seen) -> Measurement | None:
-    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads over those with {FEW_HEADS}, the whole
-    training where it is never reached."""
-    return _sooner(seen.of(HEADS, FEW_HEADS), seen.of(HEADS, SEVERAL_HEADS))
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads over those with {FEW_HEADS}, on many
+    sequences; the whole training where it is never reached."""
+    return _sooner(seen, HEADS)
 
 
 @claim(
@@ -132,9 +153,9 @@ def layers_generalise(seen: Seen) -> Tensor | None:
     band=at_most(0.9),
 )
 def layers_sooner(seen: Seen) -> Measurement | None:
-    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers over those with {FEW_LAYERS}, the whole
-    training where it is never reached."""
-    return _sooner(seen.of(LAYERS, FEW_LAYERS), seen.of(LAYERS, SEVERAL_LAYERS))
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers over those with {FEW_LAYERS}, on many
+    sequences; the whole training where it is never reached."""
+    return _sooner(seen, LAYERS)
 
 
 @claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(0.2))
@@ -217,123 +238,17 @@ def layer_order(seen: Seen) -> Measurement:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Choices) -> Analysis:
-    """Draw accuracy by choice, spikes and the layers' order; list all values and all spikes."""
-    seen = see(runs, setting)
+    """Draw accuracy by choice, learning times, spikes and the layers' order; list all values and all spikes."""
+    seen, (_, many, _, constant) = see(runs, setting), _parts(runs, setting)
     return Analysis(
         seen,
-        figures=[_dots(seen), *_spike_curves(runs[-1], setting), _order(seen.layers)],
-        tables=[_values_table(seen), _spike_table(seen.spikes, runs[-1])],
-    )
-
-
-def _dots(seen: Seen) -> DotFigure:
-    return DotFigure(
-        title="Test accuracy by choice",
-        caption="One choice is changed at a time from the base setting (bold). A point for each seed, at the end of "
-        "training; the line joins the means.",
-        panels=tuple(
-            Dots(
-                choice,
-                tuple(one.value.label for one in values),
-                grid(torch.stack([one.test for one in values])),
-                next(index for index, one in enumerate(values) if one.base),
-            )
-            for choice, values in seen.choices.items()
-        ),
-        y_label="test accuracy",
-        y_range=(0.0, 1.0),
-    )
-
-
-def _spike_curves(run: TrainedRun, setting: Choices) -> list[LineFigure]:
-    """The first seed at each constant learning rate: training loss and test accuracy."""
-    chosen = {f"learning rate {rate:g}": index * setting.spikes.seeds for index, rate in enumerate(setting.rates)}
-    made = []
-    for title, split, metric, log in (
-        ("Training loss at a constant learning rate", "train", "loss", True),
-        ("Test accuracy at a constant learning rate", "test", "accuracy", False),
-    ):
-        steps, values = along(run, split, metric)
-        lines = (line(label, steps, values[[member]]) for label, member in chosen.items())
-        made.append(
-            LineFigure(
-                title=title,
-                caption="Seed 0, without clipping.",
-                x_label="steps",
-                y_label=f"{split} {metric}",
-                lines=tuple(replace(one, low=(), high=()) for one in lines),
-                log_y=log,
-                y_range=(None, None) if log else ACCURACY,
-            )
-        )
-    return made
-
-
-def _order(layers: Layers) -> LineFigure:
-    names = {"shift": "layer 1: shift by one", "broadcast": "layer 2: broadcast the key"}
-    steps, values = layers.attention.steps[:-1], layers.attention.values  # the last is the end, long after
-    return LineFigure(
-        title="Attention of both layers early in training",
-        caption="To the previous position in layer 1, from the last position to the key's in layer 2, best head. "
-        f"{MEAN_AND_RANGE}",
-        x_label="steps",
-        y_label="attention",
-        lines=tuple(line(label, steps, values[name][:, :-1]) for name, label in names.items()),
-        y_range=ACCURACY,
-    )
-
-
-def _values_table(seen: Seen) -> Table:
-    return Table(
-        title="Every value of every choice",
-        caption="The base setting's values have a star. At the end of training, over seeds; how many of them reach "
-        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do.",
-        columns=(
-            "choice",
-            "value",
-            "test mean",
-            "test lowest",
-            "test highest",
-            "train mean",
-            "seeds",
-            "reach",
-            "steps",
-        ),
-        rows=tuple(
-            (
-                choice,
-                f"{one.value.label} *" if one.base else one.value.label,
-                *mean_and_range(one.test),
-                float(one.train.mean()),
-                len(one.test),
-                int(one.times.isfinite().sum()),
-                float(one.times.nanmean()) if one.times.isfinite().any() else None,
-            )
-            for choice, values in seen.choices.items()
-            for one in values
-        ),
-    )
-
-
-def _spike_table(found: Sequence[Spike], run: TrainedRun) -> Table:
-    members = run.experiment.members
-    rates = members.learning_rate or ()
-    return column_table(
-        "Every loss spike",
-        "Steps of the lowest loss before and of the first loss as low after; training loss before and at its peak; "
-        "test accuracy before and after; by how much it had risen in as long a time before; the gain beyond that.",
-        {
-            "learning rate": [rates[one.member] for one in found],
-            "seed": [members.seeds[one.member] for one in found],
-            "before": [one.before for one in found],
-            "after": [one.after for one in found],
-            "loss": [one.loss for one in found],
-            "peak": [one.peak for one in found],
-            "accuracy before": [one.accuracy[0] for one in found],
-            "accuracy after": [one.accuracy[1] for one in found],
-            "drift": [one.drift for one in found],
-            "gain": [one.gain for one in found],
-        },
+        figures=[
+            accuracy_dots(seen.choices),
+            speed_curves(many),
+            *spike_curves(constant, setting.rates),
+            layer_curves(seen.layers),
+        ],
+        tables=[value_table(seen.choices), speed_table(seen.many), spike_table(seen.spikes, constant)],
     )
 
 
@@ -348,7 +263,7 @@ STUDY = Study(
             QUICK,
             "Quick profile: the base setting is two layers of one head, width 64, 600 steps of batch 50 on 450 "
             "sequences with learning rate 3e-3 and weight decay 0.3. Loss spikes: 1200 steps at constant learning "
-            "rates, no clipping. Order of layers: the base setting on 1000 sequences.",
+            "rates, no clipping. Learning times, and order of layers: the base setting on 1000 sequences.",
         ),
         "paper": Profile(
             PAPER,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anchorlab.lens import Emergence, emergence, first_crossing, look
 from anchorlab.studies.anchor.identity import PATTERNS, Heads, read_heads
-from anchorlab.studies.anchor.open_questions_settings import Choices, Value
+from anchorlab.studies.anchor.open_questions_settings import COMPARED, Choices, Value
 from anchorlab.studies.kit import along, at_end
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
@@ -59,6 +59,21 @@ def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Ou
     return {
         choice: tuple(_outcome(one, setting, *found.get((choice, one.amount), (base, everyone))) for one in values)
         for choice, values in setting.values.items()
+    }
+
+
+def timed(runs: Sequence[TrainedRun], setting: Choices) -> dict[tuple[str, float], Outcome]:
+    """Return the outcomes on many sequences by choice and amount, of the values that are compared.
+
+    `runs` are those of the base on many sequences and of the values that are compared with it.
+    """
+    base, *others = runs
+    found = {(choice, one.amount): run for (choice, one), run in zip(setting.timed, others, strict=True)}
+    return {
+        (choice, one.amount): _outcome(one, setting, found.get((choice, one.amount), base), slice(None))
+        for choice, amounts in COMPARED.items()
+        for one in setting.values[choice]
+        if one.amount in amounts
     }
 
 

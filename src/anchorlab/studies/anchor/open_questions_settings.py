@@ -12,6 +12,12 @@ from anchorlab.training import Constant, Evaluation, Experiment, Members, Times
 HEADS, SHARED, LAYERS, WIDTH = "heads", "heads, one total width", "layers", "width"
 RATE, BATCH, DECAY, SCALE = "learning rate", "batch", "weight decay", "initial scale"
 
+FEW_HEADS, SEVERAL_HEADS = 1, 4
+FEW_LAYERS, SEVERAL_LAYERS = 2, 4
+"""The numbers that are compared. One layer cannot solve the task (`anchor/structures`), so that the least is two."""
+
+COMPARED: Mapping[str, tuple[int, int]] = {HEADS: (FEW_HEADS, SEVERAL_HEADS), LAYERS: (FEW_LAYERS, SEVERAL_LAYERS)}
+
 Scalar = Literal["learning_rate", "weight_decay", "initialisation_scale"]
 
 
@@ -46,6 +52,7 @@ class Choices:
     Args:
         base: what everything else differs from in one choice
         values: the values of each choice, rising
+        speed: the base on so many sequences that all seeds learn, for the time that it takes
         order: the model whose two layers are looked at along training
         spikes: the base at a constant learning rate, without clipping
         rates: the constant learning rates
@@ -53,6 +60,7 @@ class Choices:
 
     base: Setting
     values: Mapping[str, tuple[Value, ...]]
+    speed: Setting
     order: Setting
     spikes: Setting
     rates: tuple[float, ...]
@@ -84,28 +92,30 @@ class Choices:
         """The values that are not the base's and train as members of one experiment, each with its choice."""
         return [one for one in self._others() if one[1].scalar is not None]
 
+    @property
+    def timed(self) -> list[tuple[str, Value]]:
+        """The values whose learning time is compared with the base's, each with its choice."""
+        return [(choice, one) for choice, one in self.alone if one.amount in COMPARED.get(choice, ())]
+
     def _others(self) -> Iterator[tuple[str, Value]]:
         return ((choice, one) for choice, values in self.values.items() for one in values if not self.is_base(one))
 
 
 def experiments(setting: Choices) -> list[Experiment]:
-    """Return the base, each other model or recipe, all other scalars as members of one experiment, order and spikes.
+    """Return what a setting trains.
 
-    The members of the third kind are the seeds at the first value, then at the next.
+    That is the base, each other model or recipe, and all other scalars as members of one experiment, where the seeds at
+    the first value come first; the base on many sequences, and the values whose time is compared with it; the layers'
+    order; the spikes.
     """
     base = setting.base.experiment(task("anchor/identity"), "the base setting")
+    many = setting.speed.experiment(base.task, f"{setting.speed.size} sequences")
     return [
         base,
-        *(
-            replace(
-                base,
-                model=base.model.replace(**one.model),
-                recipe=base.recipe.replace(**one.recipe),
-                label=f"{choice}: {one.label}",
-            )
-            for choice, one in setting.alone
-        ),
+        *(_changed(base, one, f"{choice}: {one.label}") for choice, one in setting.alone),
         replace(base, members=_members(setting), label="learning rates, weight decays, initial scales"),
+        many,
+        *(_changed(many, one, f"{many.label}, {choice}: {one.label}") for choice, one in setting.timed),
         setting.order.experiment(base.task, "two layers along training"),
         replace(
             setting.spikes.experiment(base.task, "constant learning rates"),
@@ -115,6 +125,11 @@ def experiments(setting: Choices) -> list[Experiment]:
             ),
         ),
     ]
+
+
+def _changed(base: Experiment, value: Value, label: str) -> Experiment:
+    model, recipe = base.model.replace(**value.model), base.recipe.replace(**value.recipe)
+    return replace(base, model=model, recipe=recipe, label=label)
 
 
 def _members(setting: Choices) -> Members:
@@ -172,6 +187,7 @@ QUICK = Choices(
         decays=(0.0, 0.1, 0.3, 1.0, 3.0),
         scales=(0.1, 0.3, 1.0, 3.0),
     ),
+    speed=replace(_SMALL, recipe=quick_recipe(1000, learning_rate=3e-3, evaluations=60)),
     order=replace(
         _SMALL, recipe=quick_recipe(1000, learning_rate=3e-3).replace(checkpoints=Times(at=tuple(range(0, 201, 4))))
     ),
@@ -198,6 +214,7 @@ PAPER = Choices(
         decays=(0.0, 0.003, 0.01, 0.03, 0.1),
         scales=(0.1, 0.3, 1.0, 3.0),
     ),
+    speed=replace(_FULL, recipe=paper_recipe(1000, every=5)),
     order=replace(
         _FULL,
         model=DecoderSpec(layers=2, heads=1),
@@ -228,6 +245,7 @@ def _smoke() -> Choices:
     return Choices(
         base=QUICK.base.shortened(steps=4),
         values=values,
+        speed=QUICK.speed.shortened(steps=4),
         order=QUICK.order.shortened(steps=4),
         spikes=replace(QUICK.spikes, recipe=constant, seeds=2),
         rates=QUICK.rates,
