@@ -112,7 +112,7 @@ def test_texts_of_one_token_are_only_shown_beside_longer_ones(model):
 
 @pytest.mark.parametrize(
     ("texts", "said"),
-    [([], "texts: there are none"), ([" ".join(["no"] * 80)], r"texts\[0\]: has 160 tokens, .* holds 128")],
+    [([], "texts: there are none"), ([" ".join(["no"] * 2500)], r"texts\[0\]: has 5000 tokens, .* holds 4096")],
 )
 def test_refuses_texts_that_cannot_be_read(model, texts, said):
     with pytest.raises(SpecError, match=said):

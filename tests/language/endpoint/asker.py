@@ -4,11 +4,15 @@
 """
 
 import json
+import signal
 import sys
 from pathlib import Path
 
 from anchorlab.language.endpoint import Endpoint, Pace, Server
 from tests.language.endpoint.kit import SOON, question
+
+# a parent that runs in the background leaves SIGINT ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if __name__ == "__main__":
     url, journal, count, concurrent, out = sys.argv[1:]
