@@ -57,7 +57,6 @@ STUDIES = (
 """The names of all studies, by paper."""
 
 UNPUBLISHED = (
-    "anchor/open-questions",
     "language/along-training",
     "retrieval/language-models",
 )
