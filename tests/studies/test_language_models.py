@@ -131,6 +131,14 @@ def test_depths_are_asked_over_the_same_premises():
     assert all(request.begun for request in speaker.asked)
 
 
+def test_a_question_of_several_groups_is_asked_once():
+    speaker = Speaker(knowing)
+    seen = answer(speaker, replace(SETTING, steps=(1, 2, 5), chains=(2, 4)), lambda status: None, "asking")
+    texts = [request.turns[-1].text for request in speaker.asked]
+    assert len(texts) == len(set(texts))
+    assert seen.steps[5] == seen.depths[5] and seen.steps[2] == seen.orders["steps"] == seen.chains[4]
+
+
 def test_a_setting_without_questions_is_refused():
     with pytest.raises(SpecError, match="questions"):
         analysed(answer(Speaker(knowing), replace(SETTING, questions=0), lambda status: None, "asking"))

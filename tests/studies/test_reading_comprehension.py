@@ -16,6 +16,7 @@ from anchorlab.studies.anchor.reading_comprehension_measures import (
     OTHER_READ,
     READ,
     WHOLE,
+    Heads,
     kinds,
     places,
     see,
@@ -168,14 +169,15 @@ def test_what_heads_attend_to():
 
 
 def test_the_reading_head_is_found_among_all_later_layers():
-    heads = see(run([1.0], [1.0], PAPERS)).heads
-    deep = replace(heads, to_item=torch.tensor([[[0.1, 0.3, 0.2], [0.2, 0.1, 0.9]], [[0.1, 0.8, 0.2], [0.7, 0.1, 0]]]))
+    to_item = torch.tensor([[[0.1, 0.3, 0.2], [0.2, 0.1, 0.9]], [[0.1, 0.8, 0.2], [0.7, 0.1, 0]]])
+    shifts = torch.ones(2, 3, dtype=torch.int64)
+    deep = Heads(torch.rand(2, 3), shifts, to_item, torch.rand(2, 2, 3), torch.ones(2, 2, 3, dtype=torch.int64))
     assert [one.tolist() for one in deep.reading] == [[1, 0], [2, 1]]
 
 
 def test_one_head_has_no_others_beside_it():
     seen = see(run([1.0], [1.0], PAPERS))
-    heads = replace(seen.heads, to_anchor=seen.heads.to_anchor[:, 1:], shifts=seen.heads.shifts[:, 1:])
+    heads = Heads(**{name: values[..., 1:] for name, values in vars(seen.heads).items()})
     answers = replace(seen.answers, without_head=seen.answers.without_head[:, :, 1:])
     values = values_of(STUDY, replace(seen, heads=heads, answers=answers))
     assert values["shifting-head"] is None and values["shift-by-one"] == 1

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anchorlab.findings import BarFigure, Bars, Line, LineFigure, Reference, Table, at_least
-from anchorlab.language.asking import SCORINGS, Asked, LocalSpeaker, Results, results
+from anchorlab.language.asking import SCORINGS, Asked, LocalSpeaker, Manner, Results, results
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.language.opening import described, open_model, untrained_model
 from anchorlab.studies.retrieval.prompt_answers import ERRORS, SMOKE, STEPS, Answered, PromptSetting, answer, error_of
@@ -297,7 +297,7 @@ STUDY = Study(
             "template, with the answer begun; the likeliest text, then samples, at most three tries.",
         ),
         "paper": Profile(
-            PromptSetting(questions=500, deep=500, tries=20, manner=PromptSetting().manner.replace(begun=False)),
+            PromptSetting(questions=500, deep=500, tries=20, manner=Manner()),
             "500 questions of each kind, as the paper; which models it asked, Figure 2 alone shows.",
         ),
     },

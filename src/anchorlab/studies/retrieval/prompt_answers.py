@@ -103,15 +103,14 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
     ]
     total, done = sum(n for *_, n in plans), 0
     found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in plans}
+    known: dict[Question, Asked] = {}  # the groups overlap
     for name, key, one, n in plans:
         report(Status(total, done, f"{what}: {one.name or one.formulation}"))
-        found[name][key] = ask(
-            speaker,
-            one.questions(n),
-            setting.manner,
-            one.questions(setting.manner.examples, split="train"),
-            setting.tries,
-        )
+        questions = one.questions(n)
+        new = [question for question in questions if question not in known]
+        worked = one.questions(setting.manner.examples, split="train")
+        known |= dict(zip(new, ask(speaker, new, setting.manner, worked, setting.tries), strict=True))
+        found[name][key] = tuple(known[question] for question in questions)
         done += n
     scored = {}
     if isinstance(speaker, LocalSpeaker):
