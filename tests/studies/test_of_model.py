@@ -69,7 +69,8 @@ def test_the_workplace_is_that_of_the_study_the_profile_and_the_model(tmp_path):
     run_study(study, "quick", Store(tmp_path))
     run_study(study, f"quick@{PYTHIA}@{STEP}", Store(tmp_path), download=True)
     own, other = seen
-    assert own == Workplace(tmp_path / "studies" / "own-names" / "quick" / "partial", own.report)
+    folder, answers = tmp_path / "studies" / "own-names" / "quick" / "partial", tmp_path / "answers"
+    assert own == Workplace(folder, own.report, answers=answers)
     assert other.folder == tmp_path / "studies" / "own-names" / f"quick@EleutherAI%2Fpythia-160m@{STEP}" / "partial"
     assert (other.device, other.download) == ("cpu", True)
 

@@ -6,14 +6,18 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
+from anchorlab.cli.endpoint import EndpointOptions
 from anchorlab.cli.output import Flag, Json, check_page, print_json, print_table, print_text, progress
 from anchorlab.errors import AnchorlabError
 
 if TYPE_CHECKING:
     from anchorlab.findings import Findings
+    from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
 
 
@@ -29,11 +33,13 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Model:
-    """The pretrained model that is asked for, None for that of the profile, and whether it may be downloaded."""
+    """The model that is asked for, None for that of the profile, whether it may be downloaded, and how one behind a
+    server is asked."""
 
     name: str | None
     revision: str | None
     download: bool
+    access: "Access | None"
 
 
 _Run = Callable[[str, Path | None], _Outcome]
@@ -52,6 +58,7 @@ def study(
     workers: int | None = None,
     device: str = "cpu",
     json: Json = False,
+    at_server: Annotated[EndpointOptions | None, Parameter(name="*", group="Models behind servers")] = None,
 ) -> int:
     """Run studies: train what the store lacks, analyse the runs, check the claims, write the report.
 
@@ -71,7 +78,8 @@ def study(
         is the paper's own setting.
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
-        file, or `smollm2`.
+        file, or `smollm2`; with `--endpoint`, a model's name at the server. Studies that only ask take
+        `http://HOST:PORT/v1#NAME` too.
     revision
         Branch, tag or commit of the model on the hub, such as `step1000`.
     download
@@ -92,7 +100,10 @@ def study(
 
     chosen, kept = study_names((name, *names)), Store(store)
     check_page(report)
-    asked = _Model(model, revision, download)
+    options = at_server or EndpointOptions()
+    model = options.address(model, download)
+    options.check_used(f"{profile} {model}")
+    asked = _Model(model, revision, download, options.access())
     run = _runner(kept, profile, asked, workers, device, quiet=json)
     if not names and not is_pattern(name):
         outcome = run(name, report)
@@ -127,7 +138,7 @@ def _runner(kept: "Store", profile: str, model: _Model, workers: int | None, dev
         chosen = find_study(name)
         at = chosen.profile_of(profile, model.name, model.revision)
         with progress(quiet=quiet) as show:
-            findings = run_study(chosen, at, kept, workers, device, show, model.download)
+            findings = run_study(chosen, at, kept, workers, device, show, model.download, model.access)
         page = report or findings_directory(kept, name, at) / "report.html"
         write_report(findings, page)
         return _Outcome(name, findings, page)

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from anchorlab.errors import StoreError
 
 DIGEST_LENGTH = 32
 """The number of hexadecimal digits of the SHA-256 in a file's name: its first half."""
+
+_LONGEST = 200  # signs of a name; file systems take 255 bytes
 
 
 class Fingerprint(NamedTuple):
@@ -49,6 +52,17 @@ def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview])
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     return path, Fingerprint(size, content.hexdigest())
+
+
+def file_name(text: str) -> str:
+    """Return a text as the name of a file or folder: signs that no name may have are written as in URLs.
+
+    The middle of a long text is replaced by its digest.
+    """
+    name = quote(text, safe="@ ")
+    if len(name) > _LONGEST:
+        name = f"{name[: _LONGEST // 2]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}~{name[-_LONGEST // 4 :]}"
+    return name
 
 
 def sync_directory(directory: Path) -> None:

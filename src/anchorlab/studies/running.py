@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
+from anchorlab.language.endpoint import Access
 from anchorlab.runs import Store
-from anchorlab.runs.files import write_file
+from anchorlab.runs.files import file_name, write_file
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.study import Study
 from anchorlab.studies.workplace import Workplace, no_report
@@ -25,20 +25,25 @@ def run_study(
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
     download: bool = False,
+    access: Access | None = None,
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
     Every claim is measured on untrained members of the same experiments, too. A study without experiments measures
     something else, such as a pretrained model.
 
+    The answers of models behind servers are kept in the store too, in `answers`.
+
     Args:
         study: from `anchorlab.study(name)`, or your own
-        profile: the name of one of its profiles, for another pretrained model one such as `quick@gpt2`
+        profile: the name of one of its profiles, for another pretrained model one such as `quick@gpt2`, also at a
+            server, `quick@http://127.0.0.1:8000/v1#NAME`
         store: where runs are kept; by default the folder `runs`
         workers: processes that share the members; by default as `anchorlab.train` chooses
         device: `cpu` or `cuda`
         report: called with the progress
         download: whether a pretrained model that is not on this machine may be fetched
+        access: how a model behind a server is asked; by default as `Access()`
 
     Errors: `SpecError` for an unknown profile, and for a download by a study that opens no pretrained model; those of
     `anchorlab.engine.run`.
@@ -57,7 +62,9 @@ def run_study(
     observed = None
     if study.observe is not None:
         setting, kept = study.profile(profile).setting, findings_directory(store, study.name, profile) / "partial"
-        observed = study.observe(setting, Workplace(kept, report or no_report, device, download))
+        answers = store.root / "answers"
+        workplace = Workplace(kept, report or no_report, device, download, answers, access or Access())
+        observed = study.observe(setting, workplace)
     findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
     findings = with_controls(study, findings, store, runs, device, report)
     path = findings_directory(store, study.name, profile) / "findings.json"
@@ -85,7 +92,7 @@ def findings_directory(store: Store, study: str, profile: str) -> Path:
 
     In a profile's name, signs that no folder may have, such as `/` in that of a model, are written as in addresses.
     """
-    return store.root / "studies" / study.replace("/", "-") / quote(profile, safe="@ ")
+    return store.root / "studies" / study.replace("/", "-") / file_name(profile)
 
 
 def kept_findings(store: Store) -> list[Findings]:

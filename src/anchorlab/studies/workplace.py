@@ -1,10 +1,11 @@
 """Where a study without experiments measures: its folder in the store, the device, and whether it may download."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from anchorlab.engine import Status
+from anchorlab.language.endpoint import Access
 
 
 def no_report(status: Status) -> None:
@@ -20,9 +21,14 @@ class Workplace:
         report: called with the progress
         device: `cpu` or `cuda`
         download: whether a pretrained model may be fetched
+        answers: folder for the answers of models behind servers, which all studies and profiles of the store share;
+            None for `folder`
+        access: how such models are asked
     """
 
     folder: Path
     report: Callable[[Status], None] = no_report
     device: str = "cpu"
     download: bool = False
+    answers: Path | None = None
+    access: Access = field(default_factory=Access)

@@ -1,7 +1,7 @@
 """A language model behind an OpenAI-compatible server."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Endpoint:
         """
         keys = [self._identity(request) for request in requests]
         with self._journal as journal:
-            new = {key: each for key, each in zip(keys, requests, strict=True) if key not in journal.answers}
+            new = _without(journal.answers, keys, requests)
             self.tally.remembered += len(set(keys)) - len(new)
             if new and not self._asked:
                 self._means.purse.check(new.values())
@@ -93,6 +93,18 @@ class Endpoint:
             if new:
                 _run(self._ask(new, len(set(keys))))
             return [journal.answers[key] for key in keys]
+
+    def check(self, requests: Iterable[Request]) -> None:
+        """Refuse requests that can cost more than the budget, before any is sent; answers in the journal cost nothing.
+
+        Errors: `SpecError` at `max_cost`; `StoreError` as for `say`.
+        """
+        requests = tuple(requests)
+        kept: Container[str] = ()
+        if self._journal.path.exists():
+            with self._journal as journal:
+                kept = journal.answers
+        self._means.purse.check(_without(kept, map(self._identity, requests), requests).values())
 
     def _identity(self, request: Request) -> str:
         return identity(request, self._means.server, text_of(request, self._means.writer))
@@ -109,6 +121,11 @@ class Endpoint:
         means = self._means
         async with Client(means.server, self._secret, means.patience.timeout, self._pace.concurrent) as client:
             await Round(means, client, self._journal, advance).ask(requests, self._pace.concurrent)
+
+
+def _without(kept: Container[str], keys: Iterable[str], requests: Sequence[Request]) -> dict[str, Request]:
+    """Return the requests that have no kept answer, each once, by key."""
+    return {key: each for key, each in zip(keys, requests, strict=True) if key not in kept}
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

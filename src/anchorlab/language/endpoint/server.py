@@ -13,14 +13,12 @@ from anchorlab.spec import Spec
 _DATED = r"-(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})"
 
 
-class Server(Spec):
-    """An OpenAI-compatible server and the model that is asked there.
+class Dialect(Spec):
+    """What is particular about a server.
 
     Fields
-        url: its address up to and with `/v1`, such as `http://127.0.0.1:8000/v1`
-        model: the model's name at the server
         key_variable: the environment variable that holds the key; without it the request carries none
-        answers_as: the name under which answers come back, where it is another one than `model`
+        answers_as: the name under which answers come back, where it is another one than the model's
         continues: whether the server goes on with a begun answer in a conversation; None to find out
         tokenizer: the model's tokenizer on this machine: a folder, a name in the hub's cache, or `smollm2`. With it
             every request is put as the one text that a local model would read, chat template and begun answer
@@ -28,13 +26,39 @@ class Server(Spec):
         extra: further fields of every request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`
     """
 
-    url: str
-    model: str = Field(min_length=1)
     key_variable: str = "OPENAI_API_KEY"
     answers_as: str | None = None
     continues: bool | None = None
     tokenizer: str | None = None
     extra: Mapping[str, JsonValue] = {}
+
+    @field_validator("key_variable")
+    @classmethod
+    def _variable(cls, name: str) -> str:
+        # the message does not show what may be the key itself
+        if not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
+            raise SpecError("", "is not the name of an environment variable", "write it in capitals, as OPENAI_API_KEY")
+        return name
+
+    @field_validator("extra")
+    @classmethod
+    def _further(cls, extra: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+        for name in ("model", "messages", "prompt", "stream", "n"):
+            if name in extra:
+                raise SpecError(name, "is set by the request itself", "remove it")
+        return extra
+
+
+class Server(Dialect):
+    """An OpenAI-compatible server and the model that is asked there.
+
+    Fields, beside those of `Dialect`
+        url: its address up to and with `/v1`, such as `http://127.0.0.1:8000/v1`
+        model: the model's name at the server
+    """
+
+    url: str
+    model: str = Field(min_length=1)
 
     @field_validator("url")
     @classmethod
@@ -52,22 +76,6 @@ class Server(Spec):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SpecError("", "is not an address", "write http://HOST:PORT/v1")
         return parts.geturl().rstrip("/")
-
-    @field_validator("key_variable")
-    @classmethod
-    def _variable(cls, name: str) -> str:
-        # nor do they show what may be the key itself
-        if not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
-            raise SpecError("", "is not the name of an environment variable", "write it in capitals, as OPENAI_API_KEY")
-        return name
-
-    @field_validator("extra")
-    @classmethod
-    def _further(cls, extra: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-        for name in ("model", "messages", "prompt", "stream", "n"):
-            if name in extra:
-                raise SpecError(name, "is set by the request itself", "remove it")
-        return extra
 
     def is_model(self, name: str | None) -> bool:
         """Whether an answer that came back under `name` is the model's.

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from anchorlab.language.asking.request import Request
@@ -46,8 +46,9 @@ def contradiction(asked: dict[str, Any], cap: str) -> dict[str, Any]:
 
 def identity(request: Request, server: Server, text: str | None) -> str:
     """Return what the answer depends on in short: server, model, further fields, the whole request and its text."""
+    drawn = request if request.temperature > 0 else replace(request, seed=0)  # the likeliest text is not drawn
     parts: dict[str, Any] = {"url": server.url, "model": server.model, "extra": dict(server.extra)}
-    parts |= {"request": asdict(request), "text": text}
+    parts |= {"request": asdict(drawn), "text": text}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 

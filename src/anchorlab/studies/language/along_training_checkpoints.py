@@ -13,7 +13,7 @@ from anchorlab.language import pretrained
 from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
 from anchorlab.runs.files import write_file
 from anchorlab.studies.language.along_training_measures import Measuring, measure
-from anchorlab.studies.language.opening import TINY, ModelSetting, described
+from anchorlab.studies.language.opening import TINY, ModelSetting, check_weights, described
 from anchorlab.studies.language.tiny_training import train_tiny
 from anchorlab.studies.workplace import Workplace
 
@@ -52,6 +52,7 @@ def observe(setting: Setting, workplace: Workplace) -> tuple[Checkpoint, ...]:
     """Measure every checkpoint that no earlier run has measured; what is measured is kept in the workplace."""
     if setting.revision is not None:
         raise SpecError("revision", "the study goes through all of them", "leave it out")
+    check_weights(setting)
     workplace.folder.mkdir(parents=True, exist_ok=True)
     name, own = setting.model, workplace.folder / "tiny"
     if setting.model == TINY:

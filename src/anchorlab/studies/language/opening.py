@@ -7,6 +7,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel, pretrained, wrap
+from anchorlab.language.endpoint import is_address
 from anchorlab.studies.language.tiny import tiny_model
 from anchorlab.studies.workplace import Workplace
 
@@ -19,7 +20,8 @@ class ModelSetting:
     """The pretrained model of a study's setting; further fields are a study's own.
 
     Fields
-        model: a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, or `tiny`
+        model: a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, or `tiny`; for studies that
+            only ask, also one at a server, `http://127.0.0.1:8000/v1#NAME`
         revision: a branch, tag or commit on the hub
     """
 
@@ -28,12 +30,19 @@ class ModelSetting:
 
 
 def open_model(setting: ModelSetting, workplace: Workplace) -> LanguageModel:
-    """Open the model of a setting. Errors: those of `pretrained`."""
+    """Open the model of a setting. Errors: those of `pretrained`, and `SpecError` at a server."""
+    check_weights(setting)
     if setting.model == TINY:
         if setting.revision is not None:
             raise SpecError("revision", f"{TINY} has none", "leave it out")
         return tiny_model().to(workplace.device)
     return pretrained(setting.model, setting.revision, download=workplace.download, device=workplace.device)
+
+
+def check_weights(setting: ModelSetting) -> None:
+    """Raise `SpecError` for a model behind a server, whose weights cannot be read."""
+    if is_address(setting.model):
+        raise SpecError("endpoint", "this study needs the model's weights", "give a model on this machine or the hub")
 
 
 def untrained_model(model: LanguageModel, seed: int = 1) -> LanguageModel:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anchorlab.findings import BarFigure, Bars, Line, LineFigure, Reference, Table, at_least
-from anchorlab.language.asking import SCORINGS, Asked, LocalSpeaker, Manner, Results, results
+from anchorlab.language.asking import SCORINGS, Asked, Manner, Results, results
 from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.language.opening import described, open_model, untrained_model
+from anchorlab.studies.language.speaking import described_speaker, open_speaker, untrained_speaker
 from anchorlab.studies.retrieval.prompt_answers import ERRORS, SMOKE, STEPS, Answered, PromptSetting, answer, error_of
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
@@ -26,25 +26,27 @@ _CONTROLS = 4  # an untrained model is asked this many times fewer questions
 
 @dataclass(frozen=True)
 class Observed:
-    """The answers of a model and of the same architecture with random weights."""
+    """The answers of a model and of the same architecture with random weights; None of these for one at a server."""
 
     trained: Answered
-    untrained: Answered
+    untrained: Answered | None
     model: str
 
 
 def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
-    """Ask the model of the setting, and an untrained one."""
-    model = open_model(setting, workplace)
-    trained = answer(LocalSpeaker(model), setting, workplace.report, "asking")
+    """Ask the model of the setting and, if it is on this machine, an untrained one."""
+    speaker = open_speaker(setting, workplace)
+    trained, model = answer(speaker, setting, workplace.report, "asking"), described_speaker(setting, speaker)
+    untrained = untrained_speaker(speaker)
+    if untrained is None:
+        return Observed(trained, None, model)
     fewer = replace(
         setting,
         questions=-(-setting.questions // _CONTROLS),
         deep=-(-setting.deep // _CONTROLS),
         steps=tuple(step for step in setting.steps if step <= EASY),
     )
-    untrained = answer(LocalSpeaker(untrained_model(model)), fewer, workplace.report, "asking an untrained model")
-    return Observed(trained, untrained, described(setting, model))
+    return Observed(trained, answer(untrained, fewer, workplace.report, "asking an untrained model"), model)
 
 
 @claim(

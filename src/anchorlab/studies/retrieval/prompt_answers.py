@@ -16,6 +16,7 @@ from anchorlab.language.asking import (
     likelihoods,
     results,
 )
+from anchorlab.language.endpoint import Endpoint
 from anchorlab.studies.language.opening import TINY, ModelSetting
 from anchorlab.tasks import Question, RetrievalPrompts, task
 
@@ -102,6 +103,7 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
         ),
     ]
     total, done = sum(n for *_, n in plans), 0
+    _check_cost(speaker, [(one, n) for *_, one, n in plans], setting.manner)
     found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in plans}
     known: dict[Question, Asked] = {}  # the groups overlap
     for name, key, one, n in plans:
@@ -117,6 +119,17 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
         report(Status(total, done, f"{what}: scoring candidates"))
         scored = {name: _scored(speaker, found["formulations"][name], setting.manner) for name in STEPS}
     return Answered(**found, scored=scored)
+
+
+def _check_cost(speaker: Speaker, asked: Sequence[tuple[RetrievalPrompts, int]], manner: Manner) -> None:
+    """Before anything is sent to a server, refuse questions whose first tries can cost more than there is to spend."""
+    if isinstance(speaker, Endpoint):
+        speaker.check(
+            manner.request(question, worked)
+            for one, n in asked
+            for worked in [one.questions(manner.examples, split="train")]
+            for question in one.questions(n)
+        )
 
 
 def _scored(speaker: LocalSpeaker, asked: Sequence[Asked], manner: Manner) -> dict[str, float]:

@@ -1,0 +1,37 @@
+"""How models behind servers are asked, whatever the server and the model."""
+
+from pathlib import Path
+
+from anchorlab.language.endpoint.address import read_address
+from anchorlab.language.endpoint.budget import Budget
+from anchorlab.language.endpoint.endpoint import Endpoint
+from anchorlab.language.endpoint.pace import Pace
+from anchorlab.language.endpoint.patience import Patience
+from anchorlab.language.endpoint.server import Dialect, Server
+
+
+class Access(Dialect):
+    """Everything about asking a server but its address and the model's name.
+
+    Fields, beside those of `Dialect`
+        pace: how fast to ask
+        patience: timeouts and tries
+        budget: prices and the most to spend on each model
+    """
+
+    pace: Pace = Pace()
+    patience: Patience = Patience()
+    budget: Budget = Budget()
+
+    def open(self, address: str, journal: Path) -> Endpoint:
+        """Return the model at an address such as `http://127.0.0.1:8000/v1#NAME`; nothing is sent yet.
+
+        Args:
+            address: the server's URL and the model's name
+            journal: the file that keeps every request and answer
+
+        Errors: those of `read_address`, `Server` and `Endpoint`.
+        """
+        url, model = read_address(address)
+        own = {name: getattr(self, name) for name in Dialect.model_fields}
+        return Endpoint(Server(url=url, model=model, **own), journal, self.pace, self.patience, self.budget)

@@ -1,0 +1,169 @@
+"""Models behind servers on the command line: `anchorlab study STUDY --endpoint URL --model NAME`."""
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("openai")
+
+from anchorlab.tasks.retrieval.prompts.reading import read
+from tests.language.endpoint.scripted import Answer, served, spoken
+
+STUDY = ("study", "retrieval/language-models", "--profile", "smoke", "--json")
+KEY = "sk-very-secret-0123456789"
+NAME = "@cf/meta/llama-3.1:8b"  # as a service writes names
+PRICED = ("--price-read", "1000000", "--price-written", "1000000")
+PATTERNS = {"functions": r"\(", "kingdoms": "believe", "relatives": "works as", "lives-with": "lives"}
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def knowing(asked):
+    """Answers right, by the parser that does not know how questions are made."""
+    text = asked.text.rstrip("\n")
+    formulation = next((name for name, pattern in PATTERNS.items() if re.search(pattern, text)), "equations")
+    return spoken(asked, f" {read(formulation, text).answer}")
+
+
+def at(url, name=NAME):
+    return ("--endpoint", url, "--model", name)
+
+
+def test_a_model_behind_a_server_is_studied_and_not_asked_again(anchorlab, workplace, monkeypatch):
+    monkeypatch.setenv("SERVICE_KEY", KEY)
+    command = (*STUDY, "--key-variable", "SERVICE_KEY", "--concurrent", "4")
+    with served(knowing) as server:
+        found = anchorlab(*command, *at(server.url))
+        assert (found.code, found.err) == (0, "")
+        assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {KEY}"}
+        assert {asked.body["model"] for asked in server.asked} == {NAME}
+        assert set(server.answered.values()) == {1}
+        arrived = len(server.asked)
+        again = anchorlab(*command, *at(f"{server.url}/"))  # the same server
+        assert len(server.asked) == arrived
+    first, second = json.loads(found.out), json.loads(again.out)
+    # of one question each, the interval of a right answer begins at 0.21: below it lies guessing among 16 alone
+    assert [one["value"] for one in first["claims"]] == [1.0] * 5 + [1 / 5]
+    assert first["claims"] == second["claims"]
+    assert first["provenance"]["model"] == f"{NAME} at {server.url}"
+    files = [path for path in workplace.rglob("*") if path.is_file()]
+    assert {"report.html", "findings.json"} <= {path.name for path in files}
+    assert {path.parent.name for path in files if path.name == "report.html"} == {
+        f"smoke@http%3A%2F%2F127.0.0.1%3A{server.port}%2Fv1%23%2540cf%2Fmeta%2Fllama-3.1%3A8b"
+    }
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_what_is_shown_of_a_model_behind_a_server(anchorlab, workplace):
+    with served(knowing) as server:
+        shown = anchorlab(*STUDY[:-1], *at(server.url))
+    listed = anchorlab("claims", "retrieval/language-models", "--json")
+    assert (shown.code, listed.code) == (0, 0)
+    assert f"{NAME} at {server.url}" in " ".join(shown.out.split())
+    assert shown.err.startswith("asking: retrieval/equations\n")
+    page = next(workplace.rglob("report.html")).read_text()
+    assert f"{NAME} at {server.url}" in page and "Candidates by likelihood" not in page
+    # no weights, so no control with random ones
+    assert {one["untrained"] for one in json.loads(listed.out)} == {None}
+
+
+def test_after_a_server_failed_the_study_goes_on(anchorlab):
+    with served(lambda asked: knowing(asked) if len(server.asked) <= 7 else Answer(401, "no")) as server:
+        stopped = anchorlab(*STUDY, "--concurrent", "1", *at(server.url))
+        assert (stopped.code, stopped.err.count("\n")) == (2, 1)
+        assert server.answered.total() == 7
+        server.script = knowing
+        assert anchorlab(*STUDY, *at(server.url)).code == 0
+    assert set(server.answered.values()) == {1}
+
+
+def test_a_budget_that_the_whole_study_exceeds_is_refused_before_asking(anchorlab):
+    """Each group of questions alone would fit."""
+    with served(knowing) as server:
+        free = anchorlab(*STUDY, *at(server.url), "--max-cost", "0", "--price-read", "0", "--price-written", "0")
+        asked = len(server.asked)
+        # a token for every byte and three for the answer, at a price of one each
+        worst = sum(len(one.text.encode()) + one.body["max_tokens"] for one in server.asked)
+        refused = anchorlab(*STUDY, *at(server.url, "other"), *PRICED, "--max-cost", str(worst - 1))
+        assert len(server.asked) == asked
+        assert f"max_cost: the questions can cost {worst:.4g}, and {worst - 1:.4g} is the most to spend" in refused.err
+        assert (refused.code, refused.err.count("\n"), refused.new_files) == (2, 1, set())
+        assert anchorlab(*STUDY, *at(server.url, "other"), *PRICED, "--max-cost", str(worst)).code == 0
+        # what is answered costs nothing
+        assert anchorlab(*STUDY, *at(server.url, "other"), *PRICED, "--max-cost", "0").code == 0
+    assert free.code == 0
+    assert len(server.asked) == 2 * asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Answer(401, {"error": {"message": "no key"}}), "asks for a key, and $OPENAI_API_KEY is not set; set it"),
+        (
+            Answer(404, {"error": {"message": f"The model {NAME} does not exist", "code": "model_not_found"}}),
+            "/models lists",
+        ),
+    ],
+)
+def test_what_a_server_turns_down(anchorlab, answer, told):
+    with served(lambda asked: answer) as server:
+        said = anchorlab(*STUDY, *at(server.url))
+        assert told in said.err
+        assert (said.code, said.out, said.err.count("\n"), len(server.asked)) == (2, "", 1, 1)
+
+
+def test_a_server_that_is_not_there(anchorlab):
+    with served() as server:
+        pass
+    said = anchorlab(*STUDY, *at(server.url))
+    assert f"endpoint: no server at {server.url} (" in said.err and "start it, or check the address" in said.err
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+
+
+URL = "http://127.0.0.1:9/v1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((*STUDY, "--endpoint", URL), "model: is missing beside --endpoint; give its name at the server, --model NAME"),
+        ((*STUDY, *at("127.0.0.1:8000")), "endpoint: is not an address; write http://HOST:PORT/v1"),
+        ((*STUDY, *at("ftp://127.0.0.1/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
+        ((*STUDY, *at("http://127.0.0.1:99999/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
+        ((*STUDY, *at("http://me:hidden@127.0.0.1/v1")), "endpoint: holds a user or a password; give the key in the"),
+        ((*STUDY, "--model", "http://me:hidden@127.0.0.1/v1#x"), "endpoint: holds a user or a password; give the key"),
+        ((*STUDY, "--model", URL), "model: the address names no model; write http://HOST:PORT/v1#NAME"),
+        ((*STUDY, *at(URL, f"{URL}#x")), "model: has an address of its own; leave out --endpoint"),
+        ((*STUDY, *at(URL), "--revision", "main"), "revision: a model behind a server has none; leave it out"),
+        ((*STUDY, *at(URL), "--download"), "download: is for models on the hub, not for one at a server"),
+        (
+            (*STUDY, "--max-cost", "3"),
+            "max-cost: is for models behind servers; give --endpoint URL and --model NAME too",
+        ),
+        ((*STUDY, "--model", "smollm2", "--continues"), "continues: is for models behind servers"),
+        ((*STUDY, *at(URL), "--max-cost", "3"), "price-read: is not known, and max_cost cannot be kept without it"),
+        ((*STUDY, *at(URL), "--concurrent", "0"), "concurrent: input should be greater than or equal to 1, got 0"),
+        ((*STUDY, *at(URL), "--requests-a-minute", "0"), "requests-a-minute: input should be greater than 0"),
+        ((*STUDY, *at(URL), "--timeout", "-1"), "timeout: input should be greater than 0"),
+        ((*STUDY, *at(URL), "--key-variable", "sk-hidden"), "key-variable: is not the name of an environment variable"),
+        ((*STUDY, *at(URL), "--extra", "{"), "extra: is not valid JSON"),
+        ((*STUDY, *at(URL), "--extra", '{"model": "x"}'), "extra.model: is set by the request itself; remove it"),
+        (
+            (*STUDY, *at(URL), "--tokenizer", "/no/folder"),
+            "tokenizer: there is no tokenizer /no/folder on this machine",
+        ),
+        (("study", "language/heads", *at(URL)), "endpoint: this study needs the model's weights; give a model on this"),
+        (("study", "language/along-training", *at(URL)), "endpoint: this study needs the model's weights"),
+        (("study", "anchor/identity", *at(URL)), "model: the study opens no pretrained model"),
+        (("show", "retrieval/nope"), "task: unknown task 'retrieval/nope'"),
+        (("show", "retrieval/equations", "--task.steps", "10000"), "steps"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_sent(anchorlab, arguments, told):
+    said = anchorlab(*arguments)
+    assert told in said.err and "hidden" not in said.err
+    assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
