@@ -49,14 +49,14 @@ def answered(says):
 
 
 def analysed(seen):
-    analysis = STUDY.analyse(Observed(seen, seen, "made"), SETTING)
+    analysis = STUDY.analyse(Observed({"made": seen}, seen, "made"), SETTING)
     return analysis, {measure.name: measure(seen) for measure in STUDY.claims}
 
 
 def test_a_speaker_that_follows_the_chains_is_always_right():
     analysis, found = analysed(answered(knowing))
     assert {one.value for one in found.values()} == {1.0}
-    bars, steps, errors, depths = analysis.figures
+    bars, steps, depths, errors = analysis.figures
     assert bars.groups == ("equations", "lives-with", "kingdoms", "functions", "relatives")
     assert all(one.values == (1.0,) * 5 for one in bars.bars)
     assert bars.dashed == (0.25, 0.25, 0.25, 0.25, 1 / 16)
@@ -84,9 +84,36 @@ def test_a_constant_speaker_is_seen():
 def test_the_value_one_step_too_early_is_an_error_of_its_own():
     analysis, found = analysed(answered(one_step_early))
     assert found["kingdoms"].value == 0
-    errors = {line.label: line.mean for line in analysis.figures[2].lines}
+    errors = {line.label: line.mean for line in analysis.figures[3].lines}
     assert errors["a step of the chain"] == (0.0, 1.0, 1.0) and errors["right"] == (1.0, 0.0, 0.0)
     assert short_equations(answered(one_step_early)).value == pytest.approx(0.5)  # D = 1 of 1 and 2
+
+
+def test_several_models_are_columns():
+    knows, early = answered(knowing), answered(one_step_early)
+    analysis = STUDY.analyse(Observed({"knows": knows, "early": early}, early, "both"), SETTING)
+    assert analysis.seen is knows  # claims are about the first
+    bars, steps, depths, *errors = analysis.figures
+    knowing_bars, early_bars = bars.bars
+    assert (knowing_bars.label, knowing_bars.values) == ("knows", (1.0,) * 5)
+    assert (early_bars.label, early_bars.values[:3]) == ("early", (0.0,) * 3)
+    assert {line.label: line.mean for line in steps.lines} == {"knows": (1, 1, 1), "early": (1, 0, 0)}
+    assert {line.label: line.mean for line in depths.lines} == {"knows": (1,) * 5, "early": (1, 0, 0, 0, 0)}
+    assert [one.title.partition(": ")[2] for one in errors] == ["knows", "early"]
+    by_formulation, compared = analysis.tables
+    assert [row[:3] for row in by_formulation.rows[:2]] == [("equations", "knows", 1.0), ("equations", "early", 0.0)]
+    assert all(len(row) == len(by_formulation.columns) for row in by_formulation.rows)
+    row = dict(zip(compared.columns, compared.rows[0], strict=True))
+    assert row["knows: right"] == 1 and row["early: right"] == 0 and row["questions"] == SETTING.deep
+
+
+def test_models_are_named_once():
+    assert PromptSetting("one, two").models == ("one", "two")
+    for model in ("one,", "one,one", ""):
+        with pytest.raises(SpecError, match="model"):
+            _ = PromptSetting(model).models
+    with pytest.raises(SpecError, match="revision"):
+        _ = PromptSetting("one,two", "main").models
 
 
 QUESTION = task("retrieval/lives-with", steps=2).questions(1)[0]

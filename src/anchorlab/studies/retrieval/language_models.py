@@ -8,15 +8,14 @@ wrong answers are taken apart.
 Source: stacked attention heads, section 4, appendix A and Figure 2.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anchorlab.findings import BarFigure, Bars, Line, LineFigure, Reference, Table, at_least
-from anchorlab.language.asking import SCORINGS, Asked, Manner, Results, results
+from anchorlab.findings import at_least
+from anchorlab.language.asking import Manner, Results, results
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.language.speaking import described_speaker, open_speaker, untrained_speaker
-from anchorlab.studies.retrieval.prompt_answers import ERRORS, SMOKE, STEPS, Answered, PromptSetting, answer, error_of
+from anchorlab.studies.retrieval.prompt_answers import SMOKE, STEPS, Answered, PromptSetting, answer
+from anchorlab.studies.retrieval.prompt_figures import figures, tables
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
 
@@ -26,27 +25,46 @@ _CONTROLS = 4  # an untrained model is asked this many times fewer questions
 
 @dataclass(frozen=True)
 class Observed:
-    """The answers of a model and of the same architecture with random weights; None of these for one at a server."""
+    """What models answered.
 
-    trained: Answered
+    Fields
+        answers: of each model by its name; claims are about the first
+        untrained: of the first model's architecture with random weights; None for a model at a server
+        models: the models in words
+    """
+
+    answers: dict[str, Answered]
     untrained: Answered | None
-    model: str
+    models: str
+
+    @property
+    def judged(self) -> Answered:
+        """The answers that claims are about."""
+        return next(iter(self.answers.values()))
 
 
 def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
-    """Ask the model of the setting and, if it is on this machine, an untrained one."""
-    speaker = open_speaker(setting, workplace)
-    trained, model = answer(speaker, setting, workplace.report, "asking"), described_speaker(setting, speaker)
-    untrained = untrained_speaker(speaker)
-    if untrained is None:
-        return Observed(trained, None, model)
-    fewer = replace(
+    """Ask the models of the setting and, if the first is on this machine, an untrained one like it."""
+    answers, words, untrained = dict[str, Answered](), list[str](), None
+    for name in setting.models:
+        one = replace(setting, model=name)
+        speaker = open_speaker(one, workplace)
+        label = name if speaker.name in answers else speaker.name
+        answers[label] = answer(speaker, setting, workplace.report, f"asking {label}")
+        if not words and (control := untrained_speaker(speaker)) is not None:
+            untrained = answer(control, _fewer(setting), workplace.report, "asking an untrained model")
+        words.append(described_speaker(one, speaker))
+    return Observed(answers, untrained, "; ".join(words))
+
+
+def _fewer(setting: PromptSetting) -> PromptSetting:
+    """Return what an untrained model is asked: a quarter of the questions, in what claims are about."""
+    return replace(
         setting,
         questions=-(-setting.questions // _CONTROLS),
         deep=-(-setting.deep // _CONTROLS),
         steps=tuple(step for step in setting.steps if step <= EASY),
     )
-    return Observed(trained, answer(untrained, fewer, workplace.report, "asking an untrained model"), model)
 
 
 @claim(
@@ -125,166 +143,14 @@ def _share(found: Results) -> Measurement:
 
 def analyse(observed: Observed, setting: PromptSetting) -> Analysis:
     """Draw Figure 2, and what goes wrong."""
-    seen = observed.trained
     return Analysis(
-        seen,
-        figures=[
-            _formulations(seen),
-            _along(
-                seen.steps,
-                "Equations by number of steps",
-                "Figure 2 of the paper, right. Four chains; every question is asked until its answer is acceptable.",
-                "number of steps, D",
-            ),
-            _errors(seen.steps),
-            _along(
-                seen.depths,
-                "The same equations, asked about each step of the chain",
-                "All questions have the same premises; the question names the value so many steps from the answer.",
-                "steps from the question to the answer",
-            ),
-        ],
-        tables=[_formulation_table(seen), *([_scoring_table(seen)] if seen.scored else []), _comparison_table(seen)],
+        observed.judged,
+        figures=figures(observed.answers),
+        tables=tables(observed.answers),
         seeds="0",
-        model=observed.model,
+        model=observed.models,
         untrained=observed.untrained,
     )
-
-
-def _formulations(seen: Answered) -> BarFigure:
-    found = [seen.of(name) for name in STEPS]
-    return BarFigure(
-        title="Accuracy by formulation",
-        caption="Figure 2 of the paper, left. The first acceptable answer counts, and the first try.",
-        groups=tuple(STEPS),
-        bars=(
-            Bars(
-                "first acceptable answer",
-                tuple(one.accepted.share for one in found),
-                tuple(one.accepted.low for one in found),
-                tuple(one.accepted.high for one in found),
-            ),
-            Bars(
-                "first try",
-                tuple(one.first.share for one in found),
-                tuple(one.first.low for one in found),
-                tuple(one.first.high for one in found),
-            ),
-        ),
-        y_label="share of right answers",
-        dashed=tuple(one.accepted.guessing for one in found),
-        dashed_label="guessing",
-        y_range=(0.0, 1.0),
-    )
-
-
-def _along(asked: Mapping[int, Sequence[Asked]], title: str, caption: str, x_label: str) -> LineFigure:
-    found = {steps: results(own).accepted for steps, own in asked.items()}
-    across = tuple(float(steps) for steps in found)
-    line = Line(
-        "first acceptable answer",
-        across,
-        tuple(one.share for one in found.values()),
-        tuple(one.low for one in found.values()),
-        tuple(one.high for one in found.values()),
-    )
-    guessing = next(iter(found.values())).guessing
-    return LineFigure(
-        title=title,
-        caption=caption,
-        x_label=x_label,
-        y_label="share of right answers",
-        lines=(line,),
-        y_range=(0.0, 1.0),
-        references=(Reference("guessing", guessing),),
-        drawn="band: 95 % interval",
-    )
-
-
-def _errors(asked: Mapping[int, Sequence[Asked]]) -> LineFigure:
-    counted = {steps: Counter(map(error_of, own)) for steps, own in asked.items()}
-    across = tuple(map(float, counted))
-    return LineFigure(
-        title="What the first answer is, by number of steps",
-        caption=(
-            "Right; the end of another chain; a word on the way to the answer, such as the value one step too early; "
-            "another word of the premises; or nothing of these."
-        ),
-        x_label="number of steps, D",
-        y_label="share of questions",
-        lines=tuple(
-            Line(error, across, tuple(own[error] / own.total() for own in counted.values())) for error in ERRORS
-        ),
-        y_range=(0.0, 1.0),
-    )
-
-
-def _formulation_table(seen: Answered) -> Table:
-    rows: list[tuple[str | float, ...]] = []
-    for name in STEPS:
-        one, errors = seen.of(name), Counter(map(error_of, seen.formulations[name]))
-        rows.append(
-            (
-                name,
-                one.accepted.share,
-                one.first.share,
-                one.accepted.guessing,
-                one.favourite,
-                one.refused,
-                one.tries,
-                *(errors[error] / errors.total() for error in ERRORS[1:]),
-            )
-        )
-    return Table(
-        title="Answers by formulation",
-        caption=(
-            "The favourite is the most frequent answer's share: 1 for a model that always says the same. The last "
-            "columns are what the first answer is where it is not right, as shares of all questions."
-        ),
-        columns=("formulation", "right", "at first", "guessing", "favourite", "refused", "tries", *ERRORS[1:]),
-        rows=tuple(rows),
-    )
-
-
-def _scoring_table(seen: Answered) -> Table:
-    return Table(
-        title="Candidates by likelihood",
-        caption=(
-            "Share of questions whose right answer is the most likely candidate: by the log-likelihood of its tokens, "
-            "by its mean, and by either less that without the premises."
-        ),
-        columns=("formulation", *SCORINGS, "guessing"),
-        rows=tuple(
-            (name, *(seen.scored[name][how] for how in SCORINGS), seen.of(name).accepted.guessing) for name in STEPS
-        ),
-    )
-
-
-def _comparison_table(seen: Answered) -> Table:
-    groups: list[tuple[str, Sequence[Asked]]] = [
-        *((f"premises {order}", own) for order, own in seen.orders.items()),
-        *((f"{chains} chains", own) for chains, own in seen.chains.items()),
-        *_by_distance(seen),
-    ]
-    rows = []
-    for label, own in groups:
-        one = results(own).accepted
-        rows.append((label, one.questions, one.share, one.low, one.high, one.guessing))
-    return Table(
-        title="Equations by order, number of chains and distance",
-        caption=(
-            "Short equations; the distance is that from the question to the first value it needs, in words and signs, "
-            "below or above the median of all questions of the orders."
-        ),
-        columns=("equations", "questions", "right", "from", "to", "guessing"),
-        rows=tuple(rows),
-    )
-
-
-def _by_distance(seen: Answered) -> list[tuple[str, Sequence[Asked]]]:
-    asked = sorted((one for own in seen.orders.values() for one in own), key=lambda one: one.question.distances[0])
-    half = len(asked) // 2
-    return [("near the question", asked[:half]), ("far from it", asked[half:])]
 
 
 STUDY = Study(

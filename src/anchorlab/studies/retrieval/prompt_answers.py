@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from anchorlab.engine import Status
+from anchorlab.errors import SpecError
 from anchorlab.language.asking import (
     SCORINGS,
     Asked,
@@ -37,6 +38,8 @@ BEGUN = Manner(begun=True)
 class PromptSetting(ModelSetting):
     """How many questions are asked, and how.
 
+    `model` may name several models, with commas between them.
+
     Fields
         questions: the number for each formulation
         deep: the number for each number of steps of the equations, each depth, order and number of chains
@@ -53,6 +56,16 @@ class PromptSetting(ModelSetting):
     compared_steps: int = 2
     tries: int = 3
     manner: Manner = BEGUN
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models. Errors: `SpecError` for an empty name, and for one that is there twice."""
+        names = tuple(name.strip() for name in self.model.split(","))
+        if not all(names) or len(set(names)) < len(names):
+            raise SpecError("model", f"{self.model!r} has a name twice or an empty one", "write NAME,NAME")
+        if len(names) > 1 and self.revision is not None:
+            raise SpecError("revision", f"is given for {len(names)} models", "ask one model, or leave it out")
+        return names
 
 
 SMOKE = PromptSetting(
@@ -102,34 +115,25 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
             for chains in setting.chains
         ),
     ]
-    total, done = sum(n for *_, n in plans), 0
-    _check_cost(speaker, [(one, n) for *_, one, n in plans], setting.manner)
-    found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in plans}
+    groups = [(name, key, one, one.questions(n)) for name, key, one, n in plans]
+    worked = {one: one.questions(setting.manner.examples, split="train") for *_, one, _ in groups}
+    if isinstance(speaker, Endpoint):  # before anything is sent
+        first = {question: setting.manner.request(question, worked[one]) for *_, one, own in groups for question in own}
+        speaker.check(first.values())
+    total, done = sum(len(own) for *_, own in groups), 0
+    found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in groups}
     known: dict[Question, Asked] = {}  # the groups overlap
-    for name, key, one, n in plans:
+    for name, key, one, questions in groups:
         report(Status(total, done, f"{what}: {one.name or one.formulation}"))
-        questions = one.questions(n)
         new = [question for question in questions if question not in known]
-        worked = one.questions(setting.manner.examples, split="train")
-        known |= dict(zip(new, ask(speaker, new, setting.manner, worked, setting.tries), strict=True))
+        known |= dict(zip(new, ask(speaker, new, setting.manner, worked[one], setting.tries), strict=True))
         found[name][key] = tuple(known[question] for question in questions)
-        done += n
+        done += len(questions)
     scored = {}
     if isinstance(speaker, LocalSpeaker):
         report(Status(total, done, f"{what}: scoring candidates"))
         scored = {name: _scored(speaker, found["formulations"][name], setting.manner) for name in STEPS}
     return Answered(**found, scored=scored)
-
-
-def _check_cost(speaker: Speaker, asked: Sequence[tuple[RetrievalPrompts, int]], manner: Manner) -> None:
-    """Before anything is sent to a server, refuse questions whose first tries can cost more than there is to spend."""
-    if isinstance(speaker, Endpoint):
-        speaker.check(
-            manner.request(question, worked)
-            for one, n in asked
-            for worked in [one.questions(manner.examples, split="train")]
-            for question in one.questions(n)
-        )
 
 
 def _scored(speaker: LocalSpeaker, asked: Sequence[Asked], manner: Manner) -> dict[str, float]:
