@@ -58,12 +58,13 @@ def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
 
 
 def _fewer(setting: PromptSetting) -> PromptSetting:
-    """Return what an untrained model is asked: a quarter of the questions, in what claims are about."""
+    """Return what an untrained model is asked: a quarter of the questions, once, for it never says what is acceptable."""
     return replace(
         setting,
         questions=-(-setting.questions // _CONTROLS),
         deep=-(-setting.deep // _CONTROLS),
         steps=tuple(step for step in setting.steps if step <= EASY),
+        tries=1,
     )
 
 
