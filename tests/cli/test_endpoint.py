@@ -64,7 +64,7 @@ def test_what_is_shown_of_a_model_behind_a_server(anchorlab, workplace):
     listed = anchorlab("claims", "retrieval/language-models", "--json")
     assert (shown.code, listed.code) == (0, 0)
     assert f"{NAME} at {server.url}" in " ".join(shown.out.split())
-    assert shown.err.startswith("asking: retrieval/equations\n")
+    assert shown.err.startswith(f"asking {NAME}: retrieval/equations\n")
     page = next(workplace.rglob("report.html")).read_text()
     assert f"{NAME} at {server.url}" in page and "Candidates by likelihood" not in page
     # no weights, so no control with random ones
