@@ -17,4 +17,4 @@ import torch  # noqa: E402 - after the hook, which checks only what is imported 
 
 torch.set_num_threads(1)
 
-pytest_plugins = ["tests.browser", "tests.smollm2"]
+pytest_plugins = ["tests.browser", "tests.serving", "tests.smollm2"]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from anchorlab.language import LanguageModel, wrap
+from anchorlab.studies.language.tiny import byte_tokenizer
 
 transformers = pytest.importorskip("transformers")
 
@@ -20,18 +21,10 @@ KINDS = ("gpt2", "llama", "mistral", "gemma3_text")
 
 
 def tokenizer(chat: bool = True) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({one: place for place, one in enumerate(alphabet)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        eos_token=END,
-        additional_special_tokens=[START],
-        chat_template=TEMPLATE if chat else None,
-    )
+    made = byte_tokenizer()
+    made.add_special_tokens({"eos_token": END, "additional_special_tokens": [START]})
+    made.chat_template = TEMPLATE if chat else None
+    return made
 
 
 def _config(kind: str, tokens: int) -> Any:

@@ -103,7 +103,7 @@ def test_a_text_ends_at_the_end_token():
 
 
 def test_models_that_cannot_be_asked():
-    with pytest.raises(SpecError, match="gpt2 has no chat template; ask in plain text"):
+    with pytest.raises(SpecError, match=r"^chat: gpt2 has no chat template; ask in plain text"):
         LocalSpeaker(byte_model("gpt2", chat=False)).say([Manner().request(QUESTIONS[0])])
     long = Request((Turn("user", "x" * CONTEXT),))
     with pytest.raises(SpecError, match=f"the context of {CONTEXT} ends"):

@@ -1,13 +1,5 @@
 """A real server: transformers' own, with SmolLM2-135M."""
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-
 import pytest
 
 from anchorlab.errors import SpecError
@@ -16,64 +8,10 @@ from anchorlab.language.endpoint import Endpoint, Pace, Server
 from tests.language.endpoint.kit import question
 
 transformers = pytest.importorskip("transformers")
-from transformers.utils.import_utils import is_serve_available  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not is_serve_available(), reason="needs the extra `serving`"),
-]
+pytestmark = pytest.mark.slow
 
-START = "import sys; from transformers.cli.transformers import main; sys.argv[0] = 'transformers'; main()"
-PATIENCE = 300.0  # seconds until it listens; ten where nothing else runs
 QUESTIONS = ["a = 7, b = a. What is the value of b?", "Who lives in the red house?", "Count to five."]
-
-
-def _listens(url):
-    try:
-        with urllib.request.urlopen(f"{url.removesuffix('/v1')}/health", timeout=5) as reply:
-            return reply.status == 200
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        return False
-
-
-@pytest.fixture(scope="module")
-def url(smollm2, tmp_path_factory):
-    """The address of a server that has SmolLM2."""
-    home = tmp_path_factory.mktemp("hub")
-    (home / "hub").mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (home / "log").open("w")
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            START,
-            "serve",
-            str(smollm2),
-            "--port",
-            str(port),
-            "--host",
-            "127.0.0.1",
-            "--device",
-            "cpu",
-        ],
-        env=os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    address, end = f"http://127.0.0.1:{port}/v1", time.monotonic() + PATIENCE
-    try:
-        while not _listens(address):
-            assert process.poll() is None, (home / "log").read_text()
-            assert time.monotonic() < end, "the server did not start"
-            time.sleep(0.5)
-        yield address
-    finally:
-        process.kill()
-        process.wait(30)
-        log.close()
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +36,8 @@ def greedy(smollm2):
     return go_on
 
 
-def test_it_says_what_the_weights_say(url, smollm2, greedy, journal):
-    speaker = Endpoint(Server(url=url, model=str(smollm2)), journal, Pace(concurrent=3))
+def test_it_says_what_the_weights_say(serving, smollm2, greedy, journal):
+    speaker = Endpoint(Server(serving=serving, model=str(smollm2)), journal, Pace(concurrent=3))
     shots = (Turn("user", "x = 3. What is x?"), Turn("assistant", "3"))
     conversations = [Request((*shots, Turn("user", text)), tokens=12) for text in QUESTIONS]
     texts = [question(text, begun="The answer is", chat=False, tokens=8) for text in QUESTIONS]
@@ -114,7 +52,7 @@ def test_it_says_what_the_weights_say(url, smollm2, greedy, journal):
     assert (speaker.tally.answered, speaker.tally.remembered) == (6, 6)
 
 
-def test_it_says_what_a_local_model_says(url, smollm2, journal):
+def test_it_says_what_a_local_model_says(serving, smollm2, journal):
     """With the tokenizer at hand: conversations and plain text, begun or not, with or without a text that ends them."""
     from anchorlab.language import pretrained
     from anchorlab.language.asking import LocalSpeaker
@@ -126,7 +64,7 @@ def test_it_says_what_a_local_model_says(url, smollm2, journal):
         for begun in ("", "The value of b is")
         for chat, stop in ((True, ""), (True, "."), (False, "\n"))
     ]
-    server = Server(url=url, model=str(smollm2), tokenizer="smollm2")
+    server = Server(serving=serving, model=str(smollm2), tokenizer="smollm2")
     came = Endpoint(server, journal, Pace(concurrent=2)).say(requests)
     expected = LocalSpeaker(pretrained("smollm2")).say(requests)
     assert [each.text for each in came] == [each.text for each in expected]
@@ -135,12 +73,12 @@ def test_it_says_what_a_local_model_says(url, smollm2, journal):
     assert len({each.text for each in came}) > 6
 
 
-def test_it_does_not_continue_a_conversation(url, smollm2, journal):
-    speaker = Endpoint(Server(url=url, model=str(smollm2)), journal)
+def test_it_does_not_continue_a_conversation(serving, smollm2, journal):
+    speaker = Endpoint(Server(serving=serving, model=str(smollm2)), journal)
     with pytest.raises(SpecError, match=r"^endpoint: does not go on with a begun answer; .*422.*chat=False"):
         speaker.say([question(QUESTIONS[0], begun="The answer is")])
 
 
-def test_it_has_no_other_model(url, journal):
+def test_it_has_no_other_model(serving, journal):
     with pytest.raises(SpecError, match=r"^model: .* says 400: Server is pinned to .*; give a name that"):
-        Endpoint(Server(url=url, model="huge"), journal).say([question("x")])
+        Endpoint(Server(serving=serving, model="huge"), journal).say([question("x")])

@@ -56,7 +56,7 @@ def test_all_is_put_as_one_text(tmp_path, journal):
 
 def test_a_tokenizer_without_a_template(tmp_path, journal):
     tokenizer(chat=False).save_pretrained(tmp_path)
-    with served() as server, pytest.raises(SpecError, match=r"tokenizer: .* has no chat template; ask in plain text"):
+    with served() as server, pytest.raises(SpecError, match=r"^chat: .* has no chat template; ask in plain text"):
         endpoint(server, journal, tokenizer=str(tmp_path)).say(REQUESTS)
     assert server.asked == []
 

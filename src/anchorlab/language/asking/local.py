@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.answers import device_of
+from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import Request, Said
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.start import start_token
@@ -41,8 +42,9 @@ class LocalSpeaker:
 
         Errors: `SpecError` for a chat without a template, and for a request longer than the model's context.
         """
+        found: list[int]
         if request.chat:
-            found = self._chat(request)
+            found = self.tokenizer(chat_text(self.tokenizer, request, self.name), add_special_tokens=False)["input_ids"]
         else:
             start = start_token(self.tokenizer)
             found = ([] if start is None else [start]) + self.tokenizer(request.text)["input_ids"]
@@ -52,14 +54,6 @@ class LocalSpeaker:
             )
             raise SpecError("request", problem, "ask shorter questions, or give fewer worked examples")
         return found
-
-    def _chat(self, request: Request) -> list[int]:
-        if not self.tokenizer.chat_template:
-            raise SpecError("chat", f"{self.name} has no chat template", "ask in plain text, with chat off")
-        messages = [{"role": turn.role, "content": turn.text} for turn in request.turns]
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        ids: list[int] = self.tokenizer(text + request.begun, add_special_tokens=False)["input_ids"]
-        return ids
 
     def say(self, requests: Sequence[Request]) -> list[Said]:
         """Return what the model says to each request."""

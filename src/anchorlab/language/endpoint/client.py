@@ -87,7 +87,7 @@ class Client:
         return Rejection(status, said, self._secret.hide(code))
 
     def _words(self, body: object) -> str:
-        """Return what an error's body says: `message`, `detail` or `error` of it, at the first place it stands."""
+        """Return the words of an error's body: its `message`, `detail` or `error`, at any depth, or all of it."""
         while isinstance(body, dict):
             body = next((body[name] for name in ("message", "detail", "error") if body.get(name)), json.dumps(body))
         return self._short(body if isinstance(body, str) else json.dumps(body, default=str))

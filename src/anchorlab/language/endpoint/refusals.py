@@ -1,4 +1,4 @@
-"""What a user is told when a server turns a request down for good."""
+"""Error messages for requests that a server turns down for good."""
 
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.request import Request

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from anchorlab.errors import SpecError
+from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import Request
 from anchorlab.language.smollm2 import smollm2_folder
 from anchorlab.language.start import start_token
@@ -32,11 +33,7 @@ class Writer:
         """
         if not request.chat:
             return f"{self._start}{request.text}"
-        if not self._tokenizer.chat_template:
-            raise SpecError("tokenizer", f"{self.name} has no chat template", "ask in plain text, with chat off")
-        messages = [{"role": turn.role, "content": turn.text} for turn in request.turns]
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return f"{text}{request.begun}".removeprefix(self._added)
+        return chat_text(self._tokenizer, request, self.name).removeprefix(self._added)
 
 
 def open_writer(name: str) -> Writer:

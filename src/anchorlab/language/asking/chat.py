@@ -1,0 +1,20 @@
+"""A conversation as the text that a model reads."""
+
+from typing import TYPE_CHECKING
+
+from anchorlab.errors import SpecError
+from anchorlab.language.asking.request import Request
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def chat_text(tokenizer: "PreTrainedTokenizerBase", request: Request, name: str) -> str:
+    """Return the turns of a request in the model's chat template, the beginning of the answer at the end.
+
+    Errors: `SpecError` for a tokenizer, here by its model's name, that has no chat template.
+    """
+    if not tokenizer.chat_template:
+        raise SpecError("chat", f"{name} has no chat template", "ask in plain text, with chat off")
+    messages = [{"role": turn.role, "content": turn.text} for turn in request.turns]
+    return f"{tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)}{request.begun}"
