@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -30,8 +31,10 @@ class Speaker:
     def __init__(self, says):
         self.says, self.asked = says, []
 
-    def say(self, requests):
+    def say(self, requests, told=None):
         self.asked += requests
+        if told is not None and requests:
+            told(len(requests) // 2, len(requests))
         return [Said(self.says(request.turns[-1].text)) for request in requests]
 
 
@@ -164,6 +167,18 @@ def test_a_question_of_several_groups_is_asked_once():
     texts = [request.turns[-1].text for request in speaker.asked]
     assert len(texts) == len(set(texts))
     assert seen.steps[5] == seen.depths[5] and seen.steps[2] == seen.orders["steps"] == seen.chains[4]
+
+
+def test_progress_counts_questions_within_a_group():
+    told = []
+    answer(Speaker(knowing), replace(SETTING, tries=1), told.append, "asking")
+    # 24 of each formulation: half of the first group, then the next
+    assert [(one.done, one.label) for one in told[:3]] == [
+        (0, "asking: retrieval/equations"),
+        (12, "asking: retrieval/equations"),
+        (24, "asking: retrieval/lives-with"),
+    ]
+    assert all(before.done <= after.done <= after.total for before, after in pairwise(told))
 
 
 def test_a_setting_without_questions_is_refused():

@@ -87,8 +87,10 @@ class Scripted:
     def __init__(self, said):
         self.said, self.requests = {text: list(own) for text, own in said.items()}, []
 
-    def say(self, requests):
+    def say(self, requests, told=None):
         self.requests.append(list(requests))
+        if told is not None:
+            told(len(requests), len(requests))
         return [Said(self.said[request.turns[-1].text].pop(0)) for request in requests]
 
 
@@ -112,7 +114,7 @@ def test_questions_are_asked_until_an_answer_is_acceptable():
     assert [one.first for one in asked] == ["0", None, "1", None]
     assert [len(one.replies) for one in asked] == [1, 3, 1, 3]
     assert [len(requests) for requests in speaker.requests] == [4, 2, 2]
-    assert heard == [(2, 4), (2, 4), (4, 4)]
+    assert heard == [(4, 4)]  # what is asked again was counted
     first, *later = speaker.requests
     assert {one.temperature for one in first} == {0.0}
     assert {one.temperature for requests in later for one in requests} == {1.0}

@@ -122,8 +122,9 @@ def test_progress_and_tally(journal):
         return spoken(asked, model="tiny@main")
 
     with served(script) as server:
-        speaker = endpoint(server, journal, progress=lambda done, total: seen.append((done, total)))
-        came = speaker.say([question(text) for text in ("yes", "no", "filtered", "forbidden", "thinks")])
+        speaker = endpoint(server, journal)
+        requests = [question(text) for text in ("yes", "no", "filtered", "forbidden", "thinks")]
+        came = speaker.say(requests, lambda done, total: seen.append((done, total)))
     assert [(each.text, each.finish) for each in came] == [
         (said("yes"), "stop"),
         ("I will not", "refusal"),

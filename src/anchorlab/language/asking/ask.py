@@ -1,17 +1,14 @@
 """Ask a model questions until it gives acceptable answers (section 4 of the paper), and keep what it said."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.manner import Manner
 from anchorlab.language.asking.reply import Reply, read_reply
-from anchorlab.language.asking.request import Speaker
+from anchorlab.language.asking.request import Speaker, Told
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Question
-
-Told = Callable[[int, int], None]
-"""Hears how many questions have an answer or no tries left, of how many."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ def ask(
         temperature: of the first try, 0 for the likeliest text. Further tries are sampled at this temperature, at 1
             if it is 0: the likeliest text would be the same again
         seed: of the sampled texts
-        told: hears the progress
+        told: hears how many questions have been asked for the first time, of how many
 
     Errors: `SpecError` for no tries, and fewer worked examples than the manner has.
     """
@@ -74,12 +71,11 @@ def ask(
             manner.request(questions[index], worked, warm, child_seed(seed, "try", time, index) % 2**31)
             for index in open_ones
         ]
-        for index, said in zip(open_ones, speaker.say(requests), strict=True):
+        came = speaker.say(requests, told if time == 0 else None)
+        for index, said in zip(open_ones, came, strict=True):
             one = questions[index]
             replies[index].append(read_reply(said, one.candidates, one.begun, continued=manner.begun))
         open_ones = [index for index in open_ones if replies[index][-1].kind != "answer"]
-        if told is not None:
-            told(len(questions) - (len(open_ones) if time + 1 < tries else 0), len(questions))
         if not open_ones:
             break
     return tuple(Asked(one, tuple(own)) for one, own in zip(questions, replies, strict=True))

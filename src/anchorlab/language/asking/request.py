@@ -1,6 +1,6 @@
 """What is put to a language model, and what it says: the same for local models and for endpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -58,12 +58,16 @@ class Said:
     written: int | None = None
 
 
+Told = Callable[[int, int], None]
+"""Hears how many requests are answered, of how many."""
+
+
 @runtime_checkable
 class Speaker(Protocol):
     """A model that answers requests, in their order."""
 
     name: str
 
-    def say(self, requests: Sequence[Request]) -> list[Said]:
-        """Return what the model says to each request."""
+    def say(self, requests: Sequence[Request], told: Told | None = None) -> list[Said]:
+        """Return what the model says to each request; `told` hears the progress."""
         ...

@@ -1,12 +1,12 @@
 """A language model behind an OpenAI-compatible server."""
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
+from collections.abc import Container, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from anchorlab.language.asking.request import Request, Said
+from anchorlab.language.asking.request import Request, Said, Told
 from anchorlab.language.endpoint.budget import Budget, Purse
 from anchorlab.language.endpoint.client import Client
 from anchorlab.language.endpoint.journal import Journal
@@ -44,7 +44,6 @@ class Endpoint:
         pace: Pace | None = None,
         patience: Patience | None = None,
         budget: Budget | None = None,
-        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Make ready to ask; nothing is sent yet.
 
@@ -54,14 +53,13 @@ class Endpoint:
             pace: how many requests at once, and how many requests and tokens a minute; by default 8 and any number.
             patience: timeouts and tries.
             budget: prices and the most to spend.
-            progress: called with how many of a call's requests are answered, and how many there are.
 
         Errors: `SpecError` for a key that no header can carry, and a tokenizer that is not there.
         """
         self.name, self.tally = server.model, Tally()
         self._pace, patience = pace or Pace(), patience or Patience()
         self._secret = read_secret(server.key_variable)
-        self._journal, self._progress = Journal(journal, self._secret), progress
+        self._journal = Journal(journal, self._secret)
         self._means = Means(
             server,
             patience,
@@ -75,8 +73,10 @@ class Endpoint:
         )
         self._asked = False
 
-    def say(self, requests: Sequence[Request]) -> list[Said]:
+    def say(self, requests: Sequence[Request], told: Told | None = None) -> list[Said]:
         """Return what the model says to each request; equal requests are put once.
+
+        `told` hears after every answer how many of the different requests have one; those in the journal count.
 
         Errors: `SpecError`, of one line, if the server is not there, asks for a key, does not know the model, answers
         with another one, turns a request down or is given up; if the budget could be exceeded, by these requests where
@@ -91,7 +91,7 @@ class Endpoint:
                 self._means.purse.check(new.values())
                 self._asked = True
             if new:
-                _run(self._ask(new, len(set(keys))))
+                _run(self._ask(new, len(set(keys)), told))
             return [journal.answers[key] for key in keys]
 
     def check(self, requests: Iterable[Request]) -> None:
@@ -109,14 +109,14 @@ class Endpoint:
     def _identity(self, request: Request) -> str:
         return identity(request, self._means.server, text_of(request, self._means.writer))
 
-    async def _ask(self, requests: dict[str, Request], total: int) -> None:
+    async def _ask(self, requests: dict[str, Request], total: int, told: Told | None) -> None:
         done = total - len(requests)
 
         def advance() -> None:
             nonlocal done
             done += 1
-            if self._progress is not None:
-                self._progress(done, total)
+            if told is not None:
+                told(done, total)
 
         means = self._means
         async with Client(means.server, self._secret, means.patience.timeout, self._pace.concurrent) as client:

@@ -1,7 +1,8 @@
 """What a language model answers to retrieval prompts, in every setting that the study compares."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from anchorlab.engine import Status
@@ -120,20 +121,28 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
     if isinstance(speaker, Endpoint):  # before anything is sent
         first = {question: setting.manner.request(question, worked[one]) for *_, one, own in groups for question in own}
         speaker.check(first.values())
-    total, done = sum(len(own) for *_, own in groups), 0
+    total = len({question for *_, own in groups for question in own})
     found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in groups}
     known: dict[Question, Asked] = {}  # the groups overlap
     for name, key, one, questions in groups:
-        report(Status(total, done, f"{what}: {one.name or one.formulation}"))
+        status = Status(total, len(known), f"{what}: {one.name or one.formulation}")
+        report(status)
         new = [question for question in questions if question not in known]
-        known |= dict(zip(new, ask(speaker, new, setting.manner, worked[one], setting.tries), strict=True))
+        asked = ask(
+            speaker, new, setting.manner, worked[one], setting.tries, told=partial(_report_answers, report, status)
+        )
+        known |= dict(zip(new, asked, strict=True))
         found[name][key] = tuple(known[question] for question in questions)
-        done += len(questions)
     scored = {}
     if isinstance(speaker, LocalSpeaker):
-        report(Status(total, done, f"{what}: scoring candidates"))
+        report(Status(total, total, f"{what}: scoring candidates"))
         scored = {name: _scored(speaker, found["formulations"][name], setting.manner) for name in STEPS}
     return Answered(**found, scored=scored)
+
+
+def _report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
+    """Report the progress within a group."""
+    report(replace(before, done=before.done + answered))
 
 
 def _scored(speaker: LocalSpeaker, asked: Sequence[Asked], manner: Manner) -> dict[str, float]:
