@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 
@@ -10,7 +11,8 @@ pytest.importorskip("openai")
 from anchorlab.tasks.retrieval.prompts.reading import read
 from tests.language.endpoint.scripted import Answer, served, spoken
 
-STUDY = ("study", "retrieval/language-models", "--profile", "smoke", "--json")
+STUDY = ("study", "retrieval/language-models", "--json")
+SMOKE = (*STUDY, "--profile", "smoke")
 KEY = "sk-very-secret-0123456789"
 NAME = "@cf/meta/llama-3.1:8b"  # as a service writes names
 PRICED = ("--price-read", "1000000", "--price-written", "1000000")
@@ -35,7 +37,7 @@ def at(url, name=NAME):
 
 def test_a_model_behind_a_server_is_studied_and_not_asked_again(anchorlab, workplace, monkeypatch):
     monkeypatch.setenv("SERVICE_KEY", KEY)
-    command = (*STUDY, "--key-variable", "SERVICE_KEY", "--concurrent", "4")
+    command = (*SMOKE, "--key-variable", "SERVICE_KEY", "--concurrent", "4")
     with served(knowing) as server:
         found = anchorlab(*command, *at(server.url))
         assert (found.code, found.err) == (0, "")
@@ -60,7 +62,7 @@ def test_a_model_behind_a_server_is_studied_and_not_asked_again(anchorlab, workp
 
 def test_what_is_shown_of_a_model_behind_a_server(anchorlab, workplace):
     with served(knowing) as server:
-        shown = anchorlab(*STUDY[:-1], *at(server.url))
+        shown = anchorlab(*SMOKE[:2], "--profile", "smoke", *at(server.url))
     listed = anchorlab("claims", "retrieval/language-models", "--json")
     assert (shown.code, listed.code) == (0, 0)
     assert f"{NAME} at {server.url}" in " ".join(shown.out.split())
@@ -71,30 +73,52 @@ def test_what_is_shown_of_a_model_behind_a_server(anchorlab, workplace):
     assert {one["untrained"] for one in json.loads(listed.out)} == {None}
 
 
+def test_models_here_and_behind_a_server_are_columns(anchorlab, workplace):
+    with served(knowing) as server:
+        two = anchorlab(*SMOKE, *at(server.url, f"{NAME},other"))
+        asked = len(server.asked)
+        mixed = anchorlab(*SMOKE, "--model", f"tiny,{server.url}#{NAME}")
+        assert len(server.asked) == asked  # all were answered
+    assert (two.code, mixed.code) == (0, 0)
+    assert Counter(one.body["model"] for one in server.asked) == {NAME: asked / 2, "other": asked / 2}
+    models = json.loads(mixed.out)["provenance"]["model"]
+    assert models.startswith("tiny, ") and models.endswith(f" parameters; {NAME} at {server.url}")
+
+
+@pytest.mark.slow
+def test_quick_without_a_beginning_needs_no_server_that_goes_on(anchorlab):
+    with served(knowing) as server:
+        found = anchorlab(*STUDY, "--profile", "quick-unbegun", "--concurrent", "16", *at(server.url))
+    assert [one["value"] for one in json.loads(found.out)["claims"]] == [1.0] * 6
+    assert len(server.asked) == len({one.text for one in server.asked}) > 400
+    assert {one.path for one in server.asked} == {"/v1/chat/completions"}
+    assert not [one for one in server.asked if "continue_final_message" in one.body]
+
+
 def test_after_a_server_failed_the_study_goes_on(anchorlab):
     with served(lambda asked: knowing(asked) if len(server.asked) <= 7 else Answer(401, "no")) as server:
-        stopped = anchorlab(*STUDY, "--concurrent", "1", *at(server.url))
+        stopped = anchorlab(*SMOKE, "--concurrent", "1", *at(server.url))
         assert (stopped.code, stopped.err.count("\n")) == (2, 1)
         assert server.answered.total() == 7
         server.script = knowing
-        assert anchorlab(*STUDY, *at(server.url)).code == 0
+        assert anchorlab(*SMOKE, *at(server.url)).code == 0
     assert set(server.answered.values()) == {1}
 
 
 def test_a_budget_that_the_whole_study_exceeds_is_refused_before_asking(anchorlab):
     """Each group of questions alone would fit."""
     with served(knowing) as server:
-        free = anchorlab(*STUDY, *at(server.url), "--max-cost", "0", "--price-read", "0", "--price-written", "0")
+        free = anchorlab(*SMOKE, *at(server.url), "--max-cost", "0", "--price-read", "0", "--price-written", "0")
         asked = len(server.asked)
         # a token for every byte and three for the answer, at a price of one each
         worst = sum(len(one.text.encode()) + one.body["max_tokens"] for one in server.asked)
-        refused = anchorlab(*STUDY, *at(server.url, "other"), *PRICED, "--max-cost", str(worst - 1))
+        refused = anchorlab(*SMOKE, *at(server.url, "other"), *PRICED, "--max-cost", str(worst - 1))
         assert len(server.asked) == asked
         assert f"max_cost: the questions can cost {worst:.4g}, and {worst - 1:.4g} is the most to spend" in refused.err
         assert (refused.code, refused.err.count("\n"), refused.new_files) == (2, 1, set())
-        assert anchorlab(*STUDY, *at(server.url, "other"), *PRICED, "--max-cost", str(worst)).code == 0
+        assert anchorlab(*SMOKE, *at(server.url, "other"), *PRICED, "--max-cost", str(worst)).code == 0
         # what is answered costs nothing
-        assert anchorlab(*STUDY, *at(server.url, "other"), *PRICED, "--max-cost", "0").code == 0
+        assert anchorlab(*SMOKE, *at(server.url, "other"), *PRICED, "--max-cost", "0").code == 0
     assert free.code == 0
     assert len(server.asked) == 2 * asked
 
@@ -111,7 +135,7 @@ def test_a_budget_that_the_whole_study_exceeds_is_refused_before_asking(anchorla
 )
 def test_what_a_server_turns_down(anchorlab, answer, told):
     with served(lambda asked: answer) as server:
-        said = anchorlab(*STUDY, *at(server.url))
+        said = anchorlab(*SMOKE, *at(server.url))
         assert told in said.err
         assert (said.code, said.out, said.err.count("\n"), len(server.asked)) == (2, "", 1, 1)
 
@@ -119,7 +143,7 @@ def test_what_a_server_turns_down(anchorlab, answer, told):
 def test_a_server_that_is_not_there(anchorlab):
     with served() as server:
         pass
-    said = anchorlab(*STUDY, *at(server.url))
+    said = anchorlab(*SMOKE, *at(server.url))
     assert f"endpoint: no server at {server.url} (" in said.err and "start it, or check the address" in said.err
     assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
 
@@ -130,30 +154,30 @@ URL = "http://127.0.0.1:9/v1"
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((*STUDY, "--endpoint", URL), "model: is missing beside --endpoint; give its name at the server, --model NAME"),
-        ((*STUDY, *at("127.0.0.1:8000")), "endpoint: is not an address; write http://HOST:PORT/v1"),
-        ((*STUDY, *at("ftp://127.0.0.1/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
-        ((*STUDY, *at("http://127.0.0.1:99999/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
-        ((*STUDY, *at("http://me:hidden@127.0.0.1/v1")), "endpoint: holds a user or a password; give the key in the"),
-        ((*STUDY, "--model", "http://me:hidden@127.0.0.1/v1#x"), "endpoint: holds a user or a password; give the key"),
-        ((*STUDY, "--model", URL), "model: the address names no model; write http://HOST:PORT/v1#NAME"),
-        ((*STUDY, *at(URL, f"{URL}#x")), "model: has an address of its own; leave out --endpoint"),
-        ((*STUDY, *at(URL), "--revision", "main"), "revision: a model behind a server has none; leave it out"),
-        ((*STUDY, *at(URL), "--download"), "download: is for models on the hub, not for one at a server"),
+        ((*SMOKE, "--endpoint", URL), "model: is missing beside --endpoint; give its name at the server, --model NAME"),
+        ((*SMOKE, *at("127.0.0.1:8000")), "endpoint: is not an address; write http://HOST:PORT/v1"),
+        ((*SMOKE, *at("ftp://127.0.0.1/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
+        ((*SMOKE, *at("http://127.0.0.1:99999/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
+        ((*SMOKE, *at("http://me:hidden@127.0.0.1/v1")), "endpoint: holds a user or a password; give the key in the"),
+        ((*SMOKE, "--model", "http://me:hidden@127.0.0.1/v1#x"), "endpoint: holds a user or a password; give the key"),
+        ((*SMOKE, "--model", URL), "model: the address names no model; write http://HOST:PORT/v1#NAME"),
+        ((*SMOKE, *at(URL, f"{URL}#x")), "model: has an address of its own; leave out --endpoint"),
+        ((*SMOKE, *at(URL), "--revision", "main"), "revision: a model behind a server has none; leave it out"),
+        ((*SMOKE, *at(URL), "--download"), "download: is for models on the hub, not for one at a server"),
         (
-            (*STUDY, "--max-cost", "3"),
+            (*SMOKE, "--max-cost", "3"),
             "max-cost: is for models behind servers; give --endpoint URL and --model NAME too",
         ),
-        ((*STUDY, "--model", "smollm2", "--continues"), "continues: is for models behind servers"),
-        ((*STUDY, *at(URL), "--max-cost", "3"), "price-read: is not known, and max_cost cannot be kept without it"),
-        ((*STUDY, *at(URL), "--concurrent", "0"), "concurrent: input should be greater than or equal to 1, got 0"),
-        ((*STUDY, *at(URL), "--requests-a-minute", "0"), "requests-a-minute: input should be greater than 0"),
-        ((*STUDY, *at(URL), "--timeout", "-1"), "timeout: input should be greater than 0"),
-        ((*STUDY, *at(URL), "--key-variable", "sk-hidden"), "key-variable: is not the name of an environment variable"),
-        ((*STUDY, *at(URL), "--extra", "{"), "extra: is not valid JSON"),
-        ((*STUDY, *at(URL), "--extra", '{"model": "x"}'), "extra.model: is set by the request itself; remove it"),
+        ((*SMOKE, "--model", "smollm2", "--continues"), "continues: is for models behind servers"),
+        ((*SMOKE, *at(URL), "--max-cost", "3"), "price-read: is not known, and max_cost cannot be kept without it"),
+        ((*SMOKE, *at(URL), "--concurrent", "0"), "concurrent: input should be greater than or equal to 1, got 0"),
+        ((*SMOKE, *at(URL), "--requests-a-minute", "0"), "requests-a-minute: input should be greater than 0"),
+        ((*SMOKE, *at(URL), "--timeout", "-1"), "timeout: input should be greater than 0"),
+        ((*SMOKE, *at(URL), "--key-variable", "sk-hidden"), "key-variable: is not the name of an environment variable"),
+        ((*SMOKE, *at(URL), "--extra", "{"), "extra: is not valid JSON"),
+        ((*SMOKE, *at(URL), "--extra", '{"model": "x"}'), "extra.model: is set by the request itself; remove it"),
         (
-            (*STUDY, *at(URL), "--tokenizer", "/no/folder"),
+            (*SMOKE, *at(URL), "--tokenizer", "/no/folder"),
             "tokenizer: there is no tokenizer /no/folder on this machine",
         ),
         (("study", "language/heads", *at(URL)), "endpoint: this study needs the model's weights; give a model on this"),

@@ -37,7 +37,7 @@ def greedy(smollm2):
 
 
 def test_it_says_what_the_weights_say(serving, smollm2, greedy, journal):
-    speaker = Endpoint(Server(serving=serving, model=str(smollm2)), journal, Pace(concurrent=3))
+    speaker = Endpoint(Server(url=serving, model=str(smollm2)), journal, Pace(concurrent=3))
     shots = (Turn("user", "x = 3. What is x?"), Turn("assistant", "3"))
     conversations = [Request((*shots, Turn("user", text)), tokens=12) for text in QUESTIONS]
     texts = [question(text, begun="The answer is", chat=False, tokens=8) for text in QUESTIONS]
@@ -64,7 +64,7 @@ def test_it_says_what_a_local_model_says(serving, smollm2, journal):
         for begun in ("", "The value of b is")
         for chat, stop in ((True, ""), (True, "."), (False, "\n"))
     ]
-    server = Server(serving=serving, model=str(smollm2), tokenizer="smollm2")
+    server = Server(url=serving, model=str(smollm2), tokenizer="smollm2")
     came = Endpoint(server, journal, Pace(concurrent=2)).say(requests)
     expected = LocalSpeaker(pretrained("smollm2")).say(requests)
     assert [each.text for each in came] == [each.text for each in expected]
@@ -74,11 +74,11 @@ def test_it_says_what_a_local_model_says(serving, smollm2, journal):
 
 
 def test_it_does_not_continue_a_conversation(serving, smollm2, journal):
-    speaker = Endpoint(Server(serving=serving, model=str(smollm2)), journal)
+    speaker = Endpoint(Server(url=serving, model=str(smollm2)), journal)
     with pytest.raises(SpecError, match=r"^endpoint: does not go on with a begun answer; .*422.*chat=False"):
         speaker.say([question(QUESTIONS[0], begun="The answer is")])
 
 
 def test_it_has_no_other_model(serving, journal):
     with pytest.raises(SpecError, match=r"^model: .* says 400: Server is pinned to .*; give a name that"):
-        Endpoint(Server(serving=serving, model="huge"), journal).say([question("x")])
+        Endpoint(Server(url=serving, model="huge"), journal).say([question("x")])

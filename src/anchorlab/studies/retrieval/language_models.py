@@ -58,7 +58,7 @@ def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
 
 
 def _fewer(setting: PromptSetting) -> PromptSetting:
-    """Return what an untrained model is asked: a quarter of the questions, once, for it never says what is acceptable."""
+    """Return what an untrained model is asked: a quarter of the questions, once, for it says nothing acceptable."""
     return replace(
         setting,
         questions=-(-setting.questions // _CONTROLS),
@@ -164,6 +164,10 @@ STUDY = Study(
             PromptSetting(),
             "SmolLM2-135M-Instruct in place of the paper's large models; 20 questions of each kind; through its chat "
             "template, with the answer begun; the likeliest text, then samples, at most three tries.",
+        ),
+        "quick-unbegun": Profile(
+            PromptSetting(manner=Manner()),
+            "As quick, but no answer is begun, for services that cannot go on with one.",
         ),
         "paper": Profile(
             PromptSetting(questions=500, deep=500, tries=20, manner=Manner()),
