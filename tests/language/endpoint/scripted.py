@@ -1,4 +1,4 @@
-"""A server for tests that answers as OpenAI's do, and fails as it is told."""
+"""A server for tests that answers as OpenAI's do, and fails as its script says."""
 
 import asyncio
 import hashlib
