@@ -7,20 +7,18 @@ PIN := -c requirements/constraints.txt
 
 SLOW := browser or killed or language or slow
 
-.PHONY: demo language test test-fast test-types lint types imports docs gallery gallery-again check bench browser clean
+.PHONY: demo language test test-fast lint types imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
 
+# every test once; in the first part, shapes are checked at run time in every function, not in models and tasks alone
 test: .venv/installed-dev language
-	$(BIN)/python -m pytest -n 2
+	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
+	$(BIN)/python -m pytest -n 2 -m "$(SLOW) or untyped"
 
 test-fast: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
-
-# shapes are checked at run time in every function, not in models and the task contract alone
-test-types: .venv/installed-dev
-	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
 
 .venv/installed: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv .venv

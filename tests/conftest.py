@@ -1,6 +1,6 @@
 """Every test computes on one thread. Shapes are checked at run time in models and the task contract.
 
-With `ANCHORLAB_CHECK_TYPES=all` they are checked everywhere, at twice the time: `make test-types`.
+With `ANCHORLAB_CHECK_TYPES=all` they are checked everywhere, at twice the time; `make test` does so in its first part.
 """
 
 import os
