@@ -34,7 +34,7 @@ SITE = "blocks.0.attn.hook_pattern"
 
 @dataclass(frozen=True)
 class Inputs:
-    """Sequences `[batch position]`, where their anchors stand, and where a source of each stands, `[batch]`."""
+    """Sequences `[batch position]`, the positions of their anchors, and a source of each, `[batch]`."""
 
     tokens: Tensor
     anchors: Tensor

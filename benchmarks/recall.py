@@ -240,7 +240,7 @@ def sampling(size: str, rounds: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What stands in the comparison; `times` are the seconds of each round, of a step or of an evaluation."""
+    """What the comparison measured; `times` are the seconds of each round, of a step or of an evaluation."""
 
     apart: dict[str, float]
     times: dict[str, list[float]]

@@ -2,7 +2,7 @@
 
     python benchmarks/sweep.py [--widths 64 128 400] [--members 10] [--plain-members 1] [--json]
 
-The sweep stands beside the plain way, one look for each head, which is timed on some of the members and scaled to all.
+The sweep is compared with one look for each head, which is timed on some of the members and scaled to all.
 """
 
 import argparse

@@ -68,6 +68,11 @@ class LineFigure:
     drawn: str = "line: mean, band: lowest to highest"
     kind: Literal["lines"] = "lines"
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any line has a band."""
+        return any(line.low for line in self.lines)
+
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Map:
@@ -230,6 +235,11 @@ class BarFigure:
                 raise SpecError(f"bars.{name}", f"has {len(values)} values", f"give one for each of {len(self.groups)}")
         if not self.bars:
             raise SpecError("figure.bars", "has none", "give at least one")
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any bar has an interval."""
+        return any(bar.low for bar in self.bars)
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)

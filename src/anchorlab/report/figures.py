@@ -61,8 +61,7 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
             words = (figure.provenance or provenance).line
-            drawn = figure.lines if isinstance(figure, LineFigure) else getattr(figure, "bars", ())
-            if isinstance(figure, LineFigure | BarFigure) and any(one.low for one in drawn):
+            if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals:
                 words = f"{figure.drawn} · {words}"
             note = fill(words, int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)

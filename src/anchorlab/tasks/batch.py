@@ -73,7 +73,7 @@ class Token:
 class Example:
     """One sequence for display: its tokens, the oracle's trace in words, its answer and its split.
 
-    `separator` is what stands between two tokens; where tokens have their own spaces, nothing.
+    `separator` joins two tokens in the text; it is empty where tokens bring their own spaces.
     """
 
     tokens: tuple[Token, ...]

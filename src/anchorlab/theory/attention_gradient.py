@@ -67,7 +67,7 @@ def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: fl
 
 
 def with_more_noise(law: UniformRecall, sample: Sequences, share: float, random: Generator) -> Sequences:
-    """Return sequences in which this share of the tokens becomes noise wherever no trigger is, nor stands before."""
+    """Return sequences in which noise replaces this share of the tokens that are no trigger and follow none."""
     tokens = sample.tokens.copy()
     free = tokens != TRIGGER
     free[1:] &= tokens[:-1] != TRIGGER

@@ -16,6 +16,7 @@ from anchorlab.studies.claim import Measured, Measurement
 from anchorlab.studies.language import noise
 from anchorlab.studies.language.laser import Laser, among_its_kind, comparison, in_words, input_matrices, mean
 from anchorlab.studies.language.noise import Seen, Setting, Study
+from anchorlab.studies.language.noise_figures import SENTENCE
 from tests.language.spoken import LAYERS, spoken
 
 THE, A, THEM = range(3)
@@ -132,7 +133,7 @@ def test_the_input_matrices_of_layers() -> None:
 
 
 def test_the_sentence_is_one_of_the_kind_that_is_asked() -> None:
-    assert noise.SENTENCE.kind == indirect_objects(1)[0].kind
+    assert SENTENCE.kind == indirect_objects(1)[0].kind
 
 
 def test_prompts_without_a_word_to_compare_do_not_count():

@@ -49,7 +49,7 @@ class HookedModel(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.__dict__["model"] = model  # outside the tree of modules: its weights stand here under other names
+        self.__dict__["model"] = model  # outside the tree of modules: its weights have other names here
         self.paths: dict[str, list[str]] = {}
         paths = _paths(model)
         for name, weight in model.state_dict(keep_vars=True).items():

@@ -1,4 +1,4 @@
-"""Layer 2's attention by where the anchor stands, on the identity anchor function.
+"""Layer 2's attention by the anchor's position, on the identity anchor function.
 
 Source: anchor functions, section 5.1.
 """
@@ -21,7 +21,7 @@ SITE = "blocks.1.attn.hook_pattern"
 class AnchorMaps:
     """How layer 2's map follows the anchor's position; a position's map is the mean over sequences with it there."""
 
-    positions: Int[Tensor, "place"]  # where the anchor stands
+    positions: Int[Tensor, "place"]  # of the anchor
     maps: Float[Tensor, "member place query key"]
     explained: Float[Tensor, "member"]  # share of the variance between sequences that lies between those positions
     own_apart: Float[Tensor, "member"]  # total variation between a sequence's rows and those of its position's map

@@ -19,7 +19,7 @@ _ROWS, _SUM = "blocks.1.hook_resid_pre", "blocks.1.hook_resid_mid"
 
 @dataclass(frozen=True)
 class LastRow:
-    """Share of right answers from a last row made by hand, on sequences whose key stands elsewhere."""
+    """Share of right answers from a last row made by hand, on sequences whose key is before the last position."""
 
     made: Float[Tensor, "member"]  # alpha_0 + beta_0 W_V W_O in place of the sum that layer 2's first layer norm reads
     without_key: Float[Tensor, "member"]  # the sequence's own last row there, to which attention has added nothing

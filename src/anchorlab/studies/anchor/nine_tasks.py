@@ -91,7 +91,7 @@ class Accuracies:
     """Accuracies at the end of training, by task."""
 
     train: Mapping[str, Float[Tensor, "member"]]
-    held_out: Mapping[str, Float[Tensor, "member"]]  # where keys stand at places that training never shows
+    held_out: Mapping[str, Float[Tensor, "member"]]  # with keys at places that training never shows
     unseen_pairs: Mapping[str, Float[Tensor, "member"]]  # on pairs of anchors that training never shows
 
 

@@ -7,14 +7,13 @@ feed-forward layer cut to low rank; it is chosen on one half of the prompts and 
 Source: truncated weights, section 3, Table 1, Figures 1, 2 and 13, appendix B.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from anchorlab.engine import Status
-from anchorlab.findings import Line, LineFigure, Scatter, ScatterFigure, Table, at_least, at_most, numbers
+from anchorlab.findings import at_least, at_most
 from anchorlab.language import LanguageModel
 from anchorlab.language.answers import Answers, Questions, combine
 from anchorlab.language.edited import edited_weights
@@ -22,24 +21,20 @@ from anchorlab.language.prompts import Prompt, facts, indirect_objects, preposit
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
 from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.language.laser import (
-    COMPARED,
-    WORDS,
-    Laser,
-    among_its_kind,
-    ask_both,
-    comparison,
-    input_matrices,
-    layer_of,
+from anchorlab.studies.language.laser import WORDS, Laser, among_its_kind, ask_both, input_matrices
+from anchorlab.studies.language.noise_figures import (
+    MADRID,
+    SENTENCE,
+    along_rho,
+    clouds,
+    comparison_table,
+    preposition_table,
+    words_table,
 )
 from anchorlab.studies.language.opening import TINY, ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
 
-SENTENCE = Prompt("When Mary and John went to a store, John gave a drink to", "Mary", ("John",), "indirect object")
-"""The sentence of Figure 1."""
-MADRID = Prompt("Madrid is located in", "Spain", kind="fact")
-"""The sentence of Table 1."""
 _DRAWN = 4  # the last layers of Figure 1
 _CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
 
@@ -299,88 +294,15 @@ def analyse(observed: Observed, setting: Setting) -> Analysis:
     seen = observed.trained
     return Analysis(
         seen,
-        figures=[
-            _along_rho(seen, "the", seen.one.answers.words[..., 0, 0], seen.one.full.words[0, 0]),
-            _along_rho(seen, "Mary", seen.one.answers.right[..., 0], seen.one.full.right[0]),
-            _clouds(seen.facts_cut),
+        figures=[*along_rho(seen.one), clouds(seen.facts_cut)],
+        tables=[
+            comparison_table(seen.objects_cut, seen.facts_cut),
+            words_table(seen.words, seen.facts_cut.truncation),
+            preposition_table(seen.prepositions, seen.sentences),
         ],
-        tables=[_comparison_table(seen), _words_table(seen), _preposition_table(seen)],
         seeds="0",
         model=observed.model,
         untrained=observed.untrained,
-    )
-
-
-def _along_rho(seen: Seen, word: str, cut: torch.Tensor, full: torch.Tensor) -> LineFigure:
-    values = torch.cat([cut, full.expand(len(cut), 1)], dim=1).exp()
-    return LineFigure(
-        title=f'Probability of "{word}" after the sentence of Figure 1',
-        caption=f'"{SENTENCE.text} ..."; W_in of one layer is cut to the fraction ρ of its rank; 1 is the full model.',
-        x_label="fraction of the rank that is kept, ρ",
-        y_label="probability",
-        lines=tuple(
-            Line(f"layer {layer_of(weight) + 1}", (*seen.one.fractions, 1.0), numbers(row))
-            for weight, row in zip(seen.one.weights, values, strict=True)
-        ),
-        y_range=(0.0, None),
-    )
-
-
-def _clouds(laser: Laser) -> ScatterFigure:
-    """Each fact by the probabilities of "the" and of the right word."""
-    scatters = tuple(
-        Scatter(title, _log10(one.words[:, 0]), _log10(one.right), numbers(one.right_place.log10()))
-        for title, one in zip(("full model", laser.truncation), laser.both, strict=True)
-    )
-    return ScatterFigure(
-        title='Facts by the probabilities of "the" and of the right word',
-        caption=(
-            "Second half of the facts. The colour is the place of the right country among all countries: 0 for the "
-            "first, 1 for the tenth, on a logarithmic scale."
-        ),
-        scatters=scatters,
-        x_label='log10 p("the")',
-        y_label="log10 p(right word)",
-        value_label="log10 of its place among countries",
-    )
-
-
-def _log10(logarithms: torch.Tensor) -> tuple[float, ...]:
-    return numbers(logarithms / math.log(10))
-
-
-def _comparison_table(seen: Seen) -> Table:
-    rows = [*comparison("indirect objects", seen.objects_cut), *comparison("facts", seen.facts_cut)]
-    return Table(
-        title="Probabilities without and with the truncation",
-        caption="Mean over the second half of the prompts; the truncation was chosen on the first half.",
-        columns=COMPARED,
-        rows=tuple(rows),
-    )
-
-
-def _words_table(seen: Seen) -> Table:
-    return Table(
-        title=f'The likeliest words after "{MADRID.text}"',
-        caption=f"As Table 1 of the paper, which has Pythia-1B; {seen.facts_cut.truncation}.",
-        columns=("word", "full", "truncated"),
-        rows=seen.words,
-    )
-
-
-def _preposition_table(seen: Seen) -> Table:
-    rows = []
-    for name, laser in (("prepositions alone", seen.prepositions), ("sentences that end in one", seen.sentences)):
-        for which, answers in zip(("full", laser.truncation), laser.both, strict=True):
-            ranks = answers.word_ranks[:, 0]
-            first = float((ranks == 1).float().mean())
-            the = float(answers.words[:, 0].exp().mean())
-            rows.append((name, which, float(ranks.mean()), float(ranks.median()), first, the))
-    return Table(
-        title='"the" after prepositions',
-        caption="Figure 13 of the paper has the average rank along training.",
-        columns=("prompts", "model", "mean rank", "median rank", "ranked first", "probability"),
-        rows=tuple(rows),
     )
 
 

@@ -49,7 +49,7 @@ class Separation(Spec):
         return np.zeros(latent.keys.shape, dtype=bool)
 
     def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Return whether each key may stand where it does, in any split; slots without a key may get either value."""
+        """Return whether each key may be where it is, in any split; slots without a key may get either value."""
         return np.ones(latent.keys.shape, dtype=bool)
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
