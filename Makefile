@@ -6,6 +6,8 @@ BIN := .venv/bin
 PIN := -c requirements/constraints.txt
 
 SLOW := browser or killed or language or slow
+SCALED := anchor/composite anchor/phase-diagram anchor/two-distances anchor/working-memory \
+	retrieval/circuits retrieval/emergence
 
 .PHONY: demo language test test-fast lint types imports docs gallery gallery-again check bench browser clean
 
@@ -52,10 +54,12 @@ imports: .venv/installed-dev
 docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
-# the published results: run every study (two and a half hours on two cores, one for paper-start) and write what the docs
-# and the README show of them
-gallery: .venv/installed
+# the published results: run every study and write what the docs and the README show of them. The published runs took
+# eleven hours on two cores with other work beside them: six for quick, three for scaled, two for paper-start
+gallery: language
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
+	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
+	$(BIN)/anchorlab study $(SCALED) --profile scaled
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/python docs/gallery/build.py
 
