@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.language.asking import Asked, Manner, Reply, Said
+from anchorlab.language.asking import Asked, LocalSpeaker, Manner, Reply, Said
+from anchorlab.studies.language.tiny import tiny_model
 from anchorlab.studies.retrieval.language_models import STUDY, Observed, better_than_guessing, short_equations
 from anchorlab.studies.retrieval.prompt_answers import ERRORS, PromptSetting, answer, error_of
 from anchorlab.tasks import task
@@ -179,6 +180,22 @@ def test_progress_counts_questions_within_a_group():
         (24, "asking: retrieval/lives-with"),
     ]
     assert all(before.done <= after.done <= after.total for before, after in pairwise(told))
+
+
+class Recording(LocalSpeaker):
+    """Keeps the requests that it reads."""
+
+    def ids(self, request):
+        self.read = [*getattr(self, "read", []), request]
+        return super().ids(request)
+
+
+def test_candidates_are_scored_behind_the_same_worked_examples():
+    speaker = Recording(tiny_model())
+    manner = Manner(chat=False, begun=True, examples=1, tokens=1)
+    setting = replace(SETTING, questions=1, deep=1, steps=(1,), chains=(2,), compared_steps=1, tries=1, manner=manner)
+    assert answer(speaker, setting, lambda status: None, "asking").scored
+    assert all([turn.role for turn in request.turns] == ["user", "assistant", "user"] for request in speaker.read)
 
 
 def test_a_setting_without_questions_is_refused():

@@ -136,7 +136,11 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
     scored = {}
     if isinstance(speaker, LocalSpeaker):
         report(Status(total, total, f"{what}: scoring candidates"))
-        scored = {name: _scored(speaker, found["formulations"][name], setting.manner) for name in STEPS}
+        scored = {
+            name: _scored(speaker, own, setting.manner, worked[one])
+            for group, name, one, own in groups
+            if group == "formulations"
+        }
     return Answered(**found, scored=scored)
 
 
@@ -145,14 +149,15 @@ def _report_answers(report: Callable[[Status], None], before: Status, answered: 
     report(replace(before, done=before.done + answered))
 
 
-def _scored(speaker: LocalSpeaker, asked: Sequence[Asked], manner: Manner) -> dict[str, float]:
+def _scored(
+    speaker: LocalSpeaker, questions: Sequence[Question], manner: Manner, worked: Sequence[Question]
+) -> dict[str, float]:
     """Return the share of questions whose answer is the best candidate, by each way of scoring."""
-    questions = [one.question for one in asked]
     found = likelihoods(
         speaker,
-        [manner.request(one) for one in questions],
+        [manner.request(one, worked) for one in questions],
         [one.candidates for one in questions],
-        [manner.without_premises(one) for one in questions],
+        [manner.without_premises(one, worked) for one in questions],
     )
     return {
         how: sum(
