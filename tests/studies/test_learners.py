@@ -175,3 +175,18 @@ def test_runs_of_the_transformer_alone_are_first_epochs():
     assert made.tables[0].columns == ("epoch", "300 sequences", "600 sequences")
     assert made.tables[0].rows[-1][1:] == (0.25, 0.5)
     assert made.figures[0].lines[1].mean == (0.0, pytest.approx(0.7), 0.5)
+
+
+def test_both_rules_of_drawing_keys_are_reported_seed_by_seed():
+    setting = STUDY.profile("paper-start-keys").setting
+    assert [one.task.separation.rule for one in experiments(setting)] == ["modular_residue", "moving_keys"]
+    assert all(one.recipe == paper_recipe(500, 400, every=50) for one in experiments(setting))
+    assert {len(one.members) for one in experiments(setting)} == {4}
+    one_seed = replace(setting, learners=(replace(setting.learners[0], seeds=1),))
+    fixed, moving = hand_made(one_seed, {("decoder", 500): 0.25})
+    moving = HandMadeRun(moving.experiment, (0, 5, 10), {("test", "accuracy"): [[0.0, 0.7, 0.75]]})
+    made = analyse([fixed, moving], one_seed)
+    assert made.tables[0].rows == ((0, 0.25, 0.75),)
+    assert [line.mean[-1] for line in made.figures[0].lines] == [0.25, 0.75]
+    assert made.tables[0].columns[1:] == tuple(line.label for line in made.figures[0].lines)
+    assert all(measure(made.seen).value is None for measure in STUDY.claims)

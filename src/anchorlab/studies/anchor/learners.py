@@ -6,7 +6,7 @@ Source: anchor functions, section 4.1, Figure 4; settings in its appendix A.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,15 @@ from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.identity import ENOUGH, FITTED, Curve, read_curve
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
-from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, train_size, training_curves
+from anchorlab.studies.kit import (
+    MEAN_AND_RANGE,
+    along_units,
+    at_end,
+    column_table,
+    seed_table,
+    train_size,
+    training_curves,
+)
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -35,14 +43,19 @@ GENERALISED = 0.9
 class Learners:
     """Learners with the train sizes of each; `shared` trains the transformer of the identity study before them.
 
-    `remark` ends the labels of the learners' runs.
+    `remark` ends the labels of the learners' runs. With `key_rules` each is trained twice: on keys drawn as the paper
+    says, and as the authors' code draws them.
     """
 
     learners: tuple[Setting, ...]
     sizes: tuple[int, ...]
     shared: identity.Sizes | None = None
     remark: str = ""
+    key_rules: bool = False
 
+
+KEY_RULES = {"any item, as the paper says": False, "number plus position, as in the authors' code": True}
+"""What is added to labels for each value of the task's `moving_keys`."""
 
 _LSTM = Setting(LSTMSpec(layers=2, width=64), quick_recipe(2000), seeds=5)
 _FNN = Setting(FNNSpec(width=64, hidden=256), quick_recipe(2000), seeds=3)
@@ -54,20 +67,24 @@ PAPER = Learners(
     identity.PAPER_SIZES,
 )
 PAPER_START = Learners((_START,), (300, 400, 500, 600), remark=", 400 epochs")
+PAPER_START_KEYS = Learners((replace(_START, seeds=4),), (500,), remark=", 400 epochs", key_rules=True)
 SMOKE = Learners(
     (_LSTM.shortened(8, seeds=1), _FNN.shortened(8, seeds=1)), (200, 600), identity.QUICK.shortened(8, (200, 600))
 )
 
 
 def experiments(setting: Learners) -> list[Experiment]:
-    """Return the learners' experiments, each learner's by rising train size."""
+    """Return the learners' experiments, each learner's by rising train size and then by the rule for keys."""
+    rules = KEY_RULES if setting.key_rules else {"": False}
     shared = [] if setting.shared is None else identity.experiments(setting.shared)
     return shared + [
         one.on(size).experiment(
-            task("anchor/identity"), f"identity, {NAMES[one.model.kind]}, {size} sequences{setting.remark}"
+            task("anchor/identity", moving_keys=moving),
+            f"identity, {NAMES[one.model.kind]}, {size} sequences{setting.remark}{', keys: ' * bool(rule)}{rule}",
         )
         for one in setting.learners
         for size in setting.sizes
+        for rule, moving in rules.items()
     ]
 
 
@@ -179,6 +196,9 @@ def start_fits(seen: Seen) -> Tensor | None:
 
 def analyse(runs: Sequence[TrainedRun], setting: Learners) -> Analysis:
     """Draw Figure 4 where all three learners were trained; where the transformer alone, its first epochs."""
+    if setting.key_rules:
+        by_rule = dict(zip(KEY_RULES, runs, strict=True))
+        return Analysis(Seen({}), figures=[_rules_figure(by_rule)], tables=[_rules_table(by_rule)])
     seen = see(runs)
     if seen.whole:
         return Analysis(seen, figures=[_figure(seen.whole)], tables=[_needs(seen.whole), _sizes(seen.whole)])
@@ -232,6 +252,25 @@ def _epochs(by_size: Mapping[str, TrainedRun]) -> Table:
     )
 
 
+def _rules_figure(by_rule: Mapping[str, TrainedRun]) -> LineFigure:
+    return training_curves(
+        "Test accuracy in the first epochs, by how keys are drawn",
+        by_rule,
+        "test",
+        caption=f"The transformer at full size. {MEAN_AND_RANGE}",
+    )
+
+
+def _rules_table(by_rule: Mapping[str, TrainedRun]) -> Table:
+    seeds = next(iter(by_rule.values())).experiment.members.seeds
+    return seed_table(
+        "Test accuracy after the first epochs, by how keys are drawn",
+        "The transformer at full size.",
+        seeds,
+        {rule: at_end(run, "test", "accuracy") for rule, run in by_rule.items()},
+    )
+
+
 STUDY = Study(
     name="anchor/learners",
     doc=__doc__,
@@ -259,6 +298,11 @@ STUDY = Study(
             "Paper-start profile: the paper's setting to the digit for the transformer alone, on 300, 400, 500 and 600 "
             "sequences with two seeds, of which the first 400 of 4000 epochs are trained: the learning rate's rise to "
             "2e-4. PyTorch's weight decay of 0.01; the paper gives none.",
+        ),
+        "paper-start-keys": Profile(
+            PAPER_START_KEYS,
+            "Paper-start-keys profile: as `paper-start`, on 500 sequences with four seeds, for two rules of "
+            "drawing the key: any item at any position, and as in the authors' code, a number plus the position.",
         ),
     },
     smoke=SMOKE,
