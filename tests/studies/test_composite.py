@@ -192,7 +192,9 @@ def test_values_of_two_depths_made_by_hand():
         "one-unseen-sequence": 1.0,
         "one-common-sequence": 1.0,
         "several-sequences": 2.0,
+        "several-unseen-sequences": 2.0,
         "fewer-with-depth": 0.5,
+        "fewer-unseen-with-depth": 0.5,
         "first-anchor-twice": 0.875,  # of four and of three of four anchors
         "answer-kept": 1.0,
     }
@@ -241,7 +243,9 @@ def test_values_of_the_opposite():
         "one-unseen-sequence": 1.5,
         "one-common-sequence": 0.75,
         "several-sequences": 1.0,
+        "several-unseen-sequences": 1.0,
         "fewer-with-depth": 1.5,
+        "fewer-unseen-with-depth": 1.5,
         "first-anchor-twice": 1.0,
         "answer-kept": 0.875,  # six of eight, and all
     }
@@ -259,7 +263,8 @@ def test_outputs_are_judged_only_at_depths_that_learned():
     not_yet = depth(2, [TIDY, TIDY], [0.9, 0.9], [0.0, 0.0], [math.inf] * 2, [math.inf] * 2)
     of_any = {"data", "data-first", "much-earlier"}
     of_deepest = {"one-sequence", "one-unseen-sequence", "one-common-sequence", "first-anchor-twice", "answer-kept"}
-    for seen, own in (([not_yet, learned], of_deepest), ([learned, not_yet], {"several-sequences"})):
+    of_shallowest = {"several-sequences", "several-unseen-sequences"}
+    for seen, own in (([not_yet, learned], of_deepest), ([learned, not_yet], of_shallowest)):
         found = values_of(STUDY, seen)
         assert {name for name, value in found.items() if value is not None} == of_any | own
         assert (found["data"], found["much-earlier"]) == (pytest.approx(0.9), 2.0)
@@ -269,7 +274,27 @@ def test_outputs_are_judged_only_at_depths_that_learned():
 
 def test_one_depth_alone_is_not_compared_with_itself():
     alone = values_of(STUDY, [depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [200.0, 200.0])])
-    assert {name for name, value in alone.items() if value is None} == {"several-sequences", "fewer-with-depth"}
+    assert {name for name, value in alone.items() if value is None} == {
+        "several-sequences",
+        "several-unseen-sequences",
+        "fewer-with-depth",
+        "fewer-unseen-with-depth",
+    }
+
+
+def test_trained_pairs_and_the_unseen_one_have_claims_of_their_own():
+    """The shallow models waver on (3, 4) alone; of the deep ones the second answers it wrongly."""
+    steps = ([100.0, 100.0], [100.0, 100.0])
+    wavers, wrong = changed((5, 3, 99)), changed((4, 4, 99), (5, 4, 99))
+    seen = [
+        depth(4, [wavers, wavers], [1.0, 1.0], [1.0, 1.0], *steps),
+        depth(10, [TIDY, wrong], [1.0, 1.0], [1.0, 0.0], *steps),
+    ]
+    found = values_of(STUDY, seen)
+    assert (found["several-sequences"], found["several-unseen-sequences"]) == (1.0, 2.0)
+    assert (found["fewer-with-depth"], found["fewer-unseen-with-depth"]) == (1.0, 0.5)
+    turned = values_of(STUDY, seen[::-1])
+    assert (turned["several-unseen-sequences"], turned["fewer-unseen-with-depth"]) == (1.0, 2.0)
 
 
 def tidy(inputs):

@@ -114,6 +114,10 @@ def _over_pairs(
     return outputs.over_pairs(getattr(outputs, name), unseen) if _learned(seen, at) else None
 
 
+def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
+    return None if values is None else over(values[~values.isnan()])
+
+
 @claim(
     "At every depth the trained pairs are answered on keys at unseen positions",
     at="section 4.4 and Fig 7a",
@@ -211,11 +215,31 @@ def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
     return _over_pairs(seen, 0, "common") if len(seen) > 1 else None
 
 
+@claim(
+    "And several for the pair that is never trained",
+    at="section 4.4 and Fig 7a",
+    paper="several",
+    band=at_least(2.0),
+)
+def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
+    """Number of mapping sequences that at least {COMMON:.0%} of the inputs of (3, 4) answered rightly have, mean over
+    the seeds that answer at least half of them, smallest depth."""
+    return _known(_over_pairs(seen, 0, "common", unseen=True)) if len(seen) > 1 else None
+
+
 @claim("Their number falls with depth", at="Fig 7a", paper="falls to 1", band=at_most(0.5))
 def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
     """Number of mapping sequences at the largest depth over that at the smallest, of trained pairs, mean over seeds."""
     deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
+
+
+@claim("That of the pair that is never trained falls, too", at="Fig 7a", paper="falls to 1", band=at_most(0.5))
+def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
+    """Number of mapping sequences at the largest depth over that at the smallest, of (3, 4), mean over the seeds that
+    answer at least half of its inputs at both."""
+    deep, shallow = (_over_pairs(seen, at, "counts", unseen=True) for at in (-1, 0))
+    return None if deep is None or shallow is None or len(seen) < 2 else _known(deep / shallow)
 
 
 @claim(
