@@ -1,6 +1,6 @@
 """Nine tasks: each is fitted and generalises.
 
-Anchors say what is to be done with the tokens beside them; each task has a decision of its own. In test keys stand
+Anchors say what is to be done with the tokens beside them; each task has a decision of its own. In test, keys are
 where training never shows them, or under anchors that they were never shown with.
 
 Source: anchor functions, section 4, Figures 2 and 3; settings in its appendix A.
