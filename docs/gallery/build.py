@@ -33,6 +33,7 @@ from anchorlab.findings import (
 from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
+from anchorlab.spec import Spec
 from anchorlab.studies import STUDIES, UNPUBLISHED, Study, findings_directory, study, with_controls
 
 HERE = Path(__file__).parent
@@ -199,6 +200,8 @@ def flat(data: Mapping[str, Any], at: str = "") -> Iterable[tuple[str, str]]:
         path = f"{at}.{name}".removeprefix(".")
         if path.endswith("evaluation.edits"):
             value = list(value)
+        if isinstance(value, Spec):
+            value = value.model_dump()
         if isinstance(value, Mapping):
             yield from flat(value, path)
         elif value not in (None, "", []):

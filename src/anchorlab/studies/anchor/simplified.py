@@ -31,7 +31,7 @@ LOOKED_AT = 500  # test sequences over which attention is averaged
 _FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"
 
 QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=5)
-SCALED = Setting(structures()[NONE], paper_recipe(30_000, epochs=40, every=1, whole=40), seeds=2)
+SCALED = Setting(structures()[NONE], paper_recipe(30_000, epochs=100, every=5, whole=100), seeds=2)
 PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5)
 
 
@@ -298,7 +298,7 @@ STUDY = Study(
         "scaled": Profile(
             SCALED,
             "Scaled profile: the paper's model, all sizes 201, on the 30000 sequences of the authors' public code in "
-            "batches of 50. The schedule, 2e-5 to 2e-4 and back, takes 40 epochs in place of 4000; two seeds.",
+            "batches of 50. The schedule, 2e-5 to 2e-4 and back, takes 100 epochs in place of 4000; two seeds.",
         ),
         "paper": Profile(
             PAPER,

@@ -70,7 +70,7 @@ def _fewer(setting: PromptSetting) -> PromptSetting:
 
 @claim(
     "Equations of up to five steps are solved almost perfectly",
-    at="stacked attention heads, section 4 and Fig 2",
+    at="section 4 and Fig 2",
     paper="almost perfectly",
     band=at_least(0.9),
 )
@@ -82,7 +82,7 @@ def short_equations(seen: Answered) -> Measurement:
 
 @claim(
     "Lives-with questions of five steps are answered well",
-    at="stacked attention heads, section 4 and Fig 2",
+    at="section 4 and Fig 2",
     paper="great performance",
     band=at_least(0.75),
 )
@@ -93,7 +93,7 @@ def lives_with(seen: Answered) -> Measurement:
 
 @claim(
     "Kingdoms questions of five steps are answered well",
-    at="stacked attention heads, section 4 and Fig 2",
+    at="section 4 and Fig 2",
     paper="great performance",
     band=at_least(0.75),
 )
@@ -104,7 +104,7 @@ def kingdoms(seen: Answered) -> Measurement:
 
 @claim(
     "So is conditional retrieval with functions",
-    at="stacked attention heads, section 4 and Fig 2",
+    at="section 4 and Fig 2",
     paper="great performance",
     band=at_least(0.75),
 )
@@ -115,7 +115,7 @@ def functions(seen: Answered) -> Measurement:
 
 @claim(
     "And with relatives",
-    at="stacked attention heads, section 4 and Fig 2",
+    at="section 4 and Fig 2",
     paper="great performance",
     band=at_least(0.75),
 )
@@ -126,7 +126,7 @@ def relatives(seen: Answered) -> Measurement:
 
 @claim(
     "Every formulation is answered better than by guessing",
-    at="stacked attention heads, section 4 and Fig 2",
+    at="section 4 and Fig 2",
     paper="able to solve such tasks without fine-tuning",
     band=at_least(1),
 )

@@ -12,6 +12,8 @@ Answers = Mapping[str, Answered]
 
 _RIGHT = "share of right answers"
 
+_ORDERS = {"steps": "premises of each step shuffled", "shuffled": "all premises shuffled", "sorted": "premises sorted"}
+
 
 def figures(answers: Answers) -> list[BarFigure | LineFigure]:
     """Return both panels of Figure 2, the depths along a chain, and the errors of each model."""
@@ -168,7 +170,7 @@ def _compared(seen: Answered) -> dict[str, Sequence[Asked]]:
     asked = sorted((one for own in seen.orders.values() for one in own), key=lambda one: one.question.distances[0])
     half = len(asked) // 2
     return {
-        **{f"premises {order}": own for order, own in seen.orders.items()},
+        **{_ORDERS[order]: own for order, own in seen.orders.items()},
         **{f"{chains} chains": own for chains, own in seen.chains.items()},
         "near the question": asked[:half],
         "far from it": asked[half:],
