@@ -32,7 +32,8 @@ def export(
     out
         Folder to write: a new one, or an earlier export of the same task.
     format
-        `parquet`, `jsonl`, or `hf`: a folder that `datasets.load_dataset` reads.
+        `parquet`, `jsonl`, `hf` (a folder that `datasets.load_dataset` reads), or `lm-eval` (questions in words with
+        tasks for lm-evaluation-harness; for `retrieval/equations` and the other formulations).
     n
         Number of sequences per split.
     split

@@ -211,7 +211,7 @@ def test_an_empty_folder_is_taken(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"format": "csv"}, "format: unknown format 'csv'; known: hf, jsonl, parquet"),
+        ({"format": "csv"}, "format: unknown format 'csv'; known: hf, jsonl, lm-eval, parquet"),
         ({"n": 0}, "n: cannot write 0 sequences of a split; ask for 1 to 10000000"),
         ({"n": 10**30}, "n: cannot write"),
         ({"splits": ["test on dta"]}, "split: unknown split 'test on dta'; did you mean 'test on data'?"),

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from itertools import chain
 
 from anchorlab.tasks.batch import Example
+from anchorlab.tasks.export.lm_eval import LM_EVAL, how_to_run
 from anchorlab.tasks.registry import task_description, task_names
 from anchorlab.tasks.task import SAMPLES, Proof, Task, prove_by_samples
 
@@ -30,6 +31,16 @@ _MEANINGS = {
     "text": "the sequence in words",
     "trace": "how the oracle finds the answer, step by step",
     "answer_text": "the answer in words",
+    "prompt": "the premises and the question, a line each, with the paper's instruction to say the answer alone",
+    "question": "the same without the instruction",
+    "begun": "the beginning of the answer, which the model continues",
+    "answer": "the right word",
+    "candidates": "the acceptable answers",
+    "depth": "the number of steps from the question to the answer",
+    "path": "the words read from the question on, the last of them being the answer",
+    "hops": "the name of each step of the path",
+    "distances": "the number of the task's tokens from each word of the path back to the one before",
+    "order": "the number of the premise at each place, premises being numbered step by step from the answer on",
 }
 
 
@@ -88,7 +99,8 @@ class Card:
 def card_text(card: Card) -> str:
     """Return the card as Markdown; in the format `hf` with the front matter that the Hub and `datasets` read."""
     front = _front_matter(card) if card.format == "hf" else ()
-    sections = chain(front, _definition(card), _separation(card), _rows(card), _examples(card), _making(card))
+    running = how_to_run(card.task) if card.format == LM_EVAL else ()
+    sections = chain(front, _definition(card), _separation(card), _rows(card), _examples(card), running, _making(card))
     return "\n".join(sections) + "\n"
 
 
@@ -166,7 +178,10 @@ def _making(card: Card) -> Iterator[str]:
     made = f"anchorlab {version('anchorlab')}, polars {version('polars')} and numpy {version('numpy')}"
     yield from ("## How it was made", "", f"By {made}, task family `{card.task.family}`, seed {card.seed}.", "")
     yield from ("These versions write the same bytes again:", "", *_fenced(card.command, "bash"), "")
-    call = f'load_task("{SPECIFICATION}").sample(split, {card.n}, seed={card.seed})'
+    call = f"sample(split, {card.n}, seed={card.seed})"
+    if card.format == LM_EVAL:
+        call = f"questions({card.n}, seed={card.seed}, split=split)"
+    call = f'load_task("{SPECIFICATION}").{call}'
     yield f"In Python, the rows of a split are those of `{call}`."
     if card.format == "hf":
         yield from ("", "Read it with", "", *_fenced('datasets.load_dataset("FOLDER")', "python"))

@@ -16,15 +16,23 @@ from anchorlab.errors import SpecError
 from anchorlab.spec import unknown_name
 from anchorlab.tasks.batch import Batch, Example
 from anchorlab.tasks.export.card import CARD, RIVAL, SPECIFICATION, Card, Part, card_text
+from anchorlab.tasks.export.lm_eval import LM_EVAL, check_questions, harness_files, question_frame
 from anchorlab.tasks.export.toml_text import toml_text
+from anchorlab.tasks.retrieval.prompts import RetrievalPrompts
 from anchorlab.tasks.task import Task
 
 if TYPE_CHECKING:
     import polars
 
-_PLACES = {"parquet": "{}.parquet", "jsonl": "{}.jsonl", "hf": "data/{}-00000-of-00001.parquet"}
+_PLACES = {
+    "parquet": "{}.parquet",
+    "jsonl": "{}.jsonl",
+    "hf": "data/{}-00000-of-00001.parquet",
+    LM_EVAL: "{}.jsonl",
+}
 FORMATS = tuple(_PLACES)
-"""`parquet` and `jsonl` write one file per split; `hf` writes a folder that `datasets.load_dataset` reads."""
+"""`parquet` and `jsonl` write one file per split; `hf` writes a folder that `datasets.load_dataset` reads;
+`lm-eval` writes questions in words, with tasks for lm-evaluation-harness."""
 
 _MOST = 10_000_000  # rows per split
 _EXAMPLES = 2  # per split, on the data card
@@ -57,12 +65,14 @@ def export(
 
     >>> export(task("anchor/identity"), "identity", "hf", n=100)  # doctest: +SKIP
 
-    Errors: `SpecError` for an unknown format or split, fewer than 1 row, or a folder that holds anything else.
+    Errors: `SpecError` for an unknown format or split, fewer than 1 row, a folder that holds anything else, and for
+    `lm-eval` with a task without questions in words or with `text`.
     """
-    names = _check(task, format, n, splits)
+    names = _check(task, format, n, splits, text)
     folder = Path(folder).absolute()
     places = {name: _PLACES[format].format(_file_name(name)) for name in names}
-    expected = {*places.values(), CARD, SPECIFICATION}
+    further = harness_files(task, places) if format == LM_EVAL else {}
+    expected = {*places.values(), *further, CARD, SPECIFICATION}
     _check_folder(folder, expected)
     specification = toml_text(task)
     existing = next(parent for parent in folder.parents if parent.exists())
@@ -72,13 +82,13 @@ def export(
         parts = []
         for name in names:
             batch = task.sample(name, n, seed)
-            frame = split_frame(task, batch, text)
+            frame = _frame(task, batch, format, seed, text)
             _write_frame(frame, temporary / places[name])
             examples = tuple(task.render(batch.inputs[:_EXAMPLES]))
             parts.append(_part(name, frame, examples, temporary, places[name]))
         card = Card(task, specification, format, n, seed, text, tuple(parts), every=tuple(names) == tuple(task.splits))
-        (temporary / SPECIFICATION).write_text(specification, encoding="utf-8", newline="\n")
-        (temporary / CARD).write_text(card_text(card), encoding="utf-8", newline="\n")
+        for place, written in {**further, SPECIFICATION: specification, CARD: card_text(card)}.items():
+            (temporary / place).write_text(written, encoding="utf-8", newline="\n")
         _put_in_place(temporary, folder, expected)
     except OSError as error:
         raise SpecError(
@@ -87,6 +97,12 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _frame(task: Task, batch: Batch, format: str, seed: int, text: bool) -> "polars.DataFrame":
+    if format == LM_EVAL and isinstance(task, RetrievalPrompts):
+        return question_frame(task, batch.split, len(batch), seed)
+    return split_frame(task, batch, text)
 
 
 def split_frame(task: Task, batch: Batch, text: bool = False) -> "polars.DataFrame":
@@ -150,7 +166,7 @@ def _part(name: str, frame: "polars.DataFrame", examples: tuple[Example, ...], r
         file_name=_file_name(name),
         place=place,
         rows=frame.height,
-        distinct=frame["inputs"].n_unique(),
+        distinct=frame.to_series(0).n_unique(),
         groups=dict(groups.rows()),
         columns={column: _type_name(kind) for column, kind in frame.schema.items()},
         examples=examples,
@@ -168,10 +184,12 @@ def _type_name(kind: Any) -> tuple[str, ...]:
     return ("string" if kind == pl.String else str(kind).lower(),)
 
 
-def _check(task: Task, format: str, n: int, splits: Sequence[str] | None) -> list[str]:
+def _check(task: Task, format: str, n: int, splits: Sequence[str] | None, text: bool) -> list[str]:
     """Return the splits to write, in the task's order. Errors: `SpecError` that names the argument."""
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, "format")
+    if format == LM_EVAL:
+        check_questions(task, text)
     if not 1 <= n <= _MOST:
         raise SpecError("n", f"cannot write {n} sequences of a split", f"ask for 1 to {_MOST}")
     for name in splits or ():
