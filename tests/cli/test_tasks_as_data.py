@@ -67,6 +67,7 @@ def test_export_of_some_splits_as_json(anchorlab, made_up):
     ("options", "told"),
     [
         (["--format", "csv", "--out", "x"], "format: unknown format 'csv'; known: hf, jsonl, lm-eval, parquet"),
+        (["--format", "lm-eval", "--out", "x"], "format: lm-eval takes questions in words, which made does not have;"),
         (["--n", "0", "--out", "x"], "n: cannot write 0 sequences"),
         (["--split", "tran", "--out", "x"], "split: unknown split 'tran'; did you mean 'train'?"),
         (["--out", "made.toml"], "made.toml is a file; name a folder"),
