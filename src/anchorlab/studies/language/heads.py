@@ -5,8 +5,8 @@ pretrained model gets a score for each thing that heads do in the small models: 
 one position, attend to the first token, to itself or to all tokens alike, to earlier copies of a token (matching) or to
 what followed them (induction). A head that attends to the first token is not counted as broadcasting: language models
 leave their attention there while a head has nothing to do. Each score is shown beside chance and beside the same
-architecture with random weights. The heads that shift are then removed, against as many others drawn at random, and so are groups of
-consecutive layers.
+architecture with random weights. The heads that shift are then removed, against as many others drawn at random, and so
+are groups of consecutive layers.
 
 Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
 """
