@@ -127,7 +127,7 @@ def test_a_damaged_store_is_named(anchorlab, small, name):
         assert name in said.err
         assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
     assert anchorlab("runs").code == 0
-    assert anchorlab("runs", "remove", address).code == 0
+    assert anchorlab("runs", "remove", address, "--yes").code == 0
 
 
 def test_damaged_findings_are_named(anchorlab, workplace):

@@ -71,7 +71,7 @@ def test_train_and_what_follows(anchorlab, small):
     table = anchorlab("inspect", address[:6], "-n", "20").out
     assert "0.0" in table and max(map(len, table.splitlines())) <= COLUMNS
 
-    assert anchorlab("runs", "remove", address[:6]).out == f"removed {address}\n"
+    assert anchorlab("runs", "remove", address[:6], "--yes").out == f"removed {address}\n"
     assert json.loads(anchorlab("runs", "--json").out) == []
 
 

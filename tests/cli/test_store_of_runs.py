@@ -34,6 +34,18 @@ def test_a_terminal_is_asked_before_a_run_is_removed(anchorlab, address, monkeyp
         assert len(asked) == 1
 
 
+@pytest.mark.parametrize("terminal", ["stdin", "stdout", None])
+def test_without_a_terminal_a_run_is_removed_only_with_yes(anchorlab, address, monkeypatch, terminal):
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda here=stream: here == terminal)
+    said = anchorlab("runs", "remove", address[:6])
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"anchorlab: yes: nobody can be asked whether to remove {address}; add --yes to remove it\n"
+    assert [run["run"] for run in json.loads(anchorlab("runs", "--json").out)] == [address]
+    assert anchorlab("runs", "remove", address, "--yes").out == f"removed {address}\n"
+
+
 def test_check_counts_unfinished_runs(anchorlab, address, workplace):
     assert json.loads(anchorlab("runs", "check", "--json").out) == {"runs": 1, "unfinished": 0, "problems": []}
     run = workplace / "runs" / address

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_table, print_text
-from anchorlab.errors import StoreError
+from anchorlab.errors import SpecError, StoreError
 
 if TYPE_CHECKING:
     from anchorlab.runs import Run
@@ -93,7 +93,7 @@ def check_(*, store: Path | None = None, json: Json = False) -> int:
 
 
 def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> None:
-    """Remove a run; on a terminal, ask first.
+    """Remove a run after asking on the terminal; without a terminal, only with `--yes`.
 
     Parameters
     ----------
@@ -108,7 +108,9 @@ def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> Non
 
     kept = Store(store)
     found = kept.find(run)
-    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise SpecError("yes", f"nobody can be asked whether to remove {found.address}", "add --yes to remove it")
         summary = _summary(found)
         members = counted(int(summary["members"]), "member")
         what = f"{found.address} ({summary['label']}, {members}, {summary['MB']} MB)"
