@@ -74,6 +74,8 @@ TRAIN = ("train", "anchor/identity")
         (("study", "anchor/identity", "--model", "gpt2"), "model: the study opens no pretrained model"),
         (("study", "anchor/identity", "--download"), "download: anchor/identity opens no pretrained model"),
         (("study", "anchor/identity", "--report", "."), "report: . cannot be written"),
+        (("study", "anchor/identity", "--report", "none/deep/page.html"), "/none/deep; make it first"),
+        (("truncate", "abc", "--figure", "none/cuts.svg"), "/none; make it first, or name another file"),
         (("inspect", "abc"), "no run begins with 'abc'; `anchorlab runs` lists them"),
         (("inspect", "abc", "-n", "0"), "n: cannot measure on 0 sequences"),
         (("runs", "show", "abc"), "no run begins with 'abc'"),

@@ -9,10 +9,11 @@ from anchorlab.viewer import view_json, view_run
 
 def test_writes_the_viewer_and_says_where(anchorlab, small, workplace):
     address = json.loads(anchorlab("train", "anchor/identity", *small, "--json").out)["run"]
+    (workplace / "pages").mkdir()
     said = anchorlab("inspect", address[:6], "-n", "20", "--page", "pages/heads.html")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines()[-1] == "attention viewer: pages/heads.html"
-    assert said.new_files == {str(workplace / "pages"), str(workplace / "pages" / "heads.html")}
+    assert said.new_files == {str(workplace / "pages" / "heads.html")}
     page = (workplace / "pages" / "heads.html").read_text()
     assert view_json(view_run(TrainedRun(Store(workplace / "runs").find(address)))) in page
 

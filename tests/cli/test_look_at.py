@@ -40,6 +40,7 @@ def test_prints_the_heads_by_a_score(anchorlab, folder):
 
 
 def test_json_has_all_heads_and_the_page_is_the_viewers(anchorlab, folder, workplace):
+    (workplace / "pages").mkdir()
     said = anchorlab("look-at", folder, *TEXTS, "--page", "pages/tiny.html", "--json")
     heads = json.loads(said.out)
     read = read_texts(pretrained(folder), TEXTS)
@@ -60,6 +61,7 @@ def test_says_where_the_page_is(anchorlab, folder):
         (("--by", "inductoin"), "did you mean 'induction'?"),
         (("-n", "0"), "n: cannot print 0 heads; give 1 or more"),
         (("--revision", "step3", "--page", "tiny"), "page: tiny cannot be written"),
+        (("--page", "none/deep/tiny.html"), "/none/deep; make it first"),
     ],
 )
 def test_bad_options_are_named(anchorlab, folder, options, said):

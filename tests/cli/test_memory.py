@@ -119,6 +119,7 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, address, kept, wor
             (*LAYER, "--figure", "form.txt"),
             "figure.path: cannot write 'form.txt'; end the name with .svg, .png or .pdf",
         ),
+        ((*LAYER, "--figure", "none/form.svg"), "/none; make it first, or name another file"),
         (LAYER[:1], "RIGHT: has no value"),
     ],
 )

@@ -192,9 +192,15 @@ def test_fits_every_width(findings, read):
 
 
 def test_one_page_for_many_studies(findings, tmp_path):
-    page = write_report([findings, replace(findings, study="made/twice")], tmp_path / "deep" / "all.html").read_text()
+    page = write_report([findings, replace(findings, study="made/twice")], tmp_path / "all.html").read_text()
     assert '<a href="#study-2">made/twice</a>' in page
     assert "<title>anchorlab report</title>" in page
+
+
+def test_a_page_makes_no_folders(findings, tmp_path):
+    with pytest.raises(SpecError, match=rf"^page: there is no folder {tmp_path}/deep; make it first"):
+        write_report(findings, tmp_path / "deep" / "all.html")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_leaves_the_old_page_when_writing_fails(findings, tmp_path):

@@ -187,9 +187,7 @@ def test_refuses_patterns_that_do_not_fit(patterns, tokens, said):
 
 
 def test_a_view_of_patterns_needs_no_answer_and_no_checkpoint(browser, tmp_path):
-    page = open_file(
-        browser, show(view_patterns([shifting(2, 5)], list("abcde"))).save(tmp_path / "deep" / "view.html")
-    )
+    page = open_file(browser, show(view_patterns([shifting(2, 5)], list("abcde"))).save(tmp_path / "view.html"))
     assert page.locator(".prediction").inner_text() == ""
     assert page.locator(".roles").is_hidden()
     assert page.get_by_label("Checkpoint").count() == 0

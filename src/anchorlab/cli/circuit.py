@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.output import Json, check_page, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Json, check_file, print_json, print_table, print_text, progress
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def circuit(
     """
     if not 1 <= sequences <= _MOST:
         raise SpecError("sequences", f"cannot measure on {sequences}", f"give 1 to {_MOST}")
-    check_page(page, "page")
+    check_file(page, "page")
+    check_file(figure, "figure")
 
     from anchorlab.lens import find_circuit
     from anchorlab.runs import Store

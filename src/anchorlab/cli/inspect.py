@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from anchorlab.cli.heads import print_heads
-from anchorlab.cli.output import Json, check_page, counted, print_json, print_text
+from anchorlab.cli.output import Json, check_file, counted, print_json, print_text
 from anchorlab.errors import SpecError
 
 _MOST = 100_000
@@ -41,7 +41,7 @@ def inspect(
     """
     if not 1 <= n <= _MOST:
         raise SpecError("n", f"cannot measure on {n} sequences", f"give 1 to {_MOST}")
-    check_page(page, "page")
+    check_file(page, "page")
 
     from anchorlab.lens import detect, look
     from anchorlab.report import show

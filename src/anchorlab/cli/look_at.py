@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from anchorlab.cli.heads import print_heads
-from anchorlab.cli.output import Flag, Json, check_page, counted, print_json, print_text, waiting
+from anchorlab.cli.output import Flag, Json, check_file, counted, print_json, print_text, waiting
 from anchorlab.errors import SpecError
 from anchorlab.spec import unknown_name
 
@@ -48,7 +48,7 @@ def look_at(
     """
     if n < 1:
         raise SpecError("n", f"cannot print {n} heads", "give 1 or more")
-    check_page(page, "page")
+    check_file(page, "page")
     with waiting("loading libraries", quiet=json):
         from anchorlab.language import pretrained
         from anchorlab.report.viewing import Viewer

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorlab.cli.output import Flag, Json, counted, print_json, print_table, print_text, progress, waiting
+from anchorlab.cli.output import Flag, Json, check_file, counted, print_json, print_table, print_text, progress, waiting
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def memory(
     """
     if along and step is not None:
         raise SpecError("step", "names one checkpoint, but `--along` takes all of them", "give one of the two")
+    check_file(figure, "figure")
 
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun

@@ -80,11 +80,16 @@ def number(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
-def check_page(path: Path | None, field: str = "report") -> None:
-    """Check, before any work is done, that a page can be written to `path`. Errors: `SpecError` at `field` if not."""
+def check_file(path: Path | None, field: str) -> None:
+    """Check, before any work is done, that a page or figure can be written to `path`.
+
+    Errors: `SpecError` at `field` if it cannot, or if its folder does not exist, which a slip may have named.
+    """
     if path is None:
         return
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    folder = path.absolute().parent
+    if not folder.exists():
+        raise SpecError(field, f"there is no folder {folder}", "make it first, or name another file")
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise SpecError(field, f"{path} cannot be written", "name a file in a folder that you can write to")
 

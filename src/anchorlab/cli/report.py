@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from anchorlab.cli.output import Json, check_page, print_json, print_text
+from anchorlab.cli.output import Json, check_file, print_json, print_text
 from anchorlab.errors import StoreError
 
 
@@ -26,7 +26,7 @@ def report(*, store: Path | None = None, out: Path | None = None, json: Json = F
     found = kept_findings(kept)
     if not found:
         raise StoreError(f"{kept.root}: has no findings; run `anchorlab study NAME` first")
-    check_page(out)
+    check_file(out, "out")
     page = out or kept.root / "report.html"
     write_report(found, page)
     if json:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
 from anchorlab.cli.endpoint import EndpointOptions
-from anchorlab.cli.output import Flag, Json, check_page, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
 from anchorlab.errors import AnchorlabError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def study(
     from anchorlab.studies import is_pattern, study_names
 
     chosen, kept = study_names((name, *names)), Store(store)
-    check_page(report)
+    check_file(report, "report")
     options = at_server or EndpointOptions()
     model = options.address(model, download)
     options.check_used(f"{profile} {model}")

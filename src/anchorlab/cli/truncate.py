@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from anchorlab.cli.output import Flag, Json, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def truncate(
     """
     fractions = None if rho is None else _fractions(rho)
     _check_kind(prompts, {"metric": metric, "split": split, "n": n, "step": step}, revision, download)
+    check_file(figure, "figure")
     if prompts is not None:
         from anchorlab.cli.truncate_model import truncate_model
 

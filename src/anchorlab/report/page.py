@@ -22,7 +22,7 @@ def write_report(findings: Findings | Sequence[Findings], path: Path | str, titl
     The same findings give the same bytes. The file is written as by `write_page`. `title` defaults to the title of the
     study, or to `anchorlab report` for several.
 
-    Errors: `SpecError` if there are no findings.
+    Errors: `SpecError` if there are no findings, and if the folder does not exist.
     """
     studies = (findings,) if isinstance(findings, Findings) else tuple(findings)
     if not studies:
@@ -31,9 +31,13 @@ def write_report(findings: Findings | Sequence[Findings], path: Path | str, titl
 
 
 def write_page(page: str, path: Path | str) -> Path:
-    """Write a page and return its path. The file is replaced as a whole or not at all; missing folders are created."""
+    """Write a page and return its path. The file is replaced as a whole or not at all.
+
+    Errors: `SpecError` if its folder does not exist.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        raise SpecError("page", f"there is no folder {path.parent.absolute()}", "make it first, or name another file")
     with NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         temporary = Path(file.name)
         try:

@@ -37,7 +37,7 @@ class Viewer:
         return environment().get_template("viewer.html.jinja").render(title=self.view.title, view=self.view)
 
     def save(self, path: Path | str) -> Path:
-        """Write the page and return its path; missing folders are created."""
+        """Write the page and return its path. Errors: `SpecError` if its folder does not exist."""
         return write_page(self.html, path)
 
 
