@@ -7,7 +7,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import LineFigure, MapFigure
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.studies import run_study, sweep_study
+from anchorlab.studies import kept_findings, run_study, sweep_study
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.training_sweep import quantity
 from anchorlab.training import Evaluation, FixedSample, Recipe, TrainedRun
@@ -97,6 +97,34 @@ def test_words_and_two_quantities_make_maps(tmp_path):
     assert (figure.maps[0][1].row_ticks, figure.maps[0][1].column_ticks) == (("1", "2"), ("5", "10"))
     flat = [value for row in figure.maps[0][1].values for value in row]
     assert flat == pytest.approx([row[5] for row in findings.tables[0].rows])
+
+
+def test_sweeps_are_kept_side_by_side(tmp_path):
+    """Only the same sweep has the same name: any other quantity, value, seed, model, recipe, task or metric differs."""
+    base = {
+        "task": "anchor/identity",
+        "vary": {"recipe.batch": (5, 10)},
+        "model": MODEL,
+        "recipe": RECIPE,
+        "seeds": [0],
+    }
+    others = (
+        {},
+        {"vary": {"recipe.batch": (5,)}},
+        {"vary": {"model.layers": (1, 2)}},
+        {"seeds": [1]},
+        {"model": MODEL.replace(width=8)},
+        {"recipe": RECIPE.replace(duration=3)},
+        {"task": "anchor/composite"},
+        {"metric": "loss"},
+    )
+    names = [sweep_study(**{**base, **other}).name for other in others]
+    assert len(set(names)) == len(names) and names[0] == sweep_study(**base).name
+    assert names[0].startswith("sweep/batch-") and sweep_study(**base, name="own/batches").name == "own/batches"
+    store = Store(tmp_path)
+    for other in ({}, {"seeds": [1]}):
+        run_study(sweep_study(**{**base, **other}), "quick", store, workers=1)
+    assert {kept.study for kept in kept_findings(store)} == {names[0], names[3]}
 
 
 def test_names_for_people():

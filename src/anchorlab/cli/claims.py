@@ -65,7 +65,8 @@ def claims(
     def chosen(study: str) -> bool:
         return not names or any(fnmatchcase(study, name) for name in names)
 
-    entries = ledger(_judged_again(findings) for findings in kept if chosen(findings.study))
+    kept = [_judged_again(findings) for findings in kept if chosen(findings.study)]
+    entries, silent = ledger(kept), [findings for findings in kept if not findings.claims]
     missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
     unmeasured = [study.claim(one).judge(None, "") for study in missing for one in study.claims]
     counted = count([*(entry.strongest for entry in entries), *unmeasured])
@@ -74,7 +75,7 @@ def claims(
     elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
         print_json(rows + [_unmeasured(study, claim) for study in missing for claim in study.claims])
-    elif not entries and not missing:
+    elif not kept and not missing:
         print_text("none of these studies has been run in this store yet")
     elif counts:
         _print_counts(counted)
@@ -84,7 +85,9 @@ def claims(
         for study in missing:
             head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
             _print_ledger(head, [(study.claim(one).judge(None, ""), ()) for one in study.claims])
-        _print_counts(counted)
+        print_claims(silent)
+        if counted.total:
+            _print_counts(counted)
 
 
 def _counts_data(counted: "Counts") -> dict[str, Any]:
@@ -161,6 +164,8 @@ def reproduced_text(results: "Sequence[ClaimResult]") -> str:
     >>> reproduced_text(findings.claims)
     '3 of 7 claims reproduced, 4 not at this scale'
     """
+    if not results:
+        return "no claims"
     verdicts = [result.verdict for result in results]
     counts = {one: verdicts.count(one) for one in ("not at this scale", "contradicted", "not measured")}
     others = "".join(f", {count} {verdict}" for verdict, count in counts.items() if count)
@@ -184,6 +189,8 @@ def _print_ledger(
     from anchorlab.findings import SYMBOLS
 
     print_text(head)
+    if not rows:
+        return
     lines = Table.grid(padding=(0, 1))
     for result, others in rows:
         colour = _COLOURS[result.verdict]

@@ -3,8 +3,10 @@
 Source: the open questions of anchor functions, Table 1: heads, layers, width, learning rate, initialisation and more.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
+from hashlib import sha256
 from itertools import product
 from typing import Any
 
@@ -34,7 +36,7 @@ def sweep_study(
     recipe: Recipe | None = None,
     seeds: Iterable[int] = range(3),
     metric: str = "accuracy",
-    name: str = "sweep",
+    name: str | None = None,
 ) -> Study[None]:
     """A study of how `metric` depends on one or two quantities, each named by its path in an experiment.
 
@@ -43,7 +45,9 @@ def sweep_study(
 
     Paths begin with `task`, `model`, `recipe` or `members`; what lies below `members` (`members.gamma.all`,
     `members.initialisation_scale`) is given to every member alike. All else stays as it is: `model` and `recipe` are
-    small ones unless given, the seeds the same at every point. One quantity of numbers makes curves, one per split;
+    small ones unless given, the seeds the same at every point. The findings are kept under `name`, by default one such
+    as `sweep/layers-1f0a9c` with digits that stand for every setting of the sweep, so that only the same sweep replaces
+    them. One quantity of numbers makes curves, one per split;
     two, or one of words, maps. The study has the profile `quick` alone and no claims.
     Errors: `SpecError` for no or more than two quantities, an empty one, or one that does not exist.
     """
@@ -63,9 +67,17 @@ def sweep_study(
         scores = {split: torch.stack([at_end(run, split, metric) for run in runs]) for split in _splits(runs[0])}
         return Analysis(None, figures=[_figure(title, vary, scores, metric)], tables=[_table(vary, scores, metric)])
 
+    name = _name(vary, metric, experiments) if name is None else name
     note = f"{len(experiments)} settings, {len(base.members)} seeds each; nothing else differs between them."
     profiles = {"quick": Profile(None, note)}
     return Study(name, title, claims=(), analyse=analyse, profiles=profiles, experiments=lambda setting: experiments)
+
+
+def _name(vary: Vary, metric: str, experiments: Sequence[Experiment]) -> str:
+    """A name that no other sweep has: of another task, model, recipe, seeds, values or metric."""
+    settings = "".join((metric, *vary, *(one.cell.address for one in experiments)))
+    words = "-by-".join(re.sub(r"\W+", "-", quantity(path)) for path in vary)
+    return f"sweep/{words}-{sha256(settings.encode()).hexdigest()[:6]}"
 
 
 def quantity(path: str) -> str:
