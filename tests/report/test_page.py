@@ -197,6 +197,21 @@ def test_one_page_for_many_studies(findings, tmp_path):
     assert "<title>anchorlab report</title>" in page
 
 
+def test_a_page_names_only_a_command_that_works(findings):
+    def command(study, profile):
+        found = re.search(
+            r"<pre><code>(anchorlab study.*?)</code>", render([replace(findings, study=study, profile=profile)], "")
+        )
+        return found and found[1]
+
+    assert command("anchor/identity", "quick") == "anchorlab study anchor/identity --profile quick"
+    assert (
+        command("language/heads", "quick@my gpt") == "anchorlab study language/heads --profile &#39;quick@my gpt&#39;"
+    )
+    assert command("own/identity", "quick") is None
+    assert command("anchor/identity", "long") is None and command("anchor/identity", "quick@gpt2") is None
+
+
 def test_a_page_makes_no_folders(findings, tmp_path):
     with pytest.raises(SpecError, match=rf"^page: there is no folder {tmp_path}/deep; make it first"):
         write_report(findings, tmp_path / "deep" / "all.html")

@@ -117,6 +117,20 @@ def test_findings_of_another_study_are_not_written_over(tmp_path):
         run_study(replace(TINY, name="own-a/b"), "quick", Store(tmp_path))
 
 
+def test_findings_of_a_changed_study_have_a_name_and_title_of_their_own(tmp_path):
+    ours = study("truncation/feedforward-noise")
+    changed = replace(ours, profiles={"mine": Profile(None, "")}, smoke=None, experiments=lambda _: (), claims=())
+    changed = replace(changed, analyse=lambda runs, setting: Analysis(None))
+    with pytest.raises(
+        SpecError, match=r"^study\.name: truncation/feedforward-noise is another study; give the changed"
+    ):
+        run_study(changed, "mine", Store(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    run_study(replace(changed, name="own/noise", doc="My noise."), "mine", Store(tmp_path))
+    assert [(kept.study, kept.title) for kept in kept_findings(Store(tmp_path))] == [("own/noise", "My noise")]
+    assert (tmp_path / "studies" / "own-noise" / "mine" / "findings.json").exists()
+
+
 def test_damaged_findings_are_written_anew(tmp_path):
     whole = run_study(TINY, "quick", Store(tmp_path))
     path = findings_directory(Store(tmp_path), "a/b", "quick") / "findings.json"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from math import isfinite
 from pathlib import Path
+from shlex import quote
 from tempfile import NamedTemporaryFile
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -12,7 +13,7 @@ from markupsafe import Markup
 from anchorlab.errors import SpecError
 from anchorlab.findings import ALSO_UNTRAINED, SYMBOLS, Figure, Findings, Provenance
 from anchorlab.report.figures import page_svg
-from anchorlab.studies.registry import STUDIES
+from anchorlab.studies.registry import study
 from anchorlab.viewer import view_json, viewer_script, viewer_style
 
 
@@ -70,13 +71,22 @@ def environment() -> Environment:
     made.globals |= {
         "symbols": SYMBOLS,
         "also_untrained": ALSO_UNTRAINED,
-        "known_studies": STUDIES,
+        "rebuild_command": rebuild_command,
         "svg": _svg,
         "view_json": lambda view: Markup(view_json(view)),
         "viewer_style": Markup(viewer_style()),
         "viewer_script": Markup(viewer_script()),
     }
     return made
+
+
+def rebuild_command(findings: Findings) -> str | None:
+    """Return the command that makes findings again; None for a study of one's own, which a script runs."""
+    try:
+        study(findings.study).profile(findings.profile)
+    except SpecError:
+        return None
+    return f"anchorlab study {findings.study} --profile {quote(findings.profile)}"
 
 
 def value_text(value: str | int | float | None) -> str:

@@ -13,6 +13,8 @@ from anchorlab.language.endpoint import Access
 from anchorlab.runs import Store
 from anchorlab.runs.files import file_name, write_file
 from anchorlab.studies.control import with_controls
+from anchorlab.studies.registry import STUDIES
+from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
 from anchorlab.studies.workplace import Workplace, no_report
 
@@ -45,10 +47,12 @@ def run_study(
         download: whether a pretrained model that is not on this machine may be fetched
         access: how a model behind a server is asked; by default as `Access()`
 
-    Errors: `SpecError` for an unknown profile, and for a download by a study that opens no pretrained model; those of
-    `anchorlab.engine.run`.
+    Errors: `SpecError` for an unknown profile, for a changed study that still has the name of one of ours, and for a
+    download by a study that opens no pretrained model; those of `anchorlab.engine.run`.
     """
     store = store or Store()
+    if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for those of ours
+        raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
     experiments = list(study.experiments_of(profile))

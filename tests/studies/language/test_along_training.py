@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +175,7 @@ def test_findings_of_a_folder_of_checkpoints(trained, tmp_path):
     """From the folder to the findings: what training has not changed is measured as untrained."""
     made = along_training.STUDY
     local = Profile(Setting(str(trained), None, STEPS, FEW), "")
-    own = type(made)(
-        **{**{f: getattr(made, f) for f in made.__dataclass_fields__}, "profiles": {"quick": local}, "smoke": None}
-    )
+    own = replace(made, name="own/along-training", profiles={"quick": local}, smoke=None)
     findings = run_study(own, "quick", Store(tmp_path))
     assert findings.provenance.model == f"{trained}, 39552 parameters, 4 checkpoints"
     values = {one.claim.id.rpartition("/")[2]: one for one in findings.claims}
