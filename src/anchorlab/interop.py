@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.look import as_ensemble
+from anchorlab.lens.look.inputs import as_ensemble
 from anchorlab.lens.vectors.attribution import blocks, transformer
 from anchorlab.models.attention import Attention, MergedAttention
 from anchorlab.models.block import Block

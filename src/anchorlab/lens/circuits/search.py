@@ -4,17 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf, isfinite
 
-from torch import nn
-
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.circuits.circuit import Circuit, CircuitPath, Head
 from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, AttentionRule, Explanation, Roles
 from anchorlab.lens.circuits.hypotheses import FOLLOWED, hypotheses, resolved, rule_attention
 from anchorlab.lens.circuits.losses import AttentionLosses, attention_site
-from anchorlab.lens.look.look import as_ensemble
+from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.rng import child_seed
 from anchorlab.tasks.task import Task
-from anchorlab.training.ensemble import Ensemble
 
 _ALIKE = 0.02
 """Two rests count as equally good if their losses differ by at most this share of threshold minus model loss."""
@@ -28,7 +25,7 @@ loss with the same rest in every head."""
 
 
 def find_circuit(
-    model: Ensemble | nn.Module,
+    model: AnyModel,
     task: Task,
     *,
     member: int = 0,

@@ -2,32 +2,39 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jaxtyping import Int, Shaped
-from torch import Tensor, nn
-
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import OUTPUT, Access
 from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
-from anchorlab.lens.look.hooked import opened
+from anchorlab.lens.look.inputs import (
+    AnyInputs,
+    AnyModel,
+    AnyPositions,
+    as_ensemble,
+    as_list,
+    as_positions,
+    as_sequences,
+)
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.passes import Arrays, Passes, branches_of
 from anchorlab.lens.look.reading import check_read
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.look.sources import row_ranges
 from anchorlab.models.edits import Remove, Truncate
-from anchorlab.training.ensemble import Ensemble
+
+Change = Intervention | Truncate | Remove
+"""What a candidate may hold: changes of values and of weights."""
 
 
 def look(
-    model: Ensemble | nn.Module,
-    inputs: Shaped[Tensor, "batch position *feature"],
-    record: Sequence[str] = (),
-    interventions: Sequence[Intervention] = (),
+    model: AnyModel,
+    inputs: AnyInputs,
+    record: str | Sequence[str] = (),
+    interventions: Intervention | Sequence[Intervention] = (),
     *,
-    edits: Sequence[Truncate | Remove] = (),
-    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None = None,
-    patch_inputs: Tensor | None = None,
-    positions: Int[Tensor, "*batch scored"] | None = None,
+    edits: Truncate | Remove | Sequence[Truncate | Remove] = (),
+    candidates: Mapping[str, Change | Sequence[Change]] | None = None,
+    patch_inputs: AnyInputs | None = None,
+    positions: AnyPositions | None = None,
     output: bool = True,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
@@ -46,11 +53,12 @@ def look(
     parts. The model is left unchanged.
 
     Args:
-        model: an ensemble; a single module counts as one member.
-        inputs: tokens or vectors.
-        record: names of sites, or patterns such as `blocks.*.attn.hook_pattern`.
-        interventions: changes of values, applied in the order given and before those of a candidate.
-        edits: changes of weights, applied before those of a candidate.
+        model: an ensemble; a run counts as its members at the end of training, a single module as one member.
+        inputs: tokens or vectors, `[batch position *feature]`: a tensor, a batch of a task, an array or lists. One
+            sequence by itself counts as a batch of one, for a model with sites of its own.
+        record: names of sites, or patterns such as `blocks.*.attn.hook_pattern`; one or a list.
+        interventions: one or a list: changes of values, applied in the order given and before those of a candidate.
+        edits: one or a list: changes of weights, applied before those of a candidate.
         candidates: named lists of further interventions and edits, each run by itself; an empty list is the model with
             `interventions` and `edits` alone.
         patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`.
@@ -65,30 +73,31 @@ def look(
 
     Errors: `SiteError` for a site that the model does not have (naming the nearest one), does not visit or visits
     twice, for an intervention that changed nothing in any member, and for one at a submodule's value that the module
-    does not read; `SpecError` for a selection or an operand that does not fit its site.
+    does not read; `SpecError` for a selection or an operand that does not fit its site, and for inputs that the model
+    cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
     """
-    names = None if candidates is None else tuple(candidates)
     passes = _passes(
         model, inputs, record, interventions, edits, candidates, patch_inputs, positions, output, axes, batch_size
     )
-    arrays = Arrays(passes.members, None if names is None else len(names), len(inputs))
-    for rows in row_ranges(len(inputs), passes.batch_size):
+    names = None if candidates is None else tuple(candidates)
+    arrays = Arrays(passes.members, None if names is None else len(names), len(passes.inputs))
+    for rows in row_ranges(len(passes.inputs), passes.batch_size):
         passes.fill(arrays, rows, 0)
     for branch in passes.branches:
         branch.check_changed()
-    return arrays.record(inputs, names)
+    return arrays.record(passes.inputs, names)
 
 
 def look_by_parts(
-    model: Ensemble | nn.Module,
-    inputs: Shaped[Tensor, "batch position *feature"],
-    record: Sequence[str] = (),
-    interventions: Sequence[Intervention] = (),
+    model: AnyModel,
+    inputs: AnyInputs,
+    record: str | Sequence[str] = (),
+    interventions: Intervention | Sequence[Intervention] = (),
     *,
-    edits: Sequence[Truncate | Remove] = (),
-    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None = None,
-    patch_inputs: Tensor | None = None,
-    positions: Int[Tensor, "*batch scored"] | None = None,
+    edits: Truncate | Remove | Sequence[Truncate | Remove] = (),
+    candidates: Mapping[str, Change | Sequence[Change]] | None = None,
+    patch_inputs: AnyInputs | None = None,
+    positions: AnyPositions | None = None,
     output: bool = True,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
@@ -103,43 +112,47 @@ def look_by_parts(
     Args: as in `look`; with `batch_size` None, the recorded values of a part count towards the 512 MiB.
     Errors: as `look`.
     """
-    names = None if candidates is None else tuple(candidates)
     passes = _passes(
         model, inputs, record, interventions, edits, candidates, patch_inputs, positions, output, axes, batch_size, True
     )
-    for rows in row_ranges(len(inputs), passes.batch_size):
+    names = None if candidates is None else tuple(candidates)
+    for rows in row_ranges(len(passes.inputs), passes.batch_size):
         arrays = Arrays(passes.members, None if names is None else len(names), len(rows))
         passes.fill(arrays, rows, rows.start)
-        yield arrays.record(inputs[rows.start : rows.stop], names)
+        yield arrays.record(passes.inputs[rows.start : rows.stop], names)
     for branch in passes.branches:
         branch.check_changed()
 
 
 def _passes(
-    model: Ensemble | nn.Module,
-    inputs: Tensor,
-    record: Sequence[str],
-    interventions: Sequence[Intervention],
-    edits: Sequence[Truncate | Remove],
-    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None,
-    patch_inputs: Tensor | None,
-    positions: Tensor | None,
+    model: AnyModel,
+    inputs: AnyInputs,
+    record: str | Sequence[str],
+    interventions: Intervention | Sequence[Intervention],
+    edits: Truncate | Remove | Sequence[Truncate | Remove],
+    candidates: Mapping[str, Change | Sequence[Change]] | None,
+    patch_inputs: AnyInputs | None,
+    positions: AnyPositions | None,
     output: bool,
     axes: Mapping[str, tuple[str, ...]] | None,
     batch_size: int | None,
     by_parts: bool = False,
 ) -> Passes:
     """Check what a look is given, and choose how many sequences run at a time."""
-    if len(inputs) == 0:
-        raise SpecError("inputs", "holds no sequence", "give at least one")
+    record = as_list(record, str, "record", "give names of sites")
     if not output and (positions is not None or not record):
         field = "record" if positions is None else "positions"
         raise SpecError(field, "leaves nothing to record without the output", "name a site, or set output to True")
     ensemble = as_ensemble(model)
     members = ensemble.size if ensemble.weights else 1
     access = Access(ensemble.template, axes or {})
+    inputs = as_sequences(inputs, access)
+    positions = None if positions is None else as_positions(positions, inputs)
+    patch_inputs = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
+    interventions = as_list(interventions, Intervention, "interventions", "write al.Intervention(site=..., rule=...)")
+    edits = as_list(edits, (Truncate, Remove), "edits", "write Truncate(...) or Remove(...)")
     recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record.{at}")} - {OUTPUT}
-    branches = branches_of(ensemble, access, interventions, edits, candidates)
+    branches = branches_of(ensemble, access, interventions, edits, _by_name(candidates))
     named = {name: each for branch in branches for name, each in branch.interventions.items()}
     weights = ensemble.member_weights(0)
     check_read(access, weights, inputs, {name: each.site for name, each in named.items() if not each.may_do_nothing})
@@ -155,11 +168,11 @@ def _passes(
     return Passes(access, members, branches, inputs, recorded, positions, asked, patch_inputs, checked_size(batch_size))
 
 
-def as_ensemble(model: Ensemble | nn.Module) -> Ensemble:
-    """Return an ensemble as it is, and a module as an ensemble of one member."""
-    if isinstance(model, Ensemble):
-        return model
-    model = opened(model)
-    named = [*model.named_parameters(), *model.named_buffers()]
-    trainable = tuple(name for name, value in model.named_parameters() if value.requires_grad)
-    return Ensemble(model, {name: value.detach().unsqueeze(0) for name, value in named}, trainable)
+def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapping[str, list[Change]] | None:
+    """Candidates with a list of changes each."""
+    if candidates is None:
+        return None
+    if not isinstance(candidates, Mapping):
+        raise SpecError("candidates", "have no names", "give lists of interventions and edits by name")
+    remedy, kinds = "give interventions or edits", (Intervention, Truncate, Remove)
+    return {name: as_list(changes, kinds, f"candidates.{name}", remedy) for name, changes in candidates.items()}

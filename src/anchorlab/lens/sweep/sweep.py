@@ -9,14 +9,23 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int, Shaped
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
 from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
+from anchorlab.lens.look.inputs import (
+    AnyInputs,
+    AnyModel,
+    AnyPositions,
+    as_ensemble,
+    as_list,
+    as_positions,
+    as_sequences,
+)
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.look import look
 from anchorlab.lens.look.reading import check_read
 from anchorlab.lens.sweep.batched import MappedPasses
 from anchorlab.models.cpu import fast_float32
@@ -99,15 +108,15 @@ class Sweep:
 
 
 def sweep(
-    model: Ensemble | nn.Module,
-    inputs: Shaped[Tensor, "batch position *feature"],
+    model: AnyModel,
+    inputs: AnyInputs,
     targets: Tensor,
     intervention: Intervention,
-    over: Sequence[str] = (),
+    over: str | Sequence[str] = (),
     *,
-    positions: Int[Tensor, "*batch scored"] | None = None,
+    positions: AnyPositions | None = None,
     metrics: Mapping[str, Metric] = METRICS,
-    patch_inputs: Tensor | None = None,
+    patch_inputs: AnyInputs | None = None,
     mapped: bool | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
@@ -124,11 +133,11 @@ def sweep(
     the module does not read is.
 
     Args:
-        model: an ensemble, or a module.
-        inputs: tokens or vectors.
+        model: as in `look`.
+        inputs: as in `look`.
         targets: `[batch scored ...]`, what the metrics compare the outputs with.
         intervention: its site may be a pattern; its `where`, `at`, rule and operand are the same at every place.
-        over: names of axes that every matching site has, with the same size at all of them.
+        over: a name or names of axes that every matching site has, with the same size at all of them.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         metrics: functions of outputs and targets, by name.
         patch_inputs: as in `look`.
@@ -148,7 +157,9 @@ def sweep(
     ensemble = as_ensemble(model)
     access = Access(ensemble.template, axes or {})
     sites = tuple(access.resolve(intervention.site, "intervention.site"))
-    positions = torch.tensor([inputs.shape[1] - 1]) if positions is None else positions
+    inputs, over = as_sequences(inputs, access), as_list(over, str, "over", "give names of axes")
+    patch_inputs = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
+    positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
     _check_targets(targets, (len(inputs), positions.shape[-1]))
     sizes = _sizes(ensemble, inputs, sites, intervention, over, axes)
     places = list(product(*(range(size) for size in sizes)))

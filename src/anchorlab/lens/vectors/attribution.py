@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-from jaxtyping import Float, Int, Shaped
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
+from anchorlab.lens.look.look import look
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.look.sources import row_ranges
 from anchorlab.models.block import Block
@@ -60,10 +62,10 @@ class Attribution:
 
 
 def attribute(
-    model: Ensemble | nn.Module,
-    inputs: Shaped[Tensor, "batch position *feature"],
+    model: AnyModel,
+    inputs: AnyInputs,
     tokens: Int[Tensor, "batch scored"] | None = None,
-    positions: Int[Tensor, "*batch scored"] | None = None,
+    positions: AnyPositions | None = None,
     batch_size: int = 512,
 ) -> Attribution:
     """Return the direct contribution of each component to the logits.
@@ -76,8 +78,8 @@ def attribute(
     contribute 0.
 
     Args:
-        model: an ensemble, or a transformer or pretrained model.
-        inputs: tokens or vectors.
+        model: as in `look`; of transformers or a pretrained model.
+        inputs: as in `look`.
         tokens: the tokens whose logits to attribute, one per scored position; None: all tokens.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         batch_size: how many sequences run at a time.
@@ -89,7 +91,8 @@ def attribute(
     template = stack(ensemble)
     if template.blocks[0].adds_normed:
         raise SpecError("model", "normalises what its layers add, head by head that has no sum", "use logit_lens")
-    positions = torch.tensor([inputs.shape[1] - 1]) if positions is None else positions
+    inputs = as_sequences(inputs, Access(ensemble.template))
+    positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
     if tokens is not None and tokens.shape != (len(inputs), positions.shape[-1]):
         shape = (len(inputs), positions.shape[-1])
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"give one for each scored position, {shape}")

@@ -5,11 +5,12 @@ from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.look import look
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.vectors.attribution import blocks, transformer
 from anchorlab.lens.vectors.geometry import cosine_similarity
@@ -68,7 +69,7 @@ class Directions:
             raise SpecError("k", f"{k} is not a distance within {count} rows", f"give one of {1 - count}..{count - 1}")
 
 
-def position_directions(model: Ensemble | nn.Module) -> Directions:
+def position_directions(model: AnyModel) -> Directions:
     """Return the queries and keys of every layer for positions alone, one row per position.
 
     The token embedding is set to zero. In the first layer the queries are then exactly `W_pos W_Q`, the part of any
@@ -87,7 +88,7 @@ def position_directions(model: Ensemble | nn.Module) -> Directions:
     return Directions(alone.queries[:, :, 0], alone.keys[:, :, 0])
 
 
-def token_directions(model: Ensemble | nn.Module, tokens: Int[Tensor, "row"] | None = None) -> Directions:
+def token_directions(model: AnyModel, tokens: Int[Tensor, "row"] | None = None) -> Directions:
     """Return the queries and keys of every layer for tokens alone, one row per token; None: the whole vocabulary.
 
     Each token is a sequence by itself, with the position embedding set to zero. In the first layer the queries are then

@@ -3,19 +3,20 @@
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Int, Shaped
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.func import functional_call
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.look import as_ensemble, look
+from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
+from anchorlab.lens.look.look import look
 from anchorlab.lens.vectors.attribution import stack
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import identity_tap
-from anchorlab.training.ensemble import Ensemble
 
 
-def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
+def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
     """Return the logits of vectors in place of the last stream, `[member ... output]`.
 
     Applies each member's last layer norm, if it has one, and its output map with bias; without a map, the result is the
@@ -50,9 +51,9 @@ def unembed(model: Ensemble | nn.Module, vectors: Float[Tensor, "*row width"]) -
 
 
 def logit_lens(
-    model: Ensemble | nn.Module,
-    inputs: Shaped[Tensor, "batch position *feature"],
-    positions: Int[Tensor, "*batch scored"] | None = None,
+    model: AnyModel,
+    inputs: AnyInputs,
+    positions: AnyPositions | None = None,
     batch_size: int = 512,
 ) -> Float[Tensor, "member depth batch scored output"]:
     """Return the logits of the residual stream before each block, and as the last `depth` the model's own logits.
@@ -60,8 +61,8 @@ def logit_lens(
     The last layer norm is applied at each depth, with the scale of the stream there.
 
     Args:
-        model: an ensemble, or a module.
-        inputs: tokens or vectors.
+        model: as in `look`.
+        inputs: as in `look`.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: all.
         batch_size: how many sequences run at a time.
 
@@ -69,7 +70,8 @@ def logit_lens(
     """
     ensemble = as_ensemble(model)
     sites = [f"{block.name}.hook_resid_pre" for block in stack(ensemble).blocks]
-    positions = torch.arange(inputs.shape[1]) if positions is None else positions
+    inputs = as_sequences(inputs, Access(ensemble.template))
+    positions = as_positions(range(inputs.shape[1]) if positions is None else positions, inputs)
     record = look(ensemble, inputs, sites, positions=positions, batch_size=batch_size)
     streams = [[gather_positions(of_member, positions) for of_member in record[site]] for site in sites]
     early = unembed(ensemble, torch.stack([torch.stack(stream) for stream in streams], dim=1))

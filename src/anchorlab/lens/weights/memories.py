@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, vmap
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.look import as_ensemble
+from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.sites import identity_tap
 from anchorlab.spec import unknown_name
 from anchorlab.training import Ensemble, TrainedRun
 
 
-def memory(model: Ensemble | nn.Module, left: str, right: str) -> Float[Tensor, "member row column"]:
+def memory(model: AnyModel, left: str, right: str) -> Float[Tensor, "member row column"]:
     """Return the inner products `⟨u_i, v_j⟩` of the rows of `left` with the rows of `right`.
 
     Each side is a chain: a matrix whose rows are vectors, followed by the matrices or feed-forward layers that the

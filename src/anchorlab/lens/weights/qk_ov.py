@@ -5,9 +5,9 @@ from functools import cached_property
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from anchorlab.lens.look.look import as_ensemble
+from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.lens.vectors.attribution import stack
 from anchorlab.models.attention import MergedAttention
 from anchorlab.models.stack import StackedAttention
@@ -59,7 +59,7 @@ class HeadCircuits:
         return HeadCircuits(left, right)
 
 
-def qk(model: Ensemble | nn.Module) -> HeadCircuits:
+def qk(model: AnyModel) -> HeadCircuits:
     """Return the query-key circuits M: `x_q M x_kᵀ` is the score of query x_q for key x_k, both `[width]`.
 
     `M = W_Q W_Kᵀ / sqrt(head_width)`. For merged weights it is `W_KQ / sqrt(width)`, or `W_KQ` if scores are not
@@ -81,7 +81,7 @@ def qk(model: Ensemble | nn.Module) -> HeadCircuits:
     return _stacked([factors(attention) for attention in _attentions(ensemble)])
 
 
-def ov(model: Ensemble | nn.Module) -> HeadCircuits:
+def ov(model: AnyModel) -> HeadCircuits:
     """Return the output-value circuits M: attending to a position with the stream x, `[width]`, adds `x M`.
 
     `M = W_V W_O` with the head's columns of W_V and rows of W_O. Without `W_O` the heads' values are concatenated, so

@@ -1,0 +1,158 @@
+"""What a look is given, brought to one form: an ensemble, a tensor of sequences, lists."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.hooked import opened
+from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
+from anchorlab.training.ensemble import Ensemble
+from anchorlab.training.trained_run import TrainedRun
+
+
+@runtime_checkable
+class HasInputs(Protocol):
+    """A value with sequences, `inputs`: a batch of a task, tokenised texts, a record."""
+
+    inputs: Tensor
+
+
+AnyModel = Ensemble | TrainedRun | nn.Module
+"""An ensemble, a run, which means its members at the end of training, or a module, which counts as one member."""
+
+AnyInputs = Tensor | HasInputs | np.ndarray | Sequence[Any]
+"""Tokens `[batch position]` or vectors `[batch position feature]`: a tensor, a batch, an array, lists of numbers."""
+
+AnyPositions = Tensor | np.ndarray | Sequence[Any] | int
+"""Positions `[scored]` or `[batch scored]`; one number is one position."""
+
+One = TypeVar("One")
+
+
+def as_ensemble(model: AnyModel) -> Ensemble:
+    """Return an ensemble as it is, a run as its members at the end, and a module as an ensemble of one member.
+
+    Errors: `SpecError` for anything else.
+    """
+    if isinstance(model, Ensemble):
+        return model
+    if isinstance(model, TrainedRun):
+        return model.ensemble()
+    if not isinstance(model, nn.Module):
+        remedy = "open it with al.pretrained" if isinstance(model, str) else "give an ensemble, a run or a module"
+        raise SpecError("model", f"{_kind(model)} is not a model", remedy)
+    model = opened(model)
+    named = [*model.named_parameters(), *model.named_buffers()]
+    trainable = tuple(name for name, value in model.named_parameters() if value.requires_grad)
+    return Ensemble(model, {name: value.detach().unsqueeze(0) for name, value in named}, trainable)
+
+
+def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Tensor:
+    """Return inputs as the tensor of sequences that a module reads; a single sequence becomes a batch of one.
+
+    What a module with sites of its own reads is known, so that the inputs are compared with it.
+
+    Errors: `SpecError` for anything but numbers in sequences of one length, for no sequence, and for sequences that the
+    module cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
+    """
+    found = _tensor(inputs, field)
+    if found.ndim == 0 or len(found) == 0:
+        raise SpecError(field, "holds no sequence", "give at least one")
+    return found if access.own_sites is None else _readable(found, access.module, field)
+
+
+def as_positions(positions: AnyPositions, inputs: Tensor) -> Int[Tensor, "*batch scored"]:
+    """Return positions as a tensor `[scored]` or `[batch scored]`; a single number counts as one position.
+
+    Errors: `SpecError` for anything but integers, for another shape, and for a position that the sequences lack.
+    """
+    found = _tensor(positions, "positions")
+    found = found.unsqueeze(0) if found.ndim == 0 else found
+    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    if not whole or found.ndim > 2 or (found.ndim == 2 and len(found) != len(inputs)):
+        shape = f"{_numbers(found)} of shape {tuple(found.shape)}"
+        raise SpecError("positions", f"are {shape}", f"give integers, [scored] or [{len(inputs)} scored]")
+    if inputs.ndim > 1:
+        _check_range(found, inputs.shape[1], "positions", "a position", "give positions of the sequences, from 0")
+    return found.long()
+
+
+def as_list(given: One | Sequence[One], kind: type[One] | tuple[type[One], ...], field: str, remedy: str) -> list[One]:
+    """Return a sequence of values of a kind as a list; a single one counts as a list of one.
+
+    Errors: `SpecError` for a value of another kind.
+    """
+    if isinstance(given, kind):
+        return [given]
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise SpecError(field, f"{_kind(given)} is not a list", remedy)
+    found = list(given)
+    for at, each in enumerate(found):
+        if not isinstance(each, kind):
+            raise SpecError(f"{field}.{at}", f"{_kind(each)} does not belong here", remedy)
+    return found
+
+
+def _tensor(given: Any, field: str) -> Tensor:
+    """Numbers as a tensor."""
+    given = given.inputs if isinstance(given, HasInputs) else given
+    if isinstance(given, Tensor):
+        return given
+    texts = [given, *given] if isinstance(given, list | tuple) else [given]
+    if any(isinstance(text, str | bytes) for text in texts):
+        raise SpecError(field, "are text", "give token ids, for a language model those of model.tokenise(texts)")
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        lengths = {len(row) for row in given if isinstance(row, list | tuple)} if isinstance(given, list) else set()
+        if len(lengths) > 1:
+            problem = f"have sequences of {min(lengths)} to {max(lengths)} positions"
+            raise SpecError(field, problem, "give sequences of one length") from None
+        raise SpecError(field, f"{_kind(given)} is not numbers", "give a tensor, a batch or lists of numbers") from None
+
+
+def _readable(inputs: Tensor, module: nn.Module, field: str) -> Tensor:
+    """The inputs of a module with sites of its own, compared with what it reads."""
+    embed, places = getattr(module, "embed", None), getattr(module, "pos_embed", None)
+    if isinstance(embed, VectorEmbedding):
+        features = len(embed.W_E)
+        remedy = f"give vectors [batch position feature] of {features} features"
+        if not inputs.is_floating_point():
+            raise SpecError(field, f"are {_numbers(inputs)}, and the model reads vectors", remedy)
+        inputs = inputs.unsqueeze(0) if inputs.ndim == 2 else inputs
+        if inputs.ndim != 3 or inputs.shape[-1] != features:
+            raise SpecError(field, f"have shape {tuple(inputs.shape)}", remedy)
+        return inputs
+    inputs = inputs.unsqueeze(0) if inputs.ndim == 1 else inputs
+    if not isinstance(embed, TokenEmbedding):
+        return inputs
+    whole = not (inputs.is_floating_point() or inputs.is_complex() or inputs.dtype == torch.bool)
+    if not whole or inputs.ndim != 2:
+        problem = f"are {_numbers(inputs)} of shape {tuple(inputs.shape)}, and the model reads tokens"
+        raise SpecError(field, problem, "give integers [batch position]")
+    _check_range(inputs, len(embed.W_E), field, "a token", "give tokens of the model's own task")
+    longest = None if places is None else len(places.W_pos)
+    if longest is not None and inputs.shape[1] > longest:
+        problem = f"have {inputs.shape[1]} positions, and the model reads {longest}"
+        raise SpecError(field, problem, f"give sequences of at most {longest}")
+    return inputs.long()
+
+
+def _check_range(numbers: Tensor, size: int, field: str, what: str, remedy: str) -> None:
+    if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
+        wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
+        raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)
+
+
+def _numbers(values: Tensor) -> str:
+    return "integers" if values.dtype in (torch.int64, torch.int32) else str(values.dtype).removeprefix("torch.")
+
+
+def _kind(value: Any) -> str:
+    return repr(value) if isinstance(value, str) and len(value) < 60 else type(value).__name__

@@ -1,0 +1,163 @@
+"""What a look accepts beside tensors, and what it says of inputs that the model cannot read."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.lens import Intervention, look, look_by_parts, sweep
+from anchorlab.lens.vectors import attribute, logit_lens
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, VectorSpec
+from anchorlab.models.edits import Truncate
+from anchorlab.runs import Store
+from anchorlab.training import Evaluation, FixedSample, Recipe
+from anchorlab.training.ensemble import initialise
+
+SHAPE = TaskShape("tokens", 6, 11, 11)
+INPUTS = torch.randint(0, 11, (4, 6), generator=torch.Generator().manual_seed(0))
+PATTERN = "blocks.0.attn.hook_pattern"
+ZERO = Intervention(site="blocks.0.attn.hook_z", rule="zero")
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    return initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=4), SHAPE, seeds=[0, 1])
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 5, 3, 3), seeds=[0])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    from anchorlab.engine import train
+
+    recipe = Recipe(duration=1, batch=5, data=FixedSample(size=5), evaluation=Evaluation(size=5))
+    model = DecoderSpec(layers=1, heads=2, width=8, head_width=4)
+    return train("anchor/identity", model, recipe, seeds=2, store=Store(tmp_path_factory.mktemp("runs")), workers=1)
+
+
+class TestAccepted:
+    def test_a_run_is_its_members_at_the_end(self, trained):
+        batch = trained.experiment.task.sample("test", 3, seed=0)
+        by_hand = torch.stack([trained.model(member)(batch.inputs) for member in range(2)])
+        assert torch.allclose(look(trained, batch.inputs)["output"], by_hand, atol=1e-6)
+
+    def test_a_batch(self, trained):
+        batch = trained.experiment.task.sample("test", 3, seed=0)
+        record = look(trained, batch)
+        assert torch.equal(record.inputs, batch.inputs)
+        assert torch.equal(record["output"], look(trained, batch.inputs)["output"])
+
+    @pytest.mark.parametrize(
+        "given", [INPUTS.tolist(), INPUTS.numpy(), INPUTS.numpy().astype(np.uint8), tuple(map(tuple, INPUTS.tolist()))]
+    )
+    def test_lists_and_arrays(self, ensemble, given):
+        assert torch.equal(look(ensemble, given)["output"], look(ensemble, INPUTS)["output"])
+        parts = [part["output"] for part in look_by_parts(ensemble, given, batch_size=3)]
+        assert [part.shape[1] for part in parts] == [3, 1]
+
+    @pytest.mark.parametrize("given", [INPUTS[1], INPUTS[1].tolist(), INPUTS[1].numpy()])
+    def test_one_sequence_is_a_batch_of_one(self, ensemble, given):
+        record = look(ensemble, given)
+        assert record["output"].shape == (2, 1, 6, 11)
+        assert torch.allclose(record["output"][:, 0], look(ensemble, INPUTS)["output"][:, 1], atol=1e-6)
+
+    def test_one_sequence_of_vectors(self, vectors):
+        inputs = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+        alone = look(vectors, inputs[1])["output"][:, 0]
+        assert torch.allclose(alone, look(vectors, inputs)["output"][:, 1], atol=1e-6)
+        assert torch.allclose(look(vectors, inputs.tolist())["output"][:, 1], alone, atol=1e-6)
+
+    def test_a_single_name_intervention_and_edit(self, ensemble):
+        record = look(ensemble, INPUTS, PATTERN, ZERO)
+        listed = look(ensemble, INPUTS, [PATTERN], [ZERO])
+        assert set(record) == {PATTERN, "output"}
+        assert torch.equal(record["output"], listed["output"])
+        assert not torch.equal(record["output"], look(ensemble, INPUTS)["output"])
+        cut = Truncate(weight="blocks.0.attn.W_V", rank=1)
+        assert torch.equal(look(ensemble, INPUTS, edits=cut)["output"], look(ensemble, INPUTS, edits=[cut])["output"])
+        candidates = look(ensemble, INPUTS, candidates={"zero": ZERO, "cut": cut})
+        assert torch.equal(candidates["output"][:, 0], listed["output"])
+
+    @pytest.mark.parametrize("positions", [5, [5], np.array([5])])
+    def test_positions(self, ensemble, positions):
+        last = look(ensemble, INPUTS, positions=torch.tensor([5]))["output"]
+        assert torch.equal(look(ensemble, INPUTS, positions=positions)["output"], last)
+
+    def test_shorter_sequences_are_read(self, ensemble):
+        assert look(ensemble, INPUTS[:, :3])["output"].shape == (2, 4, 3, 11)
+
+    def test_a_long_sequence_for_a_model_without_positions(self):
+        lstm = initialise(LSTMSpec(layers=1, width=4), SHAPE, seeds=[0])
+        assert look(lstm, INPUTS.repeat(1, 3))["output"].shape == (1, 4, 18, 11)
+
+    def test_one_axis_is_left_to_a_module_without_sites(self):
+        module = nn.Sequential(nn.Embedding(11, 3), nn.Linear(3, 2))
+        assert look(module, INPUTS[0])["output"].shape == (1, 6, 2)
+
+    def test_other_instruments_accept_the_same(self, trained):
+        batch = trained.experiment.task.sample("test", 3, seed=0)
+        ensemble, inputs = trained.ensemble(), batch.inputs
+        assert torch.equal(logit_lens(trained, batch), logit_lens(ensemble, inputs))
+        assert torch.equal(attribute(trained, batch).logits, attribute(ensemble, inputs).logits)
+        given = sweep(trained, batch, batch.targets, ZERO, "head")
+        assert torch.equal(given.values, sweep(ensemble, inputs, batch.targets, ZERO, ["head"]).values)
+
+
+REFUSED = [
+    ({"inputs": INPUTS + 5}, r"inputs: hold \d+, a token outside 0\.\.10; give tokens of the model's own task"),
+    ({"inputs": INPUTS - 20}, r"inputs: hold -\d+, a token outside 0\.\.10"),
+    ({"inputs": INPUTS.repeat(1, 2)}, "inputs: have 12 positions, and the model reads 6; give sequences of at most 6"),
+    ({"inputs": [[1, 2], [3]]}, "inputs: have sequences of 1 to 2 positions; give sequences of one length"),
+    ({"inputs": INPUTS.float()}, r"inputs: are float32 of shape \(4, 6\), and the model reads tokens; give integers"),
+    ({"inputs": INPUTS[None]}, r"inputs: are integers of shape \(1, 4, 6\), and the model reads tokens"),
+    ({"inputs": "a b c"}, "inputs: are text; give token ids"),
+    ({"inputs": ["a", "b"]}, "inputs: are text; give token ids"),
+    ({"inputs": None}, "inputs: NoneType is not numbers; give a tensor, a batch or lists of numbers"),
+    ({"inputs": []}, "inputs: holds no sequence; give at least one"),
+    ({"record": 3}, "record: int is not a list; give names of sites"),
+    ({"record": [3]}, "record.0: int does not belong here; give names of sites"),
+    ({"interventions": "hook_z"}, r"interventions: 'hook_z' is not a list; write al\.Intervention"),
+    ({"interventions": ["hook_z"]}, r"interventions\.0: 'hook_z' does not belong here; write al\.Intervention"),
+    ({"edits": [ZERO]}, r"edits\.0: Intervention does not belong here"),
+    ({"candidates": [ZERO]}, "candidates: have no names; give lists of interventions and edits by name"),
+    ({"candidates": {"a": 3}}, r"candidates\.a: int is not a list; give interventions or edits"),
+    ({"positions": [6]}, r"positions: hold 6, a position outside 0\.\.5"),
+    ({"positions": [-1]}, r"positions: hold -1, a position outside 0\.\.5"),
+    ({"positions": [0.5]}, r"positions: are float32 of shape \(1,\); give integers"),
+    (
+        {"positions": [[1], [2]]},
+        r"positions: are integers of shape \(2, 1\); give integers, \[scored\] or \[4 scored\]",
+    ),
+    ({"patch_inputs": INPUTS + 5}, r"patch_inputs: hold \d+, a token outside"),
+    ({"model": "smollm2"}, r"model: 'smollm2' is not a model; open it with al\.pretrained"),
+    ({"model": DecoderSpec()}, "model: DecoderSpec is not a model; give an ensemble, a run or a module"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
+def test_what_cannot_be_read_is_named(ensemble, given, message):
+    with pytest.raises(SpecError, match=f"^{message}") as caught:
+        look(**{"model": ensemble, "inputs": INPUTS, **given})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [INPUTS, torch.zeros(2, 5, 4), torch.zeros(5)])
+def test_vectors_of_another_kind(vectors, given):
+    with pytest.raises(SpecError, match=r"^inputs: .*; give vectors \[batch position feature\] of 3 features"):
+        look(vectors, given)
+
+
+@pytest.mark.parametrize("spec", [LSTMSpec(layers=1, width=4), FNNSpec(layers=1, width=4)])
+def test_ids_outside_the_vocabulary_of_other_models(spec):
+    with pytest.raises(SpecError, match=r"^inputs: hold \d+, a token outside 0\.\.10"):
+        look(initialise(spec, SHAPE, seeds=[0]), INPUTS + 9)
+
+
+def test_sweep_over_something_else(ensemble):
+    with pytest.raises(SpecError, match="^over: int is not a list; give names of axes"):
+        sweep(ensemble, INPUTS, INPUTS[:, -1:], ZERO, 3)
