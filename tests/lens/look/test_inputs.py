@@ -95,6 +95,7 @@ class TestAccepted:
         lstm = initialise(LSTMSpec(layers=1, width=4), SHAPE, seeds=[0])
         assert look(lstm, INPUTS.repeat(1, 3))["output"].shape == (1, 4, 18, 11)
 
+    @pytest.mark.untyped
     def test_one_axis_is_left_to_a_module_without_sites(self):
         module = nn.Sequential(nn.Embedding(11, 3), nn.Linear(3, 2))
         assert look(module, INPUTS[0])["output"].shape == (1, 6, 2)
@@ -139,6 +140,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 @pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
 def test_what_cannot_be_read_is_named(ensemble, given, message):
     with pytest.raises(SpecError, match=f"^{message}") as caught:
@@ -158,6 +160,7 @@ def test_ids_outside_the_vocabulary_of_other_models(spec):
         look(initialise(spec, SHAPE, seeds=[0]), INPUTS + 9)
 
 
+@pytest.mark.untyped
 def test_sweep_over_something_else(ensemble):
     with pytest.raises(SpecError, match="^over: int is not a list; give names of axes"):
         sweep(ensemble, INPUTS, INPUTS[:, -1:], ZERO, 3)
