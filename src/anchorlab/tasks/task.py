@@ -16,9 +16,6 @@ from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.batch import Answer, Batch, Example, Token
 from anchorlab.tasks.metrics import LossKind
 
-SAMPLES = 1_000_000
-"""The number of sequences of each split that `prove_by_samples` draws by default."""
-
 _ROWS_AT_ONCE = 100_000
 
 
@@ -47,6 +44,7 @@ class Task(Spec):
     name: str = ""
 
     separated: ClassVar[bool] = True  # whether no sequence can occur in two splits
+    proof_samples: ClassVar[int] = 1_000_000  # how many sequences of each split a proof draws, unless it lists all
     loss: ClassVar[LossKind] = "cross_entropy"
 
     def __eq__(self, other: object) -> bool:
@@ -127,7 +125,7 @@ class Task(Spec):
 
     def proof(self) -> Proof:
         """Return a proof that the splits are separate; by default `prove_by_samples`."""
-        return prove_by_samples(self)
+        return prove_by_samples(self, self.proof_samples)
 
     @abstractmethod
     def metrics(
@@ -147,9 +145,8 @@ class Task(Spec):
         """Return inputs `[batch position ...]` as examples to read, with the oracle's trace in words."""
 
 
-def prove_by_samples(task: Task, samples: int | None = None) -> Proof:
-    """Return a proof by drawing: `split_of` must agree on `samples` sequences of every split (`SAMPLES` by default)."""
-    samples = SAMPLES if samples is None else samples
+def prove_by_samples(task: Task, samples: int) -> Proof:
+    """Return a proof by drawing: `split_of` must agree on `samples` sequences of every split."""
     crossed = crossings(task, samples)
     total = sum(crossed.values())
     words: tuple[str, ...]

@@ -8,7 +8,6 @@ import torch
 
 from anchorlab.language.asking import LocalSpeaker, Manner, ask, likelihoods, results
 from anchorlab.tasks import export, task
-from anchorlab.tasks.retrieval.prompts import prompts
 
 lm_eval = pytest.importorskip("lm_eval", reason="needs the extra lm-eval")
 
@@ -34,9 +33,7 @@ def model(smollm2: Path) -> Any:
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from lm_eval.tasks import TaskManager
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompts, "_PROOF", 20)
-        folder = export(TASK, tmp_path_factory.mktemp("folder") / "out", "lm-eval", n=N)
+    folder = export(TASK, tmp_path_factory.mktemp("folder") / "out", "lm-eval", n=N)
     return TaskManager(include_path=str(folder), include_defaults=False)
 
 

@@ -79,8 +79,9 @@ def test_other_rules_have_columns_of_their_own(tmp_path, monkeypatch):
     )
 
 
-def test_a_proof_on_samples_takes_no_more_of_them_than_there_are_rows(tmp_path):
-    card = (export(TASKS["recall/noisy"], tmp_path / "out", n=7) / CARD).read_text()
+@pytest.mark.parametrize("name", ["recall/noisy", "retrieval/kingdoms"])
+def test_a_proof_on_samples_takes_no_more_of_them_than_there_are_rows(name, tmp_path):
+    card = (export(TASKS[name], tmp_path / "out", n=7) / CARD).read_text()
     assert "Checked on samples; it holds." in card and "- 7 sequences of each split were drawn" in card
 
 

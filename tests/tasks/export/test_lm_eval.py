@@ -7,21 +7,12 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import export, load_task, task
-from anchorlab.tasks.retrieval.prompts import prompts
 from tests.tasks.export.test_export import contents
 
 yaml = pytest.importorskip("yaml")
 
 TASK = task("retrieval/lives-with", chains=3, steps=3, asked_steps=(1, 3))
 NAMES = [f"retrieval_lives_with_{end}" for end in ("chat", "chat_generated", "plain", "plain_generated")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_proof():
-    """Draw fewer texts for the proof on the card."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompts, "_PROOF", 20)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from anchorlab.errors import SpecError
 from anchorlab.tasks.anchor.drawing import Drawing
 from anchorlab.tasks.anchor.latent import Latent
 from anchorlab.tasks.anchor.reader import Reader
-from anchorlab.tasks.task import SAMPLES, Proof, Task, crossings
+from anchorlab.tasks.task import Proof, Task, crossings
 
 MOST_LATENTS = 2**20
 """The largest number of latents that a proof lists; if there are more, it draws samples."""
@@ -133,7 +133,7 @@ def _unseen_keys(drawings: Drawings) -> list[int]:
 
 
 def prove(task: Task, reader: Reader, drawings: Drawings) -> Proof:
-    """Return the proof of a task's separation: by listing every latent if they are few, else on `SAMPLES` sequences."""
+    """Return the proof of a task's separation: by listing every latent if they are few, else on drawn sequences."""
     listed = every_latent(reader)
     return _by_samples(task, reader, drawings) if listed is None else _by_enumeration(reader, *listed)
 
@@ -191,9 +191,10 @@ def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row
 
 def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
     """Prove on drawn sequences: each must be read back as one of its own split. Keys are compared exactly."""
-    crossed = crossings(task, SAMPLES)
+    samples = task.proof_samples
+    crossed = crossings(task, samples)
     latents = {split: drawing.latents for split, drawing in drawings.items()}
-    seen = {split: torch.unique(task.sample(split, SAMPLES // 5, seed=1).answers).tolist() for split in task.splits}
+    seen = {split: torch.unique(task.sample(split, samples // 5, seed=1).answers).tolist() for split in task.splits}
     unseen = {
         "keys": _unseen_keys(drawings),
         "answers": sorted(set().union(*list(seen.values())[1:]) - set(seen["train"])),
@@ -204,11 +205,11 @@ def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
     words = [
         f"There are {counted}: too many to list. No key is allowed in both training and test in the same slot of the "
         "same frame.",
-        f"{SAMPLES:,} sequences of each split were drawn; {total:,} of them belong to another split or none.",
+        f"{samples:,} sequences of each split were drawn; {total:,} of them belong to another split or none.",
         *_coverage_words({"answers": {split: len(tokens) for split, tokens in seen.items()}}, unseen),
     ]
     numbers = {
-        "samples": SAMPLES,
+        "samples": samples,
         "crossed": crossed,
         "latents": latents,
         "unseen": unseen,

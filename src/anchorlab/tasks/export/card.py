@@ -12,7 +12,7 @@ from itertools import chain
 from anchorlab.tasks.batch import Example
 from anchorlab.tasks.export.lm_eval import LM_EVAL, how_to_run
 from anchorlab.tasks.registry import task_description, task_names
-from anchorlab.tasks.task import SAMPLES, Proof, Task, prove_by_samples
+from anchorlab.tasks.task import Proof, Task, prove_by_samples
 
 # Not `task.toml`: `datasets` takes a folder with that file for another kind of data.
 CARD, SPECIFICATION = "README.md", "specification.toml"
@@ -127,7 +127,7 @@ def _separation(card: Card) -> Iterator[str]:
 
 def _proof(task: Task, n: int) -> Proof:
     """Return the task's own proof; a proof by samples draws at most as many as the data has rows."""
-    return prove_by_samples(task, min(n, SAMPLES)) if type(task).proof is Task.proof else task.proof()
+    return prove_by_samples(task, min(n, task.proof_samples)) if type(task).proof is Task.proof else task.proof()
 
 
 def _rows(card: Card) -> Iterator[str]:

@@ -22,10 +22,9 @@ from anchorlab.tasks.retrieval.prompts.formulations import FORMULATIONS
 from anchorlab.tasks.retrieval.prompts.layout import Layout, order_premises
 from anchorlab.tasks.retrieval.prompts.question import Question
 from anchorlab.tasks.retrieval.prompts.reading import Reading, hop_names, read
-from anchorlab.tasks.task import Proof, Task, prove_by_samples
+from anchorlab.tasks.task import Task
 
 _ROWS_AT_ONCE = 8192
-_PROOF = 50_000  # texts are read one by one
 
 FormulationName = Literal["equations", "lives-with", "kingdoms", "functions", "relatives"]
 Order = Literal["paper", "steps", "shuffled", "sorted"]
@@ -60,6 +59,7 @@ class RetrievalPrompts(Task):
     asked_steps: Numbers = ()
 
     separated: ClassVar[bool] = False
+    proof_samples: ClassVar[int] = 50_000  # texts are read one by one
 
     @model_validator(mode="after")
     def _fits(self) -> "RetrievalPrompts":
@@ -240,10 +240,6 @@ class RetrievalPrompts(Task):
             return torch.full((len(inputs),), -1)
         well_formed = [self._layout.well_formed(text, ordered, self.depths) for text in self.texts(inputs)]
         return torch.where(torch.tensor(well_formed, dtype=torch.bool), 0, -1)
-
-    def proof(self) -> Proof:
-        """Return a proof by drawing 50 000 questions of each split, since texts are read one by one."""
-        return prove_by_samples(self, _PROOF)
 
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
