@@ -1,6 +1,7 @@
 """Train several learners on a task in one call, and tabulate their results."""
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.engine.run import Status, run
@@ -9,7 +10,7 @@ from anchorlab.models import ModelSpec, parse_model
 from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics
 from anchorlab.tasks import Task
-from anchorlab.tasks import task as make_task
+from anchorlab.tasks.build import as_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 from anchorlab.training.default_recipe import default_recipe
 from anchorlab.training.ensemble import build
@@ -22,11 +23,11 @@ Learners = Iterable[str | ModelSpec] | Mapping[str, str | ModelSpec]
 
 
 def compare(
-    task: Task | str,
+    task: Task | str | Path,
     models: Learners = ("decoder", "lstm", "fnn"),
     recipe: Recipe | None = None,
     seeds: int | Iterable[int] | Members = (0,),
-    store: Store | None = None,
+    store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
@@ -45,7 +46,7 @@ def compare(
 
     >>> compare("anchor/identity", {"small": LSTMSpec(width=64), "large": "lstm"}, seeds=5)  # doctest: +SKIP
     """
-    chosen: Task = make_task(task) if isinstance(task, str) else task
+    chosen = as_task(task)
     members = Members.of(seeds)
     learners = _named(models)
     recipe = recipe or default_recipe(chosen)

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
 
@@ -13,6 +14,7 @@ from anchorlab.engine.job import Job
 from anchorlab.engine.processes import train_in_processes
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.runs import ChunkDirectory, RunDirectory, Store
+from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, Progress, TrainedRun, memory_per_member, merge, work_per_step
 from anchorlab.training.cost import estimated_seconds
 from anchorlab.training.trainer import ExecutionName, check_device
@@ -47,7 +49,7 @@ class Status:
 
 def run(
     experiments: Sequence[Experiment],
-    store: Store | None = None,
+    store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
     execution: ExecutionName = "auto",
@@ -62,7 +64,7 @@ def run(
 
     Args:
         experiments: what to train; one that is given twice is trained once
-        store: where runs are kept; `Store()` when None
+        store: where runs are kept, a store or its directory; `Store()` when None
         workers: the number of processes that share the members on a CPU. None chooses: this process alone for work of
             less than about half a minute, else one process per core. Each computes with one thread, or with more if
             there are fewer jobs than workers. On CUDA all members are trained together in this process.
@@ -73,10 +75,12 @@ def run(
 
     Returns: the finished run of each experiment.
 
-    Errors: `SpecError` for a device that does not exist; `StoreError` for a damaged store, or a run that another
+    Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store, or a run that another
     process is writing; `AnchorlabError` if a process dies.
     """
-    store = store or Store()
+    store = Store.of(store)
+    if execution not in get_args(ExecutionName):
+        raise unknown_name("execution", str(execution), get_args(ExecutionName), "execution")
     if starts := [one.start for one in experiments if one.start is not None and one.cell not in store]:
         run(starts, store, workers, device, execution, report, keep_every)
     device = "cpu" if check_device(device).type == "cpu" else device

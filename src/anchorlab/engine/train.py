@@ -1,24 +1,28 @@
 """Train an ensemble on a task in one call."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from anchorlab.engine.run import Status, run
 from anchorlab.errors import SpecError
-from anchorlab.models import ModelSpec, default_model
+from anchorlab.models import ModelSpec, default_model, parse_model
 from anchorlab.runs import Store
 from anchorlab.tasks import Task
-from anchorlab.tasks import task as make_task
+from anchorlab.tasks.build import as_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 from anchorlab.training.default_recipe import default_recipe
 from anchorlab.training.trainer import ExecutionName
 
 
 def train(
-    task: Task | str,
-    model: ModelSpec | None = None,
+    task: Task | str | Path,
+    model: ModelSpec | str | None = None,
     recipe: Recipe | None = None,
     seeds: int | Iterable[int] | Members = (0,),
-    store: Store | None = None,
+    store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
     execution: ExecutionName = "auto",
@@ -28,11 +32,11 @@ def train(
     """Train one member per seed and keep the run, or read the run if the store already contains it.
 
     Args:
-        task: a task or its name
-        model: the architecture; `default_model` of the task's shape when None, or the model of `start`
+        task: a task, its name or its TOML file
+        model: the architecture, or its kind for the default size; `default_model` of the task's shape when None, or the model of `start`
         recipe: how to train; `default_recipe` of the task when None
         seeds: one seed per member, or their number: 10 means the seeds 0 to 9
-        store: where the run is kept; `Store()` when None
+        store: where the run is kept, a store or its directory; `Store()` when None
         workers: the number of processes that share the members on a CPU. None chooses: this process alone for work of
             less than about half a minute, else one process per core. A script that uses several processes needs
             `if __name__ == "__main__":`.
@@ -48,13 +52,22 @@ def train(
     >>> run = train("anchor/identity", seeds=10)  # doctest: +SKIP
     >>> run.metric("accuracy", split="test")  # doctest: +SKIP
     """
+    if isinstance(model, str):
+        model = parse_model({"kind": model})
     if model is not None and not isinstance(model, ModelSpec):
-        raise SpecError("model", f"{type(model).__name__} is not a model spec", "use al.register_module")
+        remedy = "use al.register_module" if isinstance(model, nn.Module) else "write al.DecoderSpec(...)"
+        raise SpecError("model", f"{_name(model)} is not a model spec", remedy)
     if recipe is not None and not isinstance(recipe, Recipe):
-        raise SpecError("recipe", f"{type(recipe).__name__} is not a recipe", "write al.Recipe(...)")
-    chosen: Task = make_task(task) if isinstance(task, str) else task
-    members = Members.of(seeds)
+        raise SpecError("recipe", f"{_name(recipe)} is not a recipe", "write al.Recipe(...)")
+    if start is not None and not isinstance(start, TrainedRun):
+        raise SpecError("start", f"{_name(start)} is not a run", "give what al.train returned")
+    chosen, store, members = as_task(task), Store.of(store), Members.of(seeds)
     before = None if start is None else start.experiment
     model = model or (default_model(chosen.shape) if before is None else before.model)
     experiment = Experiment(chosen, model, recipe or default_recipe(chosen), members, start=before)
     return run([experiment], store, workers, device, execution, report)[0]
+
+
+def _name(value: Any) -> str:
+    """The name of a class, or of a value's class."""
+    return value.__name__ if isinstance(value, type) else type(value).__name__

@@ -5,7 +5,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from anchorlab.errors import StoreError
+from anchorlab.errors import SpecError, StoreError
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.run import Run
@@ -22,6 +22,17 @@ class Store:
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root if root is not None else os.environ.get("ANCHORLAB_STORE") or "runs").absolute()
+
+    @classmethod
+    def of(cls, given: "Store | str | Path | None") -> "Store":
+        """Return a store as it is, the one in a directory, or `Store()` for None. Errors: `SpecError`."""
+        if isinstance(given, Store):
+            return given
+        if given is not None and not isinstance(given, str | Path):
+            raise SpecError(
+                "store", f"{type(given).__name__} is not a store", "give a directory or al.Store(directory)"
+            )
+        return cls(given)
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"

@@ -22,7 +22,7 @@ from anchorlab.studies.workplace import Workplace, no_report
 def run_study(
     study: Study[Any],
     profile: str = "quick",
-    store: Store | None = None,
+    store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
@@ -40,7 +40,7 @@ def run_study(
         study: from `anchorlab.study(name)`, or your own
         profile: the name of one of its profiles, for another pretrained model one such as `quick@gpt2`, also at a
             server, `quick@http://127.0.0.1:8000/v1#NAME`
-        store: where runs are kept; by default the folder `runs`
+        store: where runs are kept, a store or its directory; by default the folder `runs`
         workers: processes that share the members; by default as `anchorlab.train` chooses
         device: `cpu` or `cuda`
         report: called with the progress
@@ -50,7 +50,7 @@ def run_study(
     Errors: `SpecError` for an unknown profile, for a changed study that still has the name of one of ours, and for a
     download by a study that opens no pretrained model; those of `anchorlab.engine.run`.
     """
-    store = store or Store()
+    store = Store.of(store)
     if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for those of ours
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
     if download and study.observe is None:

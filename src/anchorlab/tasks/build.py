@@ -32,6 +32,15 @@ def task(name: str, **arguments: Any) -> Task:
     return built.model_copy(update={"name": name})
 
 
+def as_task(given: Task | str | Path) -> Task:
+    """Return a task as it is, and build one from its name or file. Errors: `SpecError`, also for anything else."""
+    if isinstance(given, Task):
+        return given
+    if not isinstance(given, str | Path):
+        raise SpecError("task", f"{type(given).__name__} is not a task", "give a task, its name or its TOML file")
+    return task(str(given))
+
+
 def load_task(path: str | Path) -> Task:
     """Load a task from a TOML file; it is an anchor function unless the file names another `family`.
 

@@ -1,6 +1,7 @@
 """Members: the seeds of an ensemble, and the settings that differ between its members."""
 
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -70,7 +71,11 @@ class Members(Spec):
         """Return members with the given seeds: a count, or one seed each. Errors: `SpecError` below `members`."""
         if isinstance(seeds, Members):
             return seeds
-        return cls.parse({"seeds": seeds if isinstance(seeds, int) else tuple(seeds)}, "members")
+        if isinstance(seeds, Integral) and not isinstance(seeds, bool):
+            return cls.parse({"seeds": int(seeds)}, "members")
+        if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+            raise SpecError("members.seeds", f"{seeds!r:.60} is no seeds", "give their number, or a list of them")
+        return cls.parse({"seeds": [int(one) if isinstance(one, Integral) else one for one in seeds]}, "members")
 
     @field_validator("seeds", mode="before")
     @classmethod

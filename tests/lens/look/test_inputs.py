@@ -162,5 +162,5 @@ def test_ids_outside_the_vocabulary_of_other_models(spec):
 
 @pytest.mark.untyped
 def test_sweep_over_something_else(ensemble):
-    with pytest.raises(SpecError, match="^over: int is not a list; give names of axes"):
+    with pytest.raises(SpecError, match=r"^over: int is not a list; give names of axes"):
         sweep(ensemble, INPUTS, INPUTS[:, -1:], ZERO, 3)

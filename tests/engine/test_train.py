@@ -1,0 +1,65 @@
+"""What `train` takes in other forms, and what it says of values that it cannot take."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+from anchorlab.engine import compare, train
+from anchorlab.errors import SpecError
+from anchorlab.models import DecoderSpec, LSTMSpec
+from anchorlab.runs import Store
+from anchorlab.training import Members
+from tests.small_experiments import DECODER, IDENTITY, SAMPLE
+
+
+@pytest.mark.parametrize("kind", [str, Path, Store])
+def test_a_store_is_its_directory(tmp_path, kind):
+    run = train(IDENTITY, DECODER, SAMPLE, store=kind(tmp_path / "runs"), workers=1)
+    assert [one.address for one in Store(tmp_path / "runs").runs()] == [run.run.address]
+
+
+def test_comparisons_take_a_directory(tmp_path):
+    compare(IDENTITY, {"one": DECODER}, SAMPLE, store=tmp_path / "runs", workers=1)
+    assert len(Store(tmp_path / "runs").runs()) == 1
+
+
+@pytest.mark.parametrize("seeds", [3, np.int64(3), range(3), [0, 1, 2], np.arange(3), Members(seeds=3)])
+def test_seeds(seeds):
+    assert Members.of(seeds).seeds == (0, 1, 2)
+
+
+def test_a_task_is_its_file_and_a_model_its_kind(tmp_path, monkeypatch):
+    (tmp_path / "own.toml").write_text("[operations]\n1 = '+1'\n2 = '+2'\n", encoding="utf-8")
+    seen = []
+    monkeypatch.setattr(
+        sys.modules["anchorlab.engine.train"], "run", lambda experiments, *others: [seen.extend(experiments)]
+    )
+    train(tmp_path / "own.toml", "lstm", store=tmp_path)
+    train(str(tmp_path / "own.toml"), LSTMSpec(), store=tmp_path)
+    assert seen[0] == seen[1] and seen[0].task.name == "own"
+
+
+REFUSED = [
+    ({"store": 3}, r"store: int is not a store; give a directory or al\.Store\(directory\)"),
+    ({"seeds": 1.5}, r"members\.seeds: 1\.5 is no seeds; give their number, or a list of them"),
+    ({"seeds": "0:3"}, r"members\.seeds: '0:3' is no seeds; give their number"),
+    ({"seeds": 0}, r"members\.seeds: there are none; give at least one"),
+    ({"task": 3}, "task: int is not a task; give a task, its name or its TOML file"),
+    ({"model": nn.Linear(2, 2)}, r"model: Linear is not a model spec; use al\.register_module"),
+    ({"model": DecoderSpec}, r"model: DecoderSpec is not a model spec; write al\.DecoderSpec\(\.\.\.\)"),
+    ({"model": "lsm"}, r"model\.kind: unknown model 'lsm'; did you mean 'lstm'\?"),
+    ({"recipe": {"duration": 2}}, r"recipe: dict is not a recipe; write al\.Recipe\(\.\.\.\)"),
+    ({"start": "abc"}, r"start: str is not a run; give what al\.train returned"),
+    ({"execution": "fast"}, "execution: unknown execution 'fast'; known: auto, mapped, member"),
+]
+
+
+@pytest.mark.untyped  # values of other types than the annotations name
+@pytest.mark.parametrize(("given", "message"), REFUSED, ids=[message[:30] for _, message in REFUSED])
+def test_what_it_cannot_take_is_named_and_changes_nothing(tmp_path, given, message):
+    with pytest.raises(SpecError, match=f"^{message}"):
+        train(**{"task": IDENTITY, "model": DECODER, "recipe": SAMPLE, "store": tmp_path / "runs", **given})
+    assert not (tmp_path / "runs").exists()
