@@ -75,6 +75,16 @@ def test_train_and_what_follows(anchorlab, small):
     assert json.loads(anchorlab("runs", "--json").out) == []
 
 
+def test_equal_sequences_in_two_splits_are_explained_where_they_are_chance(anchorlab):
+    tiny = ("show", "retrieval/minimal", "--task.chains", "1", "--task.steps", "1", "-n", "1")
+    note = "the splits differ in how sequences are drawn; that some are equal is chance"
+    assert anchorlab(*tiny).out.count("A B A → B") == 2
+    assert note in anchorlab(*tiny).out
+    assert note not in anchorlab(*tiny, "--split", "test").out
+    assert note not in anchorlab("show", "retrieval/minimal", "--task.chains", "9", "-n", "1").out
+    assert note not in anchorlab("show", "anchor/identity", "-n", "2").out
+
+
 def test_training_again_reads_the_store(anchorlab, small):
     first = anchorlab("train", "anchor/identity", *small)
     again = anchorlab("train", "anchor/identity", *small)
@@ -83,13 +93,15 @@ def test_training_again_reads_the_store(anchorlab, small):
 
 def test_a_diverged_member_is_named(anchorlab, small):
     rates = ("--members.learning-rate", "1e-3,1e30")
-    told = json.loads(anchorlab("train", "anchor/identity", *small, *rates, "--json").out, parse_constant=pytest.fail)
+    said = anchorlab("train", "anchor/identity", *small, *rates, "--json")
+    words = "anchorlab: diverged (metrics are not finite): seeds 1; lower the learning rate or clip\n"
+    assert (said.code, said.err) == (1, words)
+    told = json.loads(said.out, parse_constant=pytest.fail)
     assert told["diverged"] == [1]
     shown = json.loads(anchorlab("runs", "show", told["run"], "--json").out, parse_constant=pytest.fail)
     assert None in {row["mean"] for row in shown["last"]}
-    assert "diverged (metrics are not finite): seeds 1" in anchorlab(
-        "train", "anchor/identity", *small, *rates
-    ).out.replace("\n", " ")
+    again = anchorlab("train", "anchor/identity", *small, *rates)
+    assert (again.code, again.err) == (1, words) and "nan" in again.out
 
 
 def test_train_from_a_file(anchorlab, workplace, small):

@@ -35,6 +35,15 @@ def test_plain_lines_tell_accuracy_and_time_left(monkeypatch, capsys):
     ]
 
 
+def test_splits_of_several_words_keep_their_names(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    with progress() as tell:
+        tell(Status(100, 10, "pairs"))
+        clock.now += 3
+        tell(Status(100, 20, "pairs", metrics={"test on task accuracy": 0.5, "test on data accuracy": 0.25}))
+    assert capsys.readouterr().err.splitlines()[-1].endswith(", accuracy test on data 0.25 test on task 0.5")
+
+
 def test_what_an_earlier_process_did_says_nothing_of_the_time_left(monkeypatch, capsys):
     clock = Clock(monkeypatch)
     with progress() as tell:

@@ -197,7 +197,7 @@ def _latest(metrics: Mapping[str, float]) -> str:
     """Return the accuracy on each split, or the loss if the task has no accuracy."""
     for wanted in ("accuracy", "loss"):
         found = [
-            f"{key.split()[0]} {value:.3g}"
+            f"{key.removesuffix(f' {wanted}')} {value:.3g}"  # a split's name may have several words
             for key, value in reversed(list(metrics.items()))
             if key.endswith(f" {wanted}")
         ]

@@ -69,6 +69,9 @@ def show(
     for name, examples in found.items():
         for example in examples:
             print_text(_coloured(name, example))
+    shown = [text for examples in found.values() for text in {example.text for example in examples}]
+    if not chosen.separated and len(set(shown)) < len(shown):
+        print_text("the splits differ in how sequences are drawn; that some are equal is chance, not a leak")
 
 
 def _coloured(split: str, example: "Example") -> Group:

@@ -1,5 +1,6 @@
 """`anchorlab train`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,8 +26,8 @@ def train(
     device: str = "cpu",
     execution: Literal["auto", "member", "mapped"] = "auto",
     json: Json = False,
-) -> None:
-    """Train one model per seed on a task and store the run.
+) -> int:
+    """Train one model per seed on a task and store the run; exit with 1 if a member diverged.
 
     Parameters
     ----------
@@ -64,13 +65,15 @@ def train(
     if json:
         place = {"run": trained.run.address, "path": str(trained.run.path)}
         print_json({**place, "diverged": diverged, "last": last.to_dicts()})
-        return
-    members_text = counted(len(experiment.members), "member")
-    print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
-    print_text(f"run {trained.run.address} in {trained.run.path}", wrapped=False)
+    else:
+        members_text = counted(len(experiment.members), "member")
+        print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
+        print_text(f"run {trained.run.address} in {trained.run.path}", wrapped=False)
     if diverged:
         seeds_text = ", ".join(map(str, diverged))
-        print_text(f"diverged (metrics are not finite): seeds {seeds_text}; lower the learning rate or clip")
+        problem = f"diverged (metrics are not finite): seeds {seeds_text}; lower the learning rate or clip"
+        print(f"anchorlab: {problem}", file=sys.stderr)
+    return 1 if diverged else 0
 
 
 def _diverged_seeds(metrics: "polars.DataFrame") -> list[int]:
