@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import AnchorFunction, Batch, export, load_task
+from anchorlab.tasks import AnchorFunction, Batch, export, load_task, task
 from anchorlab.tasks.export.card import CARD
 from anchorlab.tasks.export.export import split_frame
 from anchorlab.tasks.export.toml_text import toml_text
@@ -121,10 +121,20 @@ def test_the_card_tells_what_the_data_are(tmp_path):
         "train: <0> <1> <7> -> 0\nread it",
         "anchorlab export specification.toml --format parquet --n 3 --seed 7 --out FOLDER",
         "task family `test-made-up`, seed 7",
-        "## Licence\n\nMIT",
+        "## Licence\n\nThat of the task's author",
     ):
         assert told in card
     assert str(tmp_path) not in card
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_task_of_ones_own_has_its_own_description_and_licence(tmp_path, own):
+    chosen = AnchorFunction(name="plus", operations={3: "+5"}) if own else task("anchor/identity")
+    card = (export(chosen, tmp_path / "out", "hf", n=2) / CARD).read_text()
+    assert "A function of the keys that its anchors point to" in card
+    assert ("MIT" in card, "license: mit" in card) == (not own, not own)
+    assert ("Source: anchor functions" in card, "AnchorFunction(operations" in card) == (not own, not own)
+    assert ("## Licence\n\nThat of the task's author; write it here" in card) == own
 
 
 def test_a_card_shows_names_as_text(tmp_path):

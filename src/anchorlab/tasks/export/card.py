@@ -3,7 +3,7 @@
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
@@ -11,7 +11,7 @@ from itertools import chain
 
 from anchorlab.tasks.batch import Example
 from anchorlab.tasks.export.lm_eval import LM_EVAL, how_to_run
-from anchorlab.tasks.registry import task_description, task_names
+from anchorlab.tasks.registry import task_description, task_factory, task_names
 from anchorlab.tasks.task import Proof, Task, prove_by_samples
 
 # Not `task.toml`: `datasets` takes a folder with that file for another kind of data.
@@ -88,6 +88,11 @@ class Card:
     every: bool
 
     @property
+    def ours(self) -> bool:
+        """Whether anchorlab itself declares the task: another one's description and licence are its author's."""
+        return self.task.name in task_names() and _is_ours(task_factory(self.task.name)[0])
+
+    @property
     def command(self) -> str:
         """The command that writes the same files from the specification beside them."""
         splits = "" if self.every else "".join(f" --split {_shell(part.split)}" for part in self.parts)
@@ -109,7 +114,10 @@ def _definition(card: Card) -> Iterator[str]:
     yield from (f"# {_plain(name or task.family)}", "")
     if name in task_names():
         yield from (task_description(name), "")
-    yield from (f"A task of the family `{task.family}`:", "", *_fenced(inspect.getdoc(type(task)) or ""), "")
+    words = inspect.cleandoc(type(task).__doc__ or "").splitlines()
+    if _is_ours(type(task)) and not card.ours:  # of its class, the first line alone is about the task
+        words = words[:1]
+    yield from (f"A task of the family `{task.family}`:", "", *_fenced("\n".join(words)), "")
     yield from (f"Its full specification, also in `{SPECIFICATION}`:", "", *_fenced(card.specification, "toml"), "")
 
 
@@ -185,11 +193,13 @@ def _making(card: Card) -> Iterator[str]:
     yield f"In Python, the rows of a split are those of `{call}`."
     if card.format == "hf":
         yield from ("", "Read it with", "", *_fenced('datasets.load_dataset("FOLDER")', "python"))
-    yield from ("", "## Licence", "", "MIT, as anchorlab itself.")
+    licence = "MIT, as anchorlab itself." if card.ours else "That of the task's author; write it here before sharing."
+    yield from ("", "## Licence", "", licence)
 
 
 def _front_matter(card: Card) -> Iterator[str]:
-    yield from ("---", "license: mit", f"pretty_name: {json.dumps(card.task.name or card.task.family)}")
+    licence = ("license: mit",) if card.ours else ()
+    yield from ("---", *licence, f"pretty_name: {json.dumps(card.task.name or card.task.family)}")
     yield from ("tags:", "- synthetic", "- anchorlab", "configs:", "- config_name: default", "  data_files:")
     for part in card.parts:
         yield from (f"  - split: {part.file_name}", f"    path: {part.place}")
@@ -211,6 +221,11 @@ def _feature(kind: tuple[str, ...], indent: str) -> Iterator[str]:
         yield f"{indent}sequence: {kind[1]}"
     else:
         yield from (f"{indent}sequence:", *_feature(kind[1:], indent + "  "))
+
+
+def _is_ours(declared: Callable[..., Task]) -> bool:
+    """Return whether a task's class or factory is part of anchorlab."""
+    return declared.__module__.split(".")[0] == "anchorlab"
 
 
 def _plain(text: str) -> str:
