@@ -32,18 +32,19 @@ def test_seeds(seeds):
 
 
 def test_a_task_is_its_file_and_a_model_its_kind(tmp_path, monkeypatch):
-    (tmp_path / "own.toml").write_text("[operations]\n1 = '+1'\n2 = '+2'\n", encoding="utf-8")
+    (tmp_path / "own.toml").write_text("[operations]\n3 = '+1'\n", encoding="utf-8")
     seen = []
-    monkeypatch.setattr(
-        sys.modules["anchorlab.engine.train"], "run", lambda experiments, *others: [seen.extend(experiments)]
-    )
+    module = sys.modules["anchorlab.engine.train"]  # the name of the package is the function's
+    monkeypatch.setattr(module, "run", lambda experiments, *others: [seen.extend(experiments)])
     train(tmp_path / "own.toml", "lstm", store=tmp_path)
     train(str(tmp_path / "own.toml"), LSTMSpec(), store=tmp_path)
-    assert seen[0] == seen[1] and seen[0].task.name == "own"
+    assert seen[0] == seen[1]
+    assert seen[0].task.name == "own"
+    assert seen[0].model == LSTMSpec()
 
 
 REFUSED = [
-    ({"store": 3}, r"store: int is not a store; give a directory or al\.Store\(directory\)"),
+    ({"store": 3}, r"store: int is not a store; give a directory or al\.Store\(\.\.\.\)"),
     ({"seeds": 1.5}, r"members\.seeds: 1\.5 is no seeds; give their number, or a list of them"),
     ({"seeds": "0:3"}, r"members\.seeds: '0:3' is no seeds; give their number"),
     ({"seeds": 0}, r"members\.seeds: there are none; give at least one"),

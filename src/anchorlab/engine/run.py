@@ -75,8 +75,8 @@ def run(
 
     Returns: the finished run of each experiment.
 
-    Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store, or a run that another
-    process is writing; `AnchorlabError` if a process dies.
+    Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store, or a run
+    that another process is writing; `AnchorlabError` if a process dies.
     """
     store = Store.of(store)
     if execution not in get_args(ExecutionName):

@@ -33,7 +33,8 @@ def train(
 
     Args:
         task: a task, its name or its TOML file
-        model: the architecture, or its kind for the default size; `default_model` of the task's shape when None, or the model of `start`
+        model: the architecture, or its kind for the default size; when None, `default_model` of the task's shape, or
+            the model of `start`
         recipe: how to train; `default_recipe` of the task when None
         seeds: one seed per member, or their number: 10 means the seeds 0 to 9
         store: where the run is kept, a store or its directory; `Store()` when None

@@ -29,9 +29,7 @@ class Store:
         if isinstance(given, Store):
             return given
         if given is not None and not isinstance(given, str | Path):
-            raise SpecError(
-                "store", f"{type(given).__name__} is not a store", "give a directory or al.Store(directory)"
-            )
+            raise SpecError("store", f"{type(given).__name__} is not a store", "give a directory or al.Store(...)")
         return cls(given)
 
     def __repr__(self) -> str:
