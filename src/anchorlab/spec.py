@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,11 +20,14 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """What to write in place of names that other libraries use, such as `learning_rate` for `lr`."""
+
     def __init__(self, **data: Any) -> None:
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise spec_error(error, fields=type(self).model_fields, data=data) from None
+            raise spec_error(error, spec=type(self), data=data) from None
 
     @classmethod
     def parse(cls: type[SomeSpec], data: Any, at: str = "") -> SomeSpec:
@@ -32,7 +35,7 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise spec_error(error, at, fields=cls.model_fields, data=data) from None
+            raise spec_error(error, at, spec=cls, data=data) from None
         except TypeError as error:
             if "keywords must be strings" not in str(error):
                 raise
@@ -47,13 +50,13 @@ class Spec(BaseModel):
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
 
 
-def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (), data: Any = None) -> SpecError:
+def spec_error(error: ValidationError, at: str = "", spec: "type[Spec] | None" = None, data: Any = None) -> SpecError:
     """Return the first entry of a pydantic error as a one-line `SpecError`.
 
     Args:
         error: the pydantic error
         at: the path of the specification
-        fields: the known fields, for suggesting the nearest one
+        spec: the class of the specification, for suggesting the nearest field
         data: the validated data, if at hand; the path then contains only names that occur in it
     """
     first = error.errors(include_url=False)[0]
@@ -64,7 +67,10 @@ def spec_error(error: ValidationError, at: str = "", fields: Iterable[str] = (),
         return SpecError(".".join([part for part in (at, *location, inner.field) if part]), inner.problem, inner.remedy)
     field = ".".join([part for part in (at, *location) if part]) or "spec"
     if kind == "extra_forbidden":
-        return unknown_name(field, location[-1], fields, "field")
+        name = location[-1]
+        if spec is not None and name in spec.other_names:
+            return SpecError(field, f"unknown field {name!r}", f"write {spec.other_names[name]}")
+        return unknown_name(field, name, () if spec is None else spec.model_fields, "field")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tag_field = f"{field}.{context['discriminator'].strip(chr(39))}"
         if "tag" not in context:

@@ -1,5 +1,7 @@
 """What an experiment refuses, with the path of the field, and what it says of itself."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -18,6 +20,7 @@ from anchorlab.training import (
     memory_per_member,
 )
 from anchorlab.training.default_recipe import default_recipe
+from anchorlab.training.recipe import SGD, Adam, AdamW
 from tests.small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, STREAM, TRIGGERS, experiment
 
 RECIPES = {
@@ -44,6 +47,33 @@ def test_a_wrong_recipe_names_its_field(field):
         Recipe.parse(RECIPES[field], "recipe")
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "message"),
+    [
+        (AdamW, {"lr": 0.1}, "lr: unknown field 'lr'; write learning_rate"),
+        (Adam, {"eps": 0.1}, "eps: unknown field 'eps'; write epsilon"),
+        (SGD, {"wd": 0.1}, "wd: unknown field 'wd'; write weight_decay"),
+        (Recipe, {"learning_rate": 0.1}, "learning_rate: unknown field .*; write optimiser=al.AdamW.learning_rate="),
+        (Recipe, {"optimiser": {"kind": "adam", "lr": 0.1}}, "optimiser.lr: unknown field 'lr'; write learning_rate"),
+        (Recipe, {"optimizer": AdamW()}, "optimizer: unknown field 'optimizer'; write optimiser="),
+        (Recipe, {"steps": 10}, "steps: unknown field 'steps'; write duration$"),
+        (Recipe, {"epochs": 10}, "epochs: unknown field 'epochs'; write duration, with unit='epochs'"),
+        (Recipe, {"batch_size": 10}, "batch_size: unknown field 'batch_size'; write batch$"),
+    ],
+)
+def test_the_names_of_other_libraries_lead_to_ours(make, given, message):
+    with pytest.raises(SpecError, match=f"^{message}"):
+        make(**given)
+
+
+def test_what_stands_for_another_name_is_a_field():
+    for spec in (AdamW, Adam, SGD, Recipe):
+        for other, wanted in spec.other_names.items():
+            field = re.match(r"\w+", wanted).group()
+            assert other not in spec.model_fields
+            assert field in spec.model_fields or wanted == "al.train(..., seeds=...)"
 
 
 MEMBERS = {

@@ -1,6 +1,7 @@
 """Recipes: how an ensemble learns, as one frozen value."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -31,6 +32,13 @@ class Stream(Spec):
 class AdamW(Spec):
     """Adam with decoupled weight decay (Loshchilov & Hutter, 2019)."""
 
+    other_names: ClassVar[Mapping[str, str]] = {
+        "lr": "learning_rate",
+        "rate": "learning_rate",
+        "wd": "weight_decay",
+        "eps": "epsilon",
+    }
+
     kind: Literal["adamw"] = "adamw"
     learning_rate: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
@@ -47,6 +55,8 @@ class Adam(AdamW):
 
 class SGD(Spec):
     """Stochastic gradient descent with momentum; weight decay is added to the gradient."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"lr": "learning_rate", "rate": "learning_rate", "wd": "weight_decay"}
 
     kind: Literal["sgd"] = "sgd"
     learning_rate: float = Field(default=0.03, gt=0)
@@ -109,6 +119,21 @@ class Recipe(Spec):
     `unit` is the unit of all times (duration, schedule, evaluation, checkpoints): steps or epochs. With epochs, the
     learning rate changes once per epoch, as in the anchor-function paper's reference code.
     """
+
+    other_names: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("learning_rate", "lr"), "optimiser=al.AdamW(learning_rate=...)"),
+        **dict.fromkeys(("weight_decay", "wd"), "optimiser=al.AdamW(weight_decay=...)"),
+        **dict.fromkeys(("optimizer", "optim"), "optimiser=al.AdamW(...)"),
+        "momentum": "optimiser=al.SGD(momentum=...)",
+        **dict.fromkeys(("scheduler", "warmup"), "schedule=al.WarmupCosine(...)"),
+        **dict.fromkeys(("steps", "max_steps"), "duration"),
+        **dict.fromkeys(("epochs", "max_epochs"), "duration, with unit='epochs'"),
+        "batch_size": "batch",
+        "size": "data=al.FixedSample(size=...)",
+        "dtype": "precision",
+        **dict.fromkeys(("grad_clip", "max_norm"), "clip"),
+        **dict.fromkeys(("seed", "seeds"), "al.train(..., seeds=...)"),
+    }
 
     data: Annotated[FixedSample | Stream, Field(discriminator="kind")] = FixedSample()
     optimiser: Optimiser = AdamW()
