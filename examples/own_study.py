@@ -34,8 +34,9 @@ def experiments(steps: int) -> list[al.Experiment]:
 
 @al.claim("Weight decay helps generalisation", at="our own question", paper="no paper", band=al.at_least(0.05))
 def helps(accuracy: torch.Tensor) -> torch.Tensor:
-    """Best mean test accuracy over weight decays, minus that without."""
-    return (accuracy.mean(dim=1).max() - accuracy[0].mean()).reshape(1)
+    """Test accuracy under the weight decay of the highest mean, minus that without, seed by seed."""
+    best = accuracy.mean(dim=1).argmax()
+    return accuracy[best] - accuracy[0]  # [member]: its mean is the value, its range the spread of the gain
 
 
 def analyse(runs, steps: int) -> al.Analysis:

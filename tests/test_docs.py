@@ -13,6 +13,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
+import torch
 from sphinx.errors import ConfigError
 
 import anchorlab.cli
@@ -20,6 +21,7 @@ from anchorlab.cli import main
 from anchorlab.findings import Claim, Control, Findings, LineFigure, Provenance, Table, line
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
+from anchorlab.studies.claim import judge
 from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
 
 GALLERY = DOCS / "gallery"
@@ -299,6 +301,13 @@ def test_own_study_runs_and_reads_back(tmp_path):
     assert [result.verdict for result in findings.claims] in (["reproduced"], ["not at this scale"])
     assert (findings_directory(store, own.STUDY.name, "smoke") / "findings.json").exists()
     assert findings.figures[0].lines[0].x == own.DECAYS
+
+
+def test_the_spread_beside_the_gain_of_own_study_is_that_of_the_gain():
+    own = load(ROOT / "examples" / "own_study.py")
+    accuracy = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.0], [0.2, 0.2]])  # the gains of the second: 0.4 and 0.2
+    result = judge(own.STUDY.claim(own.helps), own.helps(accuracy), "quick")
+    assert (round(result.value, 6), result.spread) == (0.3, "0.2 to 0.4 over 2 seeds")
 
 
 def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):
