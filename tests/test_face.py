@@ -1,9 +1,11 @@
 """The curated face of the package: every name is importable, says what it is, and costs nothing before it is used."""
 
 import json
+import pydoc
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -36,11 +38,36 @@ def test_every_name_is_its_floor_s_own(name):
 
 def test_type_checkers_see_the_same_names():
     import ast
-    from pathlib import Path
 
     tree = ast.parse(Path(al.__file__).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     assert {alias.name for node in block.body for alias in node.names} == set(NAMES)
+
+
+def rooms():
+    return sorted(path.parent.name for path in Path(al.__file__).parent.glob("*/__init__.py"))
+
+
+def test_rooms_are_there_before_anything_in_them_was_used():
+    """In a process of its own, since an import of anything else would bring its room along."""
+    line = f"import anchorlab as al; print([getattr(al, room).__name__ for room in {rooms()}])"
+    said = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == str([f"anchorlab.{room}" for room in rooms()])
+
+
+def test_help_begins_with_the_fields():
+    def shown(spec):
+        return pydoc.plain(pydoc.render_doc(spec)).splitlines()[3]
+
+    tasks = al.tasks
+    assert shown(tasks.CompositeAnchor) == " |  CompositeAnchor(*, unseen, seen=None, covering=True)"
+    assert shown(tasks.Combined) == " |  Combined(*, parts, covering=True)"
+    rule = "modulus=None, position='anchor', residues=(0,), by_position={}, covering=True"
+    assert shown(al.ModularResidue) == f" |  ModularResidue(*, {rule})"
+    anchor = shown(al.AnchorFunction)
+    for field in al.AnchorFunction.model_fields:
+        assert (f"{field}=" in anchor) == (field != "family")
+    assert len(anchor) < 250
 
 
 def test_unknown_names():

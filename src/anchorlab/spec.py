@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, TypeVar
+from inspect import Parameter, Signature
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -11,6 +12,8 @@ from anchorlab.errors import SpecError
 
 JSON_CONFIG = ConfigDict(extra="forbid", ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
 """Pydantic settings of plain values that are kept as JSON: refuse unknown fields, write bytes in base64."""
+
+_LONGEST_DEFAULT = 30  # signs
 
 SomeSpec = TypeVar("SomeSpec", bound="Spec")  # not typing.Self, which the run-time check of the tests cannot read
 
@@ -28,6 +31,11 @@ class Spec(BaseModel):
             super().__init__(**data)
         except ValidationError as error:
             raise spec_error(error, spec=type(self), data=data) from None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.__signature__ = _signature(cls)
 
     @classmethod
     def parse(cls: type[SomeSpec], data: Any, at: str = "") -> SomeSpec:
@@ -48,6 +56,28 @@ class Spec(BaseModel):
         """
         # fields by name: iterating over a value would also give its cached properties
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
+
+class _Long:
+    """A default that is too long for a signature."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def _signature(spec: type[Spec]) -> Signature:
+    """Return the signature that `help` shows: the class's own fields, then inherited ones, the needed ones first.
+
+    Without types, which bury the names; without tags such as `kind`, which nobody sets.
+    """
+    own, found = vars(spec).get("__annotations__", {}), []
+    fields = spec.model_fields.items()
+    for name, field in sorted(fields, key=lambda one: (not one[1].is_required(), one[0] not in own)):
+        default = Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
+        if field.is_required() or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
+            shown = _Long() if len(repr(default)) > _LONGEST_DEFAULT and not field.is_required() else default
+            found.append(Parameter(name, Parameter.KEYWORD_ONLY, default=shown))
+    return Signature(found)
 
 
 def spec_error(error: ValidationError, at: str = "", spec: "type[Spec] | None" = None, data: Any = None) -> SpecError:

@@ -233,6 +233,19 @@ class CompositeAnchor(Separation):
         return side
 
 
+def _parse(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    rule = value.get("rule", "modular_residue")
+    if not isinstance(rule, str) or rule not in RULES:
+        raise unknown_name("rule", str(rule), RULES, "separation rule")
+    return RULES[rule].parse(dict(value))
+
+
+AnySeparation = Annotated[SerializeAsAny[Separation], BeforeValidator(_parse)]
+"""A separation of any rule, parsed from a table by its `rule` (modular residue by default)."""
+
+
 class Combined(Separation):
     """Combine rules: hold out what any of them holds out.
 
@@ -240,7 +253,7 @@ class Combined(Separation):
     """
 
     rule: Literal["combined"] = "combined"
-    parts: tuple["AnySeparation", ...] = Field(min_length=1)
+    parts: tuple[AnySeparation, ...] = Field(min_length=1)
 
     @property
     def of_keys(self) -> bool:
@@ -283,18 +296,3 @@ RULES: dict[str, type[Separation]] = {
     "composite_anchor": CompositeAnchor,
     "combined": Combined,
 }
-
-
-def _parse(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    rule = value.get("rule", "modular_residue")
-    if not isinstance(rule, str) or rule not in RULES:
-        raise unknown_name("rule", str(rule), RULES, "separation rule")
-    return RULES[rule].parse(dict(value))
-
-
-AnySeparation = Annotated[SerializeAsAny[Separation], BeforeValidator(_parse)]
-"""A separation of any rule, parsed from a table by its `rule` (modular residue by default)."""
-
-Combined.model_rebuild()
