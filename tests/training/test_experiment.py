@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from anchorlab.errors import SpecError
-from anchorlab.models import VectorSpec, register_module
+from anchorlab.models import ModelSpec, VectorSpec, register_module
 from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import (
     Evaluation,
@@ -216,3 +216,51 @@ def test_a_fixed_sample_is_held_once():
         IDENTITY, recipe, Members(seeds=(0, 1), hold={"data": 0}), torch.device("cpu"), torch.float32
     )
     assert shared._data.inputs.untyped_storage().nbytes() == 4000 * 9 * 8
+
+
+class Answering(nn.Module):
+    """A user's own module: what it returns is made from one number per position."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.weight, self.answer = nn.Parameter(torch.ones(1)), answer
+
+    def forward(self, inputs):
+        return self.answer(self.weight * inputs.float())
+
+
+class AnsweringAt(Answering):
+    """The same for the positions that it is given."""
+
+    def forward(self, inputs, positions):
+        return self.answer(self.weight * inputs[:, positions].float())
+
+
+OUTPUTS, LENGTH = IDENTITY.shape.output_size, IDENTITY.shape.length
+WRONG = [
+    (Answering, lambda x: x[..., None].expand(-1, -1, OUTPUTS - 1), f"returns shape (2, {LENGTH}, {OUTPUTS - 1})"),
+    (Answering, lambda x: x[..., None].expand(-1, -1, OUTPUTS + 1), f"returns shape (2, {LENGTH}, {OUTPUTS + 1})"),
+    (Answering, lambda x: x[:, :1].expand(-1, OUTPUTS), f"returns shape (2, {OUTPUTS})"),
+    (Answering, lambda x: x[:, :1, None].expand(-1, -1, OUTPUTS), f"returns shape (2, 1, {OUTPUTS})"),
+    (Answering, lambda x: (x[..., None].expand(-1, -1, OUTPUTS), x), "returns a tuple, not a tensor"),
+    (AnsweringAt, lambda x: x, "returns shape (2, 1)"),
+]
+
+
+@pytest.mark.parametrize(("module", "answer", "problem"), WRONG)
+def test_what_a_module_returns_is_checked_before_training(module, answer, problem):
+    @register_module(f"test-answers-{len(ModelSpec.registry)}")
+    def answering(shape):
+        return module(answer)
+
+    with pytest.raises(SpecError, match=rf"^model: {re.escape(problem)}.*; return .*, {OUTPUTS}\)$"):
+        Experiment(IDENTITY, answering(), SAMPLE, Members())
+
+
+@pytest.mark.parametrize("module", [Answering, AnsweringAt])
+def test_a_module_with_the_axes_of_its_task_is_accepted(module):
+    @register_module(f"test-answers-{len(ModelSpec.registry)}")
+    def answering(shape):
+        return module(lambda x: x[..., None].expand(-1, -1, OUTPUTS))
+
+    assert Experiment(IDENTITY, answering(), SAMPLE, Members()).steps > 0

@@ -11,6 +11,7 @@ from torch import nn
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, parse_model
 from anchorlab.models.edits import check_edits
+from anchorlab.models.model import Model, accepts
 from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
@@ -49,6 +50,7 @@ class Experiment:
         _check_module(template)
         check_gamma(self.members.gamma, self.model, template)
         self._check_positions(template)
+        self._check_output(template)
         self._check_start(template)
         for name, edits in self.recipe.evaluation.edits.items():
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
@@ -118,6 +120,29 @@ class Experiment:
         if positions.shape[-1] != 1 or (positions != self.task.shape.length - 1).any():
             problem = f"{self.model.kind!r} makes one prediction, at the last position; the task scores others"
             raise SpecError("model.kind", problem, "use 'decoder' or 'lstm'")
+
+    def _check_output(self, template: nn.Module) -> None:
+        """Raise `SpecError` for a user's own module whose predictions have other axes or another width than the task's.
+
+        Own models are built for the task's shape.
+        """
+        if isinstance(template, Model):
+            return
+        batch = self.task.for_training(self.task.sample(self.task.splits[0], 2, seed=0))
+        narrow = accepts(template, "positions")
+        template.eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            output = template(batch.inputs, **({"positions": batch.positions} if narrow else {}))
+        template.train()
+        places = batch.positions.shape[-1] if narrow else self.task.shape.length
+        wanted = len(batch), places, self.task.shape.output_size
+        if not isinstance(output, torch.Tensor):
+            problem = f"returns a {type(output).__name__}, not a tensor"
+            raise SpecError("model", problem, f"return predictions of shape {wanted}")
+        if tuple(output.shape) != wanted:
+            axes = f"[batch {'scored' if narrow else 'position'} output]"
+            problem = f"returns shape {tuple(output.shape)} for {len(batch)} sequences"
+            raise SpecError("model", problem, f"return {axes}, here {wanted}")
 
     def _build(self) -> nn.Module:
         """Return a module of the model. Errors: `SpecError` below `model`, also for one too large for the memory."""

@@ -11,7 +11,7 @@ from anchorlab.lens import AttentionRule, Circuit, Explanation, find_circuit
 from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, RESTS, Assignment, AttentionLosses
 from anchorlab.lens.circuits.explanation import RESERVED, rest_map
 from anchorlab.lens.circuits.search import _by_roles, _pruned
-from anchorlab.lens.look.look import as_ensemble
+from anchorlab.lens.look.inputs import as_ensemble
 from anchorlab.models import FNNSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import AnchorFunction, NoisyRecall, Task, TokenRetrieval, task
@@ -405,3 +405,27 @@ def test_a_role_by_the_name_of_what_is_no_role_is_refused(name, monkeypatch):
     monkeypatch.setattr(AnchorFunction, "roles", lambda one, batch: roles)
     with pytest.raises(SpecError, match=rf"^task\.roles: '{name}' has a meaning of its own; call the role something"):
         find_circuit(louder(identity_solver()), IDENTITY, sequences=64)
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ("anchor/identity", r"has sequences that hold \d+, a token outside 0\.\.11"),
+        ("retrieval/minimal", "has sequences that are float32 of shape .*, and the model reads tokens"),
+        (
+            IDENTITY.replace(placement=IDENTITY.placement.replace(length=LENGTH + 1)),
+            "has sequences that have 10 positions",
+        ),
+    ],
+)
+def test_a_task_that_the_model_cannot_read(other, problem):
+    with pytest.raises(SpecError, match=f"^task: {problem}.*; give the task that the model was trained on"):
+        find_circuit(identity_solver(), other)
+
+
+def test_a_task_with_another_number_of_outputs():
+    module = identity_solver()
+    module.unembed.W_U = nn.Parameter(module.unembed.W_U[:, :-1])
+    module.unembed.b_U = nn.Parameter(module.unembed.b_U[:-1])
+    with pytest.raises(SpecError, match=r"^task: has 12 outputs, and the model 11; give the task that the model was"):
+        find_circuit(module, IDENTITY)

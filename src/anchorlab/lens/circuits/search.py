@@ -10,8 +10,11 @@ from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, Att
 from anchorlab.lens.circuits.hypotheses import FOLLOWED, hypotheses, resolved, rule_attention
 from anchorlab.lens.circuits.losses import AttentionLosses, attention_site
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
+from anchorlab.lens.look.look import look
 from anchorlab.rng import child_seed
+from anchorlab.tasks.build import as_task
 from anchorlab.tasks.task import Task
+from anchorlab.training.ensemble import Ensemble
 
 _ALIKE = 0.02
 """Two rests count as equally good if their losses differ by at most this share of threshold minus model loss."""
@@ -26,7 +29,7 @@ loss with the same rest in every head."""
 
 def find_circuit(
     model: AnyModel,
-    task: Task,
+    task: Task | str,
     *,
     member: int = 0,
     threshold: float | None = None,
@@ -57,8 +60,8 @@ def find_circuit(
     The same model and seed give the same circuit.
 
     Args:
-        model: an ensemble, or a module.
-        task: gives the sequences, their roles and the loss.
+        model: an ensemble, a run, or a module.
+        task: gives the sequences, their roles and the loss; a task or its name.
         member: the member to explain.
         threshold: the largest loss that the circuit may have. None: above the model's loss by `LEEWAY` (4 %) of
             attention's effect, and by at least 1 % of the model's loss. That is 0.04 in the retrieval problem; the
@@ -68,16 +71,18 @@ def find_circuit(
         seed: the seed from which both sets are drawn.
         progress: called with the phase, the steps done and their total.
 
-    Errors: `SpecError` for an unknown member or split, a model whose loss is above the threshold or not finite, and a
-    task with a role of a reserved name; `SiteError` for a model without attention.
+    Errors: `SpecError` for an unknown member or split, a task of another shape than the model's, a model whose loss is
+    above the threshold or not finite, and a task with a role of a reserved name; `SiteError` for a model without
+    attention.
     """
-    ensemble = as_ensemble(model)
+    ensemble, task = as_ensemble(model), as_task(task)
     members = ensemble.size if ensemble.weights else 1
     if not 0 <= member < members:
         raise SpecError("member", f"there is no member {member}", f"choose from 0..{members - 1}")
     if sequences < 1:
         raise SpecError("sequences", f"{sequences} are too few", "give at least 1")
     one = ensemble.select([member]) if ensemble.weights else ensemble
+    _check_task(one, task)
     search, fresh = (
         AttentionLosses(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))
         for part in ("search", "fresh")
@@ -98,6 +103,21 @@ def find_circuit(
     found = _by_roles(search, found, allowed)
     found = _pruned(search, found, own, allowed, progress)
     return _measured(fresh, found, allowed)
+
+
+def _check_task(model: Ensemble, task: Task) -> None:
+    """Raise `SpecError` for a task whose sequences the model cannot read, or with another number of outputs."""
+    remedy = "give the task that the model was trained on"
+    batch = task.sample(task.splits[-1], 1, seed=0)
+    try:
+        output = look(model, batch, positions=batch.positions)["output"]
+    except SpecError as error:
+        if error.field != "inputs":
+            raise
+        raise SpecError("task", f"has sequences that {error.problem}", remedy) from None
+    if output.shape[-1] != task.shape.output_size:
+        problem = f"has {task.shape.output_size} outputs, and the model {output.shape[-1]}"
+        raise SpecError("task", problem, remedy)
 
 
 def _allowance(search: AttentionLosses, own: float) -> float:

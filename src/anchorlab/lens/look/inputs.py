@@ -20,7 +20,10 @@ from anchorlab.training.trained_run import TrainedRun
 class HasInputs(Protocol):
     """A value with sequences, `inputs`: a batch of a task, tokenised texts, a record."""
 
-    inputs: Tensor
+    @property
+    def inputs(self) -> Tensor:
+        """The sequences."""
+        ...
 
 
 AnyModel = Ensemble | TrainedRun | nn.Module
