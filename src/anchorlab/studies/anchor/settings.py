@@ -91,7 +91,7 @@ def quick_recipe(
 def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
     """Return a quick recipe cut to so many steps, with as many evaluations and checkpoints where that is possible.
 
-    `size` is the number of sequences, by default as many.
+    `size` is the number of training sequences, by default as many. Evaluations measure 100 sequences of each split.
     """
     whole = recipe.duration
 
@@ -102,6 +102,6 @@ def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
         data=recipe.data if size is None else FixedSample(size=size),
         schedule=recipe.schedule.replace(warmup=max(1, steps // 10), horizon=max(2, steps)),
         duration=steps,
-        evaluation=recipe.evaluation.replace(every=part(recipe.evaluation.every)),
+        evaluation=recipe.evaluation.replace(every=part(recipe.evaluation.every), size=100),
         checkpoints=recipe.checkpoints.replace(every=part(recipe.checkpoints.every)),
     )
