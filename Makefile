@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIN := -c requirements/constraints.txt
 
 SLOW := browser or killed or language or slow
-SCALED := anchor/composite anchor/phase-diagram anchor/two-distances anchor/working-memory \
+SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/two-distances anchor/working-memory \
 	retrieval/circuits retrieval/emergence
 
 .PHONY: demo language test test-fast lint types imports docs gallery gallery-again check bench browser clean
