@@ -13,6 +13,7 @@ from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.runs import Store
 from anchorlab.training import Members
 from tests.small_experiments import DECODER, IDENTITY, SAMPLE
+from tests.studies.hand_made_runs import HandMadeRun
 
 
 @pytest.mark.parametrize("kind", [str, Path, Store])
@@ -33,14 +34,12 @@ def test_seeds(seeds):
 
 def test_a_task_is_its_file_and_a_model_its_kind(tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text("[operations]\n3 = '+1'\n", encoding="utf-8")
-    seen = []
     module = sys.modules["anchorlab.engine.train"]  # the name of the package is the function's
-    monkeypatch.setattr(module, "run", lambda experiments, *others: [seen.extend(experiments)])
-    train(tmp_path / "own.toml", "lstm", store=tmp_path)
-    train(str(tmp_path / "own.toml"), LSTMSpec(), store=tmp_path)
-    assert seen[0] == seen[1]
-    assert seen[0].task.name == "own"
-    assert seen[0].model == LSTMSpec()
+    monkeypatch.setattr(module, "run", lambda experiments, *others: [HandMadeRun(one, (), {}) for one in experiments])
+    made = train(tmp_path / "own.toml", "lstm", store=tmp_path).experiment
+    assert made == train(str(tmp_path / "own.toml"), LSTMSpec(), store=tmp_path).experiment
+    assert made.task.name == "own"
+    assert made.model == LSTMSpec()
 
 
 REFUSED = [
