@@ -32,10 +32,10 @@ class Speaker:
     def __init__(self, says):
         self.says, self.asked = says, []
 
-    def say(self, requests, told=None):
+    def say(self, requests, progress=None):
         self.asked += requests
-        if told is not None and requests:
-            told(len(requests) // 2, len(requests))
+        if progress is not None and requests:
+            progress(len(requests) // 2, len(requests))
         return [Said(self.says(request.turns[-1].text)) for request in requests]
 
 

@@ -87,10 +87,10 @@ class Scripted:
     def __init__(self, said):
         self.said, self.requests = {text: list(own) for text, own in said.items()}, []
 
-    def say(self, requests, told=None):
+    def say(self, requests, progress=None):
         self.requests.append(list(requests))
-        if told is not None:
-            told(len(requests), len(requests))
+        if progress is not None:
+            progress(len(requests), len(requests))
         return [Said(self.said[request.turns[-1].text].pop(0)) for request in requests]
 
 
@@ -109,7 +109,7 @@ def test_questions_are_asked_until_an_answer_is_acceptable():
         }
     )
     heard = []
-    asked = ask(speaker, (right, late, wrong, never), Manner(), tries=3, seed=1, told=lambda *n: heard.append(n))
+    asked = ask(speaker, (right, late, wrong, never), Manner(), tries=3, seed=1, progress=lambda *n: heard.append(n))
     assert [one.answer for one in asked] == ["0", "0", "1", None]
     assert [one.first for one in asked] == ["0", None, "1", None]
     assert [len(one.replies) for one in asked] == [1, 3, 1, 3]

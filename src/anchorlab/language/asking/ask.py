@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.manner import Manner
 from anchorlab.language.asking.reply import Reply, read_reply
-from anchorlab.language.asking.request import Speaker, Told
+from anchorlab.language.asking.request import OnProgress, Speaker
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Question
 
@@ -42,7 +42,7 @@ def ask(
     tries: int = 1,
     temperature: float = 0.0,
     seed: int = 0,
-    told: Told | None = None,
+    progress: OnProgress | None = None,
 ) -> tuple[Asked, ...]:
     """Ask each question until an answer is acceptable, at most `tries` times; the first tries go out together.
 
@@ -55,7 +55,7 @@ def ask(
         temperature: of the first try, 0 for the likeliest text. Further tries are sampled at this temperature, at 1
             if it is 0: the likeliest text would be the same again
         seed: of the sampled texts
-        told: hears how many questions have been asked for the first time, of how many
+        progress: called with how many questions have been asked for the first time, of how many
 
     Errors: `SpecError` for no tries, and fewer worked examples than the manner has.
     """
@@ -71,7 +71,7 @@ def ask(
             manner.request(questions[index], worked, warm, child_seed(seed, "try", time, index) % 2**31)
             for index in open_ones
         ]
-        came = speaker.say(requests, told if time == 0 else None)
+        came = speaker.say(requests, progress if time == 0 else None)
         for index, said in zip(open_ones, came, strict=True):
             one = questions[index]
             replies[index].append(read_reply(said, one.candidates, one.begun, continued=manner.begun))

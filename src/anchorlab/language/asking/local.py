@@ -11,7 +11,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.language.answers import device_of
 from anchorlab.language.asking.chat import chat_text
-from anchorlab.language.asking.request import Request, Said, Told
+from anchorlab.language.asking.request import OnProgress, Request, Said
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.start import start_token
 from anchorlab.rng import torch_generator
@@ -55,15 +55,15 @@ class LocalSpeaker:
             raise SpecError("request", problem, "ask shorter questions, or give fewer worked examples")
         return found
 
-    def say(self, requests: Sequence[Request], told: Told | None = None) -> list[Said]:
-        """Return what the model says to each request; `told` hears the progress after every batch."""
+    def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
+        """Return what the model says to each request; `progress` is called after every batch."""
         rows = [self.ids(request) for request in requests]
         said: dict[int, Said] = {}
         for batch in batches(rows):
             found = self._say([requests[index] for index in batch], torch.tensor([rows[index] for index in batch]))
             said |= dict(zip(batch, found, strict=True))
-            if told is not None:
-                told(len(said), len(requests))
+            if progress is not None:
+                progress(len(said), len(requests))
         return [said[index] for index in range(len(requests))]
 
     @torch.no_grad()

@@ -58,8 +58,8 @@ class Said:
     written: int | None = None
 
 
-Told = Callable[[int, int], None]
-"""Hears how many requests are answered, of how many."""
+OnProgress = Callable[[int, int], None]
+"""Called with how many requests are answered, of how many."""
 
 
 @runtime_checkable
@@ -68,6 +68,6 @@ class Speaker(Protocol):
 
     name: str
 
-    def say(self, requests: Sequence[Request], told: Told | None = None) -> list[Said]:
-        """Return what the model says to each request; `told` hears the progress."""
+    def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
+        """Return what the model says to each request; `progress` is called as answers come."""
         ...

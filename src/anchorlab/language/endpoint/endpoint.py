@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from anchorlab.language.asking.request import Request, Said, Told
+from anchorlab.language.asking.request import OnProgress, Request, Said
 from anchorlab.language.endpoint.budget import Budget, Purse
 from anchorlab.language.endpoint.client import Client
 from anchorlab.language.endpoint.journal import Journal
@@ -73,10 +73,11 @@ class Endpoint:
         )
         self._asked = False
 
-    def say(self, requests: Sequence[Request], told: Told | None = None) -> list[Said]:
+    def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
         """Return what the model says to each request; equal requests are put once.
 
-        `told` hears after every answer how many of the different requests have one; those in the journal count.
+        `progress` is called after every answer with how many of the different requests have one, those of the journal
+        among them.
 
         Errors: `SpecError`, of one line, if the server is not there, asks for a key, does not know the model, answers
         with another one, turns a request down or is given up; if the budget could be exceeded, by these requests where
@@ -91,7 +92,7 @@ class Endpoint:
                 self._means.purse.check(new.values())
                 self._asked = True
             if new:
-                _run(self._ask(new, len(set(keys)), told))
+                _run(self._ask(new, len(set(keys)), progress))
             return [journal.answers[key] for key in keys]
 
     def check(self, requests: Iterable[Request]) -> None:
@@ -109,14 +110,14 @@ class Endpoint:
     def _identity(self, request: Request) -> str:
         return identity(request, self._means.server, text_of(request, self._means.writer))
 
-    async def _ask(self, requests: dict[str, Request], total: int, told: Told | None) -> None:
+    async def _ask(self, requests: dict[str, Request], total: int, progress: OnProgress | None) -> None:
         done = total - len(requests)
 
         def advance() -> None:
             nonlocal done
             done += 1
-            if told is not None:
-                told(done, total)
+            if progress is not None:
+                progress(done, total)
 
         means = self._means
         async with Client(means.server, self._secret, means.patience.timeout, self._pace.concurrent) as client:

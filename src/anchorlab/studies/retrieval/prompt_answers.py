@@ -129,7 +129,7 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
         report(status)
         new = [question for question in questions if question not in known]
         asked = ask(
-            speaker, new, setting.manner, worked[one], setting.tries, told=partial(_report_answers, report, status)
+            speaker, new, setting.manner, worked[one], setting.tries, progress=partial(_report_answers, report, status)
         )
         known |= dict(zip(new, asked, strict=True))
         found[name][key] = tuple(known[question] for question in questions)
