@@ -44,15 +44,15 @@ def test_type_checkers_see_the_same_names():
     assert {alias.name for node in block.body for alias in node.names} == set(NAMES)
 
 
-def rooms():
+def subpackages():
     return sorted(path.parent.name for path in Path(al.__file__).parent.glob("*/__init__.py"))
 
 
-def test_rooms_are_there_before_anything_in_them_was_used():
-    """In a process of its own, since an import of anything else would bring its room along."""
-    line = f"import anchorlab as al; print([getattr(al, room).__name__ for room in {rooms()}])"
+def test_subpackages_are_there_before_anything_in_them_was_used():
+    """In a process of its own, since an import of anything else would bring its package along."""
+    line = f"import anchorlab as al; print([getattr(al, package).__name__ for package in {subpackages()}])"
     said = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == str([f"anchorlab.{room}" for room in rooms()])
+    assert said.stdout.strip() == str([f"anchorlab.{package}" for package in subpackages()])
 
 
 def test_help_begins_with_the_fields():

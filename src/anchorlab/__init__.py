@@ -56,13 +56,13 @@ _FACE = {
     "write_report": "report",
 }
 
-_ROOMS = {*_FACE.values(), "cli", "errors", "theory", "viewer"}
+_SUBPACKAGES = {*_FACE.values(), "cli", "errors", "theory", "viewer"}
 
 __all__ = ["__version__", *_FACE]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _SUBPACKAGES:
         return import_module(f"anchorlab.{name}")
     if name not in _FACE:
         raise AttributeError(f"module 'anchorlab' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a look is given, brought to one form: an ensemble, a tensor of sequences, lists."""
+"""Convert the arguments of `look` to one form: an ensemble, a tensor of sequences, lists."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -77,8 +77,7 @@ def as_positions(positions: AnyPositions, inputs: Tensor) -> Int[Tensor, "*batch
     """
     found = _tensor(positions, "positions")
     found = found.unsqueeze(0) if found.ndim == 0 else found
-    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
-    if not whole or found.ndim > 2 or (found.ndim == 2 and len(found) != len(inputs)):
+    if not _whole(found) or found.ndim > 2 or (found.ndim == 2 and len(found) != len(inputs)):
         shape = f"{_numbers(found)} of shape {tuple(found.shape)}"
         raise SpecError("positions", f"are {shape}", f"give integers, [scored] or [{len(inputs)} scored]")
     if inputs.ndim > 1:
@@ -103,7 +102,7 @@ def as_list(given: One | Sequence[One], kind: type[One] | tuple[type[One], ...],
 
 
 def _tensor(given: Any, field: str) -> Tensor:
-    """Numbers as a tensor."""
+    """Return numbers as a tensor."""
     given = given.inputs if isinstance(given, HasInputs) else given
     if isinstance(given, Tensor):
         return given
@@ -121,7 +120,7 @@ def _tensor(given: Any, field: str) -> Tensor:
 
 
 def _readable(inputs: Tensor, module: nn.Module, field: str) -> Tensor:
-    """The inputs of a module with sites of its own, compared with what it reads."""
+    """Return inputs that a module with sites of its own can read."""
     embed, places = getattr(module, "embed", None), getattr(module, "pos_embed", None)
     if isinstance(embed, VectorEmbedding):
         features = len(embed.W_E)
@@ -135,8 +134,7 @@ def _readable(inputs: Tensor, module: nn.Module, field: str) -> Tensor:
     inputs = inputs.unsqueeze(0) if inputs.ndim == 1 else inputs
     if not isinstance(embed, TokenEmbedding):
         return inputs
-    whole = not (inputs.is_floating_point() or inputs.is_complex() or inputs.dtype == torch.bool)
-    if not whole or inputs.ndim != 2:
+    if not _whole(inputs) or inputs.ndim != 2:
         problem = f"are {_numbers(inputs)} of shape {tuple(inputs.shape)}, and the model reads tokens"
         raise SpecError(field, problem, "give integers [batch position]")
     _check_range(inputs, len(embed.W_E), field, "a token", "give tokens of the model's own task")
@@ -151,6 +149,11 @@ def _check_range(numbers: Tensor, size: int, field: str, what: str, remedy: str)
     if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
         wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
         raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)
+
+
+def _whole(values: Tensor) -> bool:
+    """Return whether values are integers."""
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
 def _numbers(values: Tensor) -> str:
