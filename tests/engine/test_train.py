@@ -44,8 +44,8 @@ def test_a_task_is_its_file_and_a_model_its_kind(tmp_path, monkeypatch):
 
 REFUSED = [
     ({"store": 3}, r"store: int is not a store; give a directory or al\.Store\(\.\.\.\)"),
-    ({"seeds": 1.5}, r"members\.seeds: 1\.5 is no seeds; give their number, or a list of them"),
-    ({"seeds": "0:3"}, r"members\.seeds: '0:3' is no seeds; give their number"),
+    ({"seeds": 1.5}, r"members\.seeds: 1\.5 does not say which seeds; give their number, or a list of them"),
+    ({"seeds": "0:3"}, r"members\.seeds: '0:3' does not say which seeds; give their number"),
     ({"seeds": 0}, r"members\.seeds: there are none; give at least one"),
     ({"task": 3}, "task: int is not a task; give a task, its name or its TOML file"),
     ({"model": nn.Linear(2, 2)}, r"model: Linear is not a model spec; use al\.register_module"),

@@ -74,7 +74,9 @@ class Members(Spec):
         if isinstance(seeds, Integral) and not isinstance(seeds, bool):
             return cls.parse({"seeds": int(seeds)}, "members")
         if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
-            raise SpecError("members.seeds", f"{seeds!r:.60} is no seeds", "give their number, or a list of them")
+            raise SpecError(
+                "members.seeds", f"{seeds!r:.60} does not say which seeds", "give their number, or a list of them"
+            )
         return cls.parse({"seeds": [int(one) if isinstance(one, Integral) else one for one in seeds]}, "members")
 
     @field_validator("seeds", mode="before")
