@@ -258,6 +258,12 @@ def test_the_gallery_shows_what_untrained_members_give(control, shown, mark):
     assert ("It is high" in listed) == bool(mark)
 
 
+def test_settings_within_settings_are_shown_one_by_one():
+    shown = gallery_build().settings_text(study("retrieval/language-models"), "quick")
+    differing = shown.partition("<details>")[0]
+    assert "| `manner.begun` | true | false |" in differing and "`manner.chat`" not in differing
+
+
 def test_settings_of_a_study_of_a_pretrained_model_are_those_of_what_it_observes():
     shown = gallery_build().settings_text(study("language/heads"), "quick")
     assert "| `model` | smollm2 | meta-llama/Llama-2-7b-hf |" in shown
