@@ -55,7 +55,7 @@ docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 # the published results: run every study and write what the docs and the README show of them. The published runs took
-# eleven hours on two cores with other work beside them: six for quick, three for scaled, two for paper-start
+# twelve hours on two cores with other work beside them: six for quick, four for scaled, two for paper-start
 gallery: language
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
