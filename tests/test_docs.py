@@ -127,6 +127,23 @@ def test_published_findings_check_the_claims_of_today():
         assert study(findings.study).judge_again(findings) == findings, "run docs/gallery/build.py --published"
 
 
+def test_published_texts_count_layers_from_0():
+    """As sites do; a figure of a model of two layers has none called layer 2."""
+    two_layers = {"anchor/identity", "anchor/mechanism", "anchor/simplified", "anchor/two-distances"}
+    for findings in published():
+        text = findings.to_json()
+        assert not re.findall(r"(?i)[^\"]{0,40}(?:second|third|fourth) layer\b", text), findings.study
+        if findings.study in two_layers or findings.study.startswith("truncation/"):
+            assert not re.findall(r"(?i)[^\"]{0,40}layer 2\b", text), findings.study
+        layers = [one for table in findings.tables for one in column(table, "layer") + column(table, "reading layer")]
+        assert not layers or max(layers) <= 29, findings.study  # of the 30 layers of the language model
+
+
+def column(shown: Table, name: str) -> list[int]:
+    """The numbers in a table's column of this name, if it has one."""
+    return [] if name not in shown.columns else [row[shown.columns.index(name)] for row in shown.rows]
+
+
 @pytest.fixture
 def extensions(monkeypatch) -> Path:
     """The folder of our Sphinx extensions, from which they can be imported."""

@@ -12,9 +12,9 @@ SHARP = 60.0 * WIDTH**0.5  # exp(-60) is nothing
 
 
 def two_layers(*members: tuple[int, int]) -> Ensemble:
-    """Two layers of one head; a member is how far layer 1 shifts, and how far after the anchor layer 2 reads: 0 or 1.
+    """Two layers of one head; a member is how far layer 0 shifts, and how far after the anchor layer 1 reads: 0 or 1.
 
-    Before the position that it reads, layer 2 is uniform.
+    Before the position that it reads, layer 1 is uniform.
     """
     spec = DecoderSpec(layers=2, heads=1, width=WIDTH, head_width=WIDTH, layer_norm=False, feed_forward=False)
     template = spec.build(task("anchor/identity").shape)

@@ -104,9 +104,9 @@ def test_what_was_not_trained_or_not_learned_is_not_judged():
 
 
 def ensemble(*alike: bool) -> Ensemble:
-    """Two layers of twelve heads. In a member that is alike, all heads of layer 2 read the anchor and its neurons are
+    """Two layers of twelve heads. In a member that is alike, all heads of layer 1 read the anchor and its neurons are
     one; in another, half of the heads read their own position and half the one before, and its neurons are orthogonal.
-    Layer 1 is the other way round."""
+    Layer 0 is the other way round."""
     spec = DecoderSpec(layers=2, heads=MANY, width=IS_ANCHOR + 1, head_width=LENGTH, layer_norm=False)
     template = spec.build(task("anchor/identity").shape)
     weights = {name: torch.zeros(len(alike), *value.shape) for name, value in template.named_parameters()}

@@ -122,5 +122,6 @@ def test_tables_and_figures_of_runs_made_by_hand():
     assert against_size.lines[0].mean == pytest.approx((0.2, 0.95, 0.98))
     assert [(one.label, one.mean) for one in along.lines[:1]] == [("200", pytest.approx((0.0, 0.2)))]
     first, second = maps.maps[0]
-    assert first.values[5][4] == pytest.approx(1)  # layer 1 shifts by one
+    assert (first.title, second.title) == ("layer 0", "layer 1")
+    assert first.values[5][4] == pytest.approx(1)  # layer 0 shifts by one
     assert second.values[8][5] == pytest.approx(1)  # the anchor is at 4, the key at 5

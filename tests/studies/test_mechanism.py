@@ -345,6 +345,6 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
         (name, pairs) for name in of.INPUTS for pairs in ("others", "key and others")
     ]
     whole, tokens, positions, cosines = made.figures[0].maps[0]
-    assert whole.values[5][4] == positions.values[5][4] == pytest.approx(1.0)  # layer 1 shifts by one
+    assert whole.values[5][4] == positions.values[5][4] == pytest.approx(1.0)  # layer 0 shifts by one
     assert tokens.values[5][4] == pytest.approx(1 / 6)
     assert cosines.values[5][4] == pytest.approx(1.0)

@@ -21,7 +21,7 @@ def batch():
 def reader(values: float = 0.5, second_network: float = 0.0) -> Ensemble:
     """Two layers of which the first adds nothing, so that a row names its own token.
 
-    Layer 2's values bring so much of a row; its feed-forward network adds to each token so much of the next one.
+    Layer 1's values bring so much of a row; its feed-forward network adds to each token so much of the next one.
     """
     model = DecoderSpec(layers=2, heads=1, width=WIDTH, head_width=WIDTH, hidden=WIDTH)
     template = model.build(task("anchor/identity").shape)

@@ -35,9 +35,9 @@ ASKED = (BATCH.inputs[:, 0:8:2] == QUESTION.unsqueeze(1)).int().argmax(dim=1)  #
 
 
 def circuit(*members: tuple[int, str]) -> Ensemble:
-    """Two layers of two heads; a member is how far head 1 of layer 1 shifts, and what both heads of layer 2 read.
+    """Two layers of two heads; a member is how far head 1 of layer 0 shifts, and what both heads of layer 1 read.
 
-    Head 0 of layer 1 does nothing. Layer 2 reads the item to which the question's anchor was shifted (`match`), that of
+    Head 0 of layer 0 does nothing. Layer 1 reads the item to which the question's anchor was shifted (`match`), that of
     the `first` pair, or half the `anchor` itself and half the question, where there is no item.
     """
     spec = DecoderSpec(layers=2, heads=2, width=WIDTH, head_width=HEAD, layer_norm=False, feed_forward=False)
@@ -60,7 +60,7 @@ def circuit(*members: tuple[int, str]) -> Ensemble:
                 query[LENGTH - 1, at], key[1, at] = sharp, 1
             else:
                 query[OWN:BEFORE, at : at + 8] = torch.eye(8) * sharp
-                # position 0 attends to itself alone in layer 1: its own anchor takes away what it shifts to itself
+                # position 0 attends to itself alone in layer 0: its own anchor takes away what it shifts to itself
                 key[OWN:BEFORE, at : at + 8] = torch.eye(8) * (-1 if read == "match" else 1)
             if read == "match":
                 key[BEFORE:ITEM, at : at + 8] = torch.eye(8)
@@ -153,7 +153,7 @@ def test_what_is_answered_without_some_attention():
     }
     left = answers.without_head[..., 0]  # [member layer head], accuracies
     assert left[0, 0].tolist() == pytest.approx([1, by_frequency()], abs=1e-5)
-    assert left[0, 1].tolist() == [1, 1]  # either head of layer 2 does for both
+    assert left[0, 1].tolist() == [1, 1]  # either head of layer 1 does for both
     assert left[1, 0].tolist() == pytest.approx([FIRST, FIRST], abs=1e-5)
 
 
@@ -212,7 +212,7 @@ def test_what_is_drawn_and_listed():
     accuracy, maps, errors = analysis.figures
     assert [one.label for one in accuracy.lines] == ["train", "test"]
     first, second = maps.maps[0]
-    assert (first.title, second.title) == ("layer 1, head 1", "layer 2, head 0")  # of the second seed, the best
+    assert (first.title, second.title) == ("layer 0, head 1", "layer 1, head 0")  # of the second seed, the best
     assert first.values[3][2] == pytest.approx(1) and second.values[8][3] == pytest.approx(1)  # the second pair
     assert [line.label for line in errors.lines] == list(KINDS)
     right, other, *none = (line.mean for line in errors.lines)
@@ -224,5 +224,5 @@ def test_what_is_drawn_and_listed():
     listed = {row[0]: row[1:] for row in answers.rows}
     assert len(listed) == 10 and all(sum(row) == pytest.approx(1) for row in listed.values())
     assert listed["the shifting head"][0] == pytest.approx((FIRST + by_frequency()) / 2)
-    assert listed["another head of layer 1"][0] == pytest.approx((FIRST + 1) / 2)
+    assert listed["another head of layer 0"][0] == pytest.approx((FIRST + 1) / 2)
     assert listed["another head of the reading layer"][0] == pytest.approx((FIRST + 1) / 2)

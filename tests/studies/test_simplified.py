@@ -163,7 +163,7 @@ def test_verdicts_inside_and_outside_the_bands():
 
 
 def ensemble(*firsts: str) -> Ensemble:
-    """The study's model, where layer 1 reads the `anchor` or attends to `all` alike, and layer 2 reads the anchor."""
+    """The study's model, where layer 0 reads the `anchor` or attends to `all` alike, and layer 1 reads the anchor."""
     (experiment,) = experiments(QUICK)
     template = experiment.model.build(experiment.task.shape)
     weights = {name: torch.zeros(len(firsts), *value.shape) for name, value in template.named_parameters()}
@@ -193,7 +193,7 @@ def test_what_a_run_made_by_hand_does():
     assert found.accuracy.tolist() == pytest.approx([0.92, 0.97])
     assert found.others_to_anchor.tolist() == pytest.approx([1.0, 1 / 9])
     assert found.anchor_to_key.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
-    # Layer 1 brings every position the same row, so that layer 2 is even over all; so is the product's second factor.
+    # Layer 0 brings every position the same row, so that layer 1 is even over all; so is the product's second factor.
     assert found.all_to_anchor.tolist() == pytest.approx([1 / 9, 1 / 9])
     assert found.product.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
     made = analyse([run], setting)
@@ -207,8 +207,8 @@ def test_what_a_run_made_by_hand_does():
 
 
 def solving() -> Ensemble:
-    """The study's model as Figure 16 has it: layer 1 sends the anchor to its next position and all others to the
-    anchor, layer 2 sends all to the row that holds an item, and the value maps keep items alone."""
+    """The study's model as Figure 16 has it: layer 0 sends the anchor to its next position and all others to the
+    anchor, layer 1 sends all to the row that holds an item, and the value maps keep items alone."""
     (experiment,) = experiments(QUICK)
     template = experiment.model.build(experiment.task.shape)
     weights = {name: torch.zeros(1, *value.shape) for name, value in template.named_parameters()}

@@ -117,7 +117,7 @@ def test_what_did_not_learn_is_not_judged():
 
 
 def attention(inputs):
-    """Layer 1 shifts by 2 and by 1; in layer 2 head 0 reads the key and head 1 the anchor, 3 or 4."""
+    """Layer 0 shifts by 2 and by 1; in layer 1 head 0 reads the key and head 1 the anchor, 3 or 4."""
     length, rows = inputs.shape[1], len(inputs)
     anchors = ((inputs == 3) | (inputs == 4)).int().argmax(dim=1)
     keys = anchors + torch.where((inputs == 3).any(dim=1), 1, 2)

@@ -16,7 +16,7 @@ def retrieval_circuit(task: TokenRetrieval) -> Transformer:
     """Return a transformer that answers every query of a task, with one head in each of `least_depth` causal layers.
 
     The stream consists of one-hot blocks: the token here, the position, the token before, and the tokens 1, 2, .. D
-    steps further along the chain. Layer 1 copies the token before, so that the second member of a pair knows the first.
+    steps further along the chain. Layer 0 copies the token before, so that the second member of a pair knows the first.
     In every later layer each token attends to the pair that begins with the furthest token it knows, and learns what is
     known there: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after t layers. That is the closed form of `least_depth` for one
     head with a causal mask, log_2(2D + 2) rounded up.

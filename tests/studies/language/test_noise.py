@@ -42,7 +42,7 @@ PROMPTS = (Prompt("Madrid is located in", "Spain"), Prompt("Paris is located in"
 
 
 def laser(before: Answers, after: Answers) -> Laser:
-    return Laser("W_in of layer 3, ρ = 0.01", PROMPTS, before, after)
+    return Laser("W_in of layer 2, ρ = 0.01", PROMPTS, before, after)
 
 
 def one_sentence(the: Tensor) -> TruncationSearch:
@@ -114,7 +114,7 @@ def test_figures_and_tables_say_what_was_seen() -> None:
     assert isinstance(the, LineFigure)
     assert isinstance(mary, LineFigure)
     assert isinstance(clouds, ScatterFigure)
-    assert [line.label for line in the.lines] == ["layer 1", "layer 2", "layer 3", "layer 4"]
+    assert [line.label for line in the.lines] == ["layer 0", "layer 1", "layer 2", "layer 3"]
     assert the.lines[0].mean == pytest.approx((0.3, 0.1, 0.1, 0.3, 0.2))
     assert mary.lines[0].mean[-1] == pytest.approx(0.5)
     assert clouds.scatters[0].x == pytest.approx([-0.397940] * 2)
@@ -122,14 +122,14 @@ def test_figures_and_tables_say_what_was_seen() -> None:
     assert analysis.untrained is BAD
     rows = comparison("facts", GOOD.facts_cut)
     assert rows[0] == pytest.approx(("facts", "full", 0.1, 0.1, 0.4, 0.01, 0.001, 0.25, 2, 0))
-    assert rows[1][1] == "W_in of layer 3, ρ = 0.01"
+    assert rows[1][1] == "W_in of layer 2, ρ = 0.01"
     assert len(analysis.tables[0].rows) == 4
     assert generic_words() == ("the", "a", "them")
 
 
 def test_the_input_matrices_of_layers() -> None:
     assert input_matrices(spoken(), range(1, LAYERS)) == ["blocks.1.mlp.W_in", "blocks.2.mlp.W_in"]
-    assert in_words(Truncate(weight="blocks.2.mlp.W_in", fraction=0.01)) == "W_in of layer 3, ρ = 0.01"
+    assert in_words(Truncate(weight="blocks.2.mlp.W_in", fraction=0.01)) == "W_in of layer 2, ρ = 0.01"
 
 
 def test_the_sentence_is_one_of_the_kind_that_is_asked() -> None:

@@ -1,7 +1,7 @@
 """Condensation: heads of one layer are alike.
 
-Models of four layers on the identity task, whose weights begin as N(0, d^-2γ). How alike are the heads of the
-second layer, and the neurons of its feed-forward network?
+Models of four layers on the identity task, whose weights begin as N(0, d^-2γ). How alike are the heads of
+layer 1, and the neurons of its feed-forward network?
 
 Source: anchor functions, section 6.2, Figure 19.
 """
@@ -32,7 +32,7 @@ LEARNED = 0.9
 
 FIG_19 = "section 6.2 and Fig 19"
 LOOKED_AT = 200  # test sequences over which maps are averaged
-PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # of the second layer, as in Figure 19
+PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # Figure 19 shows the second layer
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def experiments(setting: Grid) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Layer:
-    """The second layer under one number of heads."""
+    """Layer 1 under one number of heads."""
 
     gammas: tuple[float, ...]
     accuracy: Float[Tensor, "gamma seed"]  # test accuracy at the end
@@ -84,12 +84,12 @@ class Layer:
 
 
 def see(runs: Sequence[TrainedRun]) -> dict[int, Layer]:
-    """Read what the second layer has become, by the number of heads."""
+    """Read what layer 1 has become, by the number of heads."""
     return {run.experiment.model.heads: read_layer(run) for run in runs}  # type: ignore[attr-defined]
 
 
 def read_layer(run: TrainedRun) -> Layer:
-    """Read what the second layer of one run's members has become."""
+    """Read what layer 1 of one run's members has become."""
     gammas = tuple(dict.fromkeys(run.experiment.members.gamma.given["all"]))
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     before, after = run.ensemble(0), run.ensemble()
@@ -161,7 +161,7 @@ def learned(seen: Mapping[int, Layer]) -> Measurement | None:
     return over(many.accuracy[[many.gammas.index(gamma) for gamma in (LARGE, SMALL)]], of="members")
 
 
-@claim("The heads of its second layer are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
+@claim("The heads of layer 1 are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
 def heads_alike(seen: Mapping[int, Layer]) -> Measurement | None:
     """Cosine similarity of the maps of two heads less even attention, at γ = {LARGE:g} and {SMALL:g}, mean over pairs
     and inputs, mean over members with a test accuracy of at least {LEARNED:g}."""
@@ -188,7 +188,7 @@ def all_broadcast(seen: Mapping[int, Layer]) -> Measurement | None:
     band=at_least(0.05),
 )
 def neurons_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
-    """Condensation number of the second layer's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
+    """Condensation number of layer 1's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
     difference of means."""
     return _rise(seen, "neurons")
 
@@ -228,7 +228,7 @@ def _maps(run: TrainedRun) -> MapFigure:
     member = typical(head_similarity(beyond_even(patterns)), accuracy >= LEARNED)
     place, ticks = example(run.experiment.task, batch, batch.latents["anchor_positions"][:, 0] == 4)
     figure = attention_maps(
-        "The heads of the second layer (Fig 19)",
+        "The heads of layer 1 (Fig 19)",
         {f"head {head}": values for head, values in enumerate(patterns[member, place])},
         ticks,
         caption=f"Seed {members.seeds[member]} at γ = {members.gamma.given['all'][member]:g}, with a test accuracy of "
@@ -248,7 +248,7 @@ def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> i
 def _curves(of: str, values: Mapping[int, Tensor], gammas: Sequence[float], explanation: str) -> LineFigure:
     """The figure of values `[gamma seed]` by number of heads."""
     return curves_against(
-        f"How alike the {of} of the second layer are, by initialisation",
+        f"How alike the {of} of layer 1 are, by initialisation",
         gammas,
         {f"{count} heads": value.T for count, value in values.items()},
         x_label="initialisation rate γ",
@@ -267,7 +267,7 @@ def _table(seen: Mapping[int, Layer]) -> Table:
         for index, gamma in enumerate(layer.gammas):
             rows.append((count, gamma, *(float(value[index].mean()) for value in values)))
     return Table(
-        title="The second layer by number of heads and initialisation",
+        title="Layer 1 by number of heads and initialisation",
         caption="Means over seeds. Heads are compared less even attention, which untrained heads come near to.",
         columns=(
             "heads",

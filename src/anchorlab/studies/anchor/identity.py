@@ -103,17 +103,17 @@ def read_curve(runs: Sequence[TrainedRun]) -> Curve:
 class Heads:
     """What the best head of each layer does on test sequences."""
 
-    shift_head: Int[Tensor, "member"]  # the head of layer 1 that attends most to the previous position
+    shift_head: Int[Tensor, "member"]  # the head of layer 0 that attends most to the previous position
     shift_by: Int[Tensor, "member"]  # how many positions back it attends most
     shift_mass: Float[Tensor, "member"]  # its attention to the previous position
-    broadcast_head: Int[Tensor, "member"]  # the head of layer 2 whose last position attends most to the key's
+    broadcast_head: Int[Tensor, "member"]  # the head of layer 1 whose last position attends most to the key's
     broadcast_from: Int[Tensor, "member"]  # where its last position attends most, counted from the anchor
     to_last: Float[Tensor, "member"]  # its attention from the last position to the key's
     broadcast_mass: Float[Tensor, "member"]  # its attention to the key's position, from there on
 
 
 def read_heads(record: Record, batch: Batch) -> Heads:
-    """Read which head of layer 1 shifts and by how much, and which head of layer 2 broadcasts and from where.
+    """Read which head of layer 0 shifts and by how much, and which head of layer 1 broadcasts and from where.
 
     The record holds the patterns `[member batch head query key]` of both layers.
     """
@@ -181,36 +181,36 @@ def fits(seen: Seen) -> Tensor:
 
 
 @claim(
-    "Layer 1 shifts by one position",
+    "Layer 0 shifts by one position",
     at="section 5.1 and Fig 13a",
     paper="every position attends to the one before",
     band=within(1.0, 1.0),
 )
 def shift_by_one(seen: Seen) -> Tensor:
-    """Share of seeds whose layer 1 has a head that shifts best by exactly 1."""
+    """Share of seeds whose layer 0 has a head that shifts best by exactly 1."""
     return (seen.heads.shift_by == 1).float()
 
 
 @claim("That shift holds most of the attention", at="Fig 13a", paper="close to 1", band=within(0.7, 1.0))
 def shift_mass(seen: Seen) -> Tensor:
-    """Mean attention from each position to the one before, best head of layer 1, mean over seeds."""
+    """Mean attention from each position to the one before, best head of layer 0, mean over seeds."""
     return seen.heads.shift_mass
 
 
 @claim(
-    "Layer 2 broadcasts the position right after the anchor",
+    "Layer 1 broadcasts the position right after the anchor",
     at="section 5.1 and Fig 13b",
     paper="the key's position",
     band=within(1.0, 1.0),
 )
 def broadcast_from_key(seen: Seen) -> Tensor:
-    """Share of seeds whose layer 2 has a head that broadcasts to the last position best from the key's."""
+    """Share of seeds whose layer 1 has a head that broadcasts to the last position best from the key's."""
     return (seen.heads.broadcast_from == 1).float()
 
 
 @claim("That broadcast brings the key to the output position", at="Fig 13b", paper="close to 1", band=within(0.9, 1.0))
 def broadcast_mass(seen: Seen) -> Tensor:
-    """Attention from the last position to the key's, best head of layer 2, mean over seeds."""
+    """Attention from the last position to the key's, best head of layer 1, mean over seeds."""
     return seen.heads.to_last
 
 
@@ -274,10 +274,10 @@ def _maps(run: TrainedRun) -> MapFigure:
     record = look(run.ensemble().select([0]), batch.inputs[[place]], record=PATTERNS)
     return attention_maps(
         "Attention of a two-layer model (Fig 13)",
-        {f"layer {layer}": record[site][0, 0, 0] for layer, site in enumerate(PATTERNS, start=1)},
+        {f"layer {layer}": record[site][0, 0, 0] for layer, site in enumerate(PATTERNS)},
         ticks,
-        caption="Seed 0 on one test sequence. In the paper, each position attends to the one before in layer 1 "
-        "(shift), and in layer 2 the last position reads the key right after the anchor 3 (broadcast).",
+        caption="Seed 0 on one test sequence. In the paper, each position attends to the one before in layer 0 "
+        "(shift), and in layer 1 the last position reads the key right after the anchor 3 (broadcast).",
     )
 
 

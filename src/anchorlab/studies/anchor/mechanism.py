@@ -48,7 +48,7 @@ def learned(seen: Mechanism) -> Tensor:
     return seen.accuracy
 
 
-@claim("The first layer's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
+@claim("Layer 0's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
 def positions(seen: Mechanism) -> Tensor:
     """Total variation between its rows and those made from positions alone, mean over test sequences and seeds."""
     return seen.first.positions_apart
@@ -174,7 +174,7 @@ def moves_away(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "The second layer's attention is determined mainly by the anchor's position",
+    "Layer 1's attention is determined mainly by the anchor's position",
     at=MOVING,
     paper="mainly",
     band=at_least(0.5),
@@ -198,7 +198,7 @@ def moves_with_anchor(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "Before mask and softmax, the second layer's scores are greatest in the key's column",
+    "Before mask and softmax, layer 1's scores are greatest in the key's column",
     at="appendix B.4, Fig 25a",
     paper="every row",
     band=within(0.9, 1.0),

@@ -1,4 +1,4 @@
-"""Layer 2's attention by the anchor's position, on the identity anchor function.
+"""Layer 1's attention by the anchor's position, on the identity anchor function.
 
 Source: anchor functions, section 5.1.
 """
@@ -19,7 +19,7 @@ SITE = "blocks.1.attn.hook_pattern"
 
 @dataclass(frozen=True)
 class AnchorMaps:
-    """How layer 2's map follows the anchor's position; a position's map is the mean over sequences with it there."""
+    """How layer 1's map follows the anchor's position; a position's map is the mean over sequences with it there."""
 
     positions: Int[Tensor, "place"]  # of the anchor
     maps: Float[Tensor, "member place query key"]
@@ -29,7 +29,7 @@ class AnchorMaps:
 
 
 def anchor_maps(ensemble: Ensemble, batch: Batch) -> AnchorMaps:
-    """Read layer 2's one head on test sequences."""
+    """Read layer 1's one head on test sequences."""
     pattern = look(ensemble, batch.inputs, record=[SITE])[SITE][:, :, 0]
     return read_anchor_maps(pattern, batch.latents["anchor_positions"][:, 0])
 

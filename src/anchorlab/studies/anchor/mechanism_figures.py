@@ -53,7 +53,7 @@ def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
             {"without the key": seen.projection.probabilities},
             x_label="token",
             y_label="probability",
-            caption="Probability of every token when the row of such a position, as layer 1 leaves it, goes through "
+            caption="Probability of every token when the row of such a position, as layer 0 leaves it, goes through "
             "the projection. Mean over positions, sequences and seeds; the band reaches from the lowest to the highest "
             "seed.",
         ),
@@ -69,7 +69,7 @@ def _first_attention(
     seen = look(one, inputs, record=[site], candidates=changes)
     maps = [Map(name, grid(seen.candidate(name)[site][0, 0, 0]), ticks, ticks) for name in changes]
     return MapFigure(
-        title="Layer 1's attention, what it comes from, and the directions behind it (Fig 21)",
+        title="Layer 0's attention, what it comes from, and the directions behind it (Fig 21)",
         caption=f"{seed}, one test sequence: the map of the whole stream, of tokens alone and of positions alone; and "
         "the cosine between the queries and keys of positions, which is greatest where the query's position is the "
         "key's next.",
@@ -136,7 +136,7 @@ def _by_anchor(seed: str, found: AnchorMaps) -> MapFigure:
         for place, position in enumerate(found.positions.tolist())
     ]
     return MapFigure(
-        title="Layer 2's attention by the anchor's position (section 5.1)",
+        title="Layer 1's attention by the anchor's position (section 5.1)",
         caption=f"{seed}; mean maps over the test sequences with the anchor at each position, counted from 0.",
         maps=tuple(tuple(maps[start : start + 4]) for start in range(0, len(maps), 4)),
         value_range=(0.0, 1.0),
@@ -152,7 +152,7 @@ def _second_attention(seed: str, one: Ensemble, inputs: Int[Tensor, "1 position"
     directions = torch.stack([queries[0], queries[MIDDLE], keys[0], keys[MIDDLE]])
     names = ("Q, other", "Q, key", "K, other", "K, key")
     return MapFigure(
-        title="Layer 2's attention before and after mask and softmax, and its directions (Fig 25 and 26)",
+        title="Layer 1's attention before and after mask and softmax, and its directions (Fig 25 and 26)",
         caption=f"{seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), the pattern, "
         "and the cosines between the queries and keys of the first position and the key's.",
         maps=(

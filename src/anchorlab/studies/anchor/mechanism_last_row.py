@@ -1,4 +1,4 @@
-"""What the last row after layer 2's attention is made of, on the identity anchor function.
+"""What the last row after layer 1's attention is made of, on the identity anchor function.
 
 Source: anchor functions, appendix B.5.
 """
@@ -21,7 +21,7 @@ _ROWS, _SUM = "blocks.1.hook_resid_pre", "blocks.1.hook_resid_mid"
 class LastRow:
     """Share of right answers from a last row made by hand, on sequences whose key is before the last position."""
 
-    made: Float[Tensor, "member"]  # alpha_0 + beta_0 W_V W_O in place of the sum that layer 2's first layer norm reads
+    made: Float[Tensor, "member"]  # alpha_0 + beta_0 W_V W_O in place of the sum that layer 1's first layer norm reads
     without_key: Float[Tensor, "member"]  # the sequence's own last row there, to which attention has added nothing
     straight: Float[Tensor, "member"]  # LayerNorm(alpha_0 + beta_0 W_V W_O) straight to the projection
 
@@ -29,7 +29,7 @@ class LastRow:
 def last_row(ensemble: Ensemble, batch: Batch) -> LastRow:
     """Answer test sequences from LayerNorm(alpha_0 + beta_0 W_V W_O).
 
-    alpha_0 is one vector for all sequences, the mean of the rows without a key that enter layer 2; beta_0 is the row of
+    alpha_0 is one vector for all sequences, the mean of the rows without a key that enter layer 1; beta_0 is the row of
     each sequence's key.
     """
     keys = batch.latents["key_positions"][:, 0]

@@ -34,7 +34,7 @@ Keys = Int[Tensor, "batch"]
 
 @dataclass(frozen=True)
 class FirstAttention:
-    """Layer 1's attention (appendix B.2)."""
+    """Layer 0's attention (appendix B.2)."""
 
     positions_apart: PerMember  # total variation between the rows of its map and those from positions alone
     tokens_apart: PerMember  # the same from tokens alone
@@ -46,7 +46,7 @@ class FirstAttention:
 
 @dataclass(frozen=True)
 class Stages:
-    """Directions along layer 1's feed-forward network (appendix B.3); others are the positions without the key."""
+    """Directions along layer 0's feed-forward network (appendix B.3); others are the positions without the key."""
 
     similarity: Float[Tensor, "member stage query key"]  # cosine, mean over sequences with the key at `MIDDLE`
     others: Float[Tensor, "member stage"]  # mean cosine between the others
@@ -73,7 +73,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class SecondAttention:
-    """Layer 2's attention (appendix B.4); others are the positions without the key."""
+    """Layer 1's attention (appendix B.4); others are the positions without the key."""
 
     to_key: PerMember  # share of rows whose greatest score, before mask and softmax, is in the key's column
     queries: PerMember  # mean cosine between the others' queries
@@ -98,7 +98,7 @@ def key_positions(batch: Batch) -> Keys:
 
 
 def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
-    """Read where layer 1's map comes from, and what becomes of predictions without its fine structure."""
+    """Read where layer 0's map comes from, and what becomes of predictions without its fine structure."""
     pattern, mid, norm = "blocks.0.attn.hook_pattern", "blocks.0.hook_resid_mid", "blocks.0.ln1.hook_normalized"
     shift = Operand(values=torch.diag(torch.ones(batch.inputs.shape[1] - 1), -1), axes=("query", "key"))
     seen = look(
@@ -149,7 +149,7 @@ def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -
 
 
 def follow_stages(ensemble: Ensemble, batch: Batch) -> dict[str, Stages]:
-    """Read directions along layer 1's feed-forward network for each of `INPUTS`."""
+    """Read directions along layer 0's feed-forward network for each of `INPUTS`."""
     before, added = "blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"
     record = look(ensemble, batch.inputs, record=[before, added])
     sent = {STREAM: record[before], ADDED: record[added], SUM: record[before] + record[added]}
@@ -205,7 +205,7 @@ def spread_and_distance(rows: Rows, keys: Keys) -> tuple[PerMember, PerMember]:
 
 
 def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:
-    """Read what makes layer 2 attend to the key, from its queries and keys before mask and softmax."""
+    """Read what makes layer 1 attend to the key, from its queries and keys before mask and softmax."""
     sites = [f"blocks.1.attn.hook_{name}" for name in "qk"]
     record = look(ensemble, batch.inputs, record=sites)
     queries, keys = (record[site][:, :, :, 0] for site in sites)
@@ -232,7 +232,7 @@ def read_directions(queries: Rows, keys: Rows, at: Keys) -> SecondAttention:
 
 
 def project_others(ensemble: Ensemble, batch: Batch) -> Projection:
-    """Read the probabilities that rows without the key give through the projection, straight from layer 1."""
+    """Read the probabilities that rows without the key give through the projection, straight from layer 0."""
     site = "blocks.1.hook_resid_pre"
     rows = look(ensemble, batch.inputs, record=[site])[site]
     chosen = rows[:, torch.arange(rows.shape[2]) != key_positions(batch).unsqueeze(-1)]

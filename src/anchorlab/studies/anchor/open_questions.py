@@ -227,13 +227,13 @@ def spikes_not_always(seen: Seen) -> Measurement:
 
 @claim("There is a learning order for the layers", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
 def layer_order(seen: Seen) -> Measurement:
-    """Share of seeds that learned in which the same layer is first: the shift of layer 1, or the broadcast of layer 2,
+    """Share of seeds that learned in which the same layer is first: the shift of layer 0, or the broadcast of layer 1,
     risen halfway to its final attention."""
     shift, broadcast = (seen.layers.halfway[name] for name in ("shift", "broadcast"))
     if not len(shift):
         return Measurement(None)
     first, second = int((shift < broadcast).sum()), int((broadcast < shift).sum())
-    detail = f"layer 1 first in {first}, layer 2 first in {second} of {len(shift)} seeds"
+    detail = f"layer 0 first in {first}, layer 1 first in {second} of {len(shift)} seeds"
     return Measurement(max(first, second) / len(shift), detail=detail)
 
 

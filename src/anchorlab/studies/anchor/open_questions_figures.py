@@ -67,11 +67,11 @@ def spike_curves(run: TrainedRun, rates: Sequence[float]) -> list[LineFigure]:
 
 def layer_curves(layers: Layers) -> LineFigure:
     """Return the attention of the best head of both layers along training, without the end, which comes long after."""
-    names = {"shift": "layer 1: shift by one", "broadcast": "layer 2: broadcast the key"}
+    names = {"shift": "layer 0: shift by one", "broadcast": "layer 1: broadcast the key"}
     steps, values = layers.attention.steps[:-1], layers.attention.values
     return LineFigure(
         title="Attention of both layers early in training",
-        caption="To the previous position in layer 1, from the last position to the key's in layer 2, best head. "
+        caption="To the previous position in layer 0, from the last position to the key's in layer 1, best head. "
         f"{MEAN_AND_RANGE}",
         x_label="steps",
         y_label="attention",

@@ -174,7 +174,7 @@ def _spikes(
 
 @dataclass(frozen=True)
 class Layers:
-    """The shift of layer 1 and the broadcast of layer 2 along training.
+    """The shift of layer 0 and the broadcast of layer 1 along training.
 
     Args:
         attention: the attention of the best head of each layer, `shift` and `broadcast`, `[member step]`
@@ -188,8 +188,8 @@ class Layers:
 def layers_along(run: TrainedRun) -> Layers:
     """Read both layers at every checkpoint.
 
-    A member counts as having learned if it answers and its heads are those of the identity task: layer 1 shifts by one,
-    layer 2 broadcasts the position after the anchor.
+    A member counts as having learned if it answers and its heads are those of the identity task: layer 0 shifts by one,
+    layer 1 broadcasts the position after the anchor.
     """
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
 

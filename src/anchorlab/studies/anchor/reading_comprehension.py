@@ -67,20 +67,20 @@ def fits(seen: Reading) -> Tensor:
 
 
 @claim(
-    "The first layer shifts by one position",
+    "Layer 0 shifts by one position",
     at=FIG_13A,
     paper="every position attends to the one before",
     band=within(1.0, 1.0),
 )
 def shift_by_one(seen: Reading) -> Tensor:
-    """Share of seeds whose shifting head, the one of layer 1 with the most attention from the asked item to its anchor,
+    """Share of seeds whose shifting head, the one of layer 0 with the most attention from the asked item to its anchor,
     shifts best by exactly 1; seeds that learned."""
     return _of(seen.heads.shifts, seen.heads.shifting)[seen.learned] == 1
 
 
 @claim("This brings the anchor to the item that is asked for", at=FIG_13A, paper="close to 1", band=within(0.7, 1.0))
 def shift_mass(seen: Reading) -> Tensor:
-    """Attention from the asked item to its anchor, shifting head of layer 1, mean over test sequences and seeds that
+    """Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
     learned."""
     return seen.heads.to_anchor.amax(dim=-1)[seen.learned]
 
@@ -132,7 +132,7 @@ def broadcast_critical(seen: Reading) -> Tensor:
 
 @claim("The head that shifts is critical, others beside it are not", at=CRITICAL, paper="critical", band=at_least(0.5))
 def shifting_head(seen: Reading) -> Tensor | None:
-    """Test accuracy without another head of layer 1, their mean, less that without the shifting head, each left out by
+    """Test accuracy without another head of layer 0, their mean, less that without the shifting head, each left out by
     its mean over test sequences; mean over seeds that learned, for models with several heads."""
     accuracy, best = seen.answers.without_head[:, 0, :, 0], seen.heads.shifting
     if accuracy.shape[1] < 2:
@@ -173,12 +173,12 @@ def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
     return attention_maps(
         "Attention of the two heads that answer",
         {
-            f"layer 1, head {shifting}": layers[0][shifting],
-            f"layer {later + 2}, head {reading}": layers[later + 1][reading],
+            f"layer 0, head {shifting}": layers[0][shifting],
+            f"layer {later + 1}, head {reading}": layers[later + 1][reading],
         },
         ticks,
         caption=f"Seed {run.experiment.members.seeds[member]} on one test sequence whose question asks for the second "
-        "pair. In the paper's mechanism each position of layer 1 attends to the one before (shift), and the question, "
+        "pair. In the paper's mechanism each position of layer 0 attends to the one before (shift), and the question, "
         "in the last row of a later layer, reads the item after its anchor (broadcast).",
     )
 
@@ -202,7 +202,7 @@ def _heads(seen: Reading) -> Table:
     return seed_table(
         "The two heads, seed by seed",
         f"On {LOOKED_AT} test sequences. The shifting head has the most attention from the asked item to its anchor in "
-        "layer 1, the reading head the most from the question to that item in the later layers. Source: where the "
+        "layer 0, the reading head the most from the question to that item in the later layers. Source: where the "
         "question reads most, counted from its anchor in the text. Without the shift or the broadcast: without this "
         "attention in any head.",
         range(len(seen.test)),
@@ -211,7 +211,7 @@ def _heads(seen: Reading) -> Table:
             "shifting head": seen.heads.shifting,
             "shifts by": _of(seen.heads.shifts, seen.heads.shifting),
             "item to anchor": seen.heads.to_anchor.amax(dim=-1),
-            "reading layer": later + 2,
+            "reading layer": later + 1,
             "reading head": reading,
             "source": _of(_reading_layer(seen, seen.heads.sources), reading),
             "question to item": _of(_reading_layer(seen, seen.heads.to_item), reading),
@@ -230,7 +230,7 @@ def _answers(seen: Reading) -> Table:
     rows = {f"attention, {name}": shares for name, shares in seen.answers.cut.items()}
     rows |= {"the shifting head": _of(first, seen.heads.shifting), "the reading head": _of(second, reading)}
     if left.shape[2] > 1:
-        rows["another head of layer 1"] = _of_others(first, seen.heads.shifting)
+        rows["another head of layer 0"] = _of_others(first, seen.heads.shifting)
         rows["another head of the reading layer"] = _of_others(second, reading)
     means = torch.stack([shares.mean(dim=0) for shares in rows.values()])
     return column_table(
@@ -258,7 +258,7 @@ STUDY = Study(
             PAPER,
             "Paper profile: the setting of section 4.2 and appendix A, with four layers of four heads. The paper names "
             "no seeds (five here) and no weight decay (PyTorch's 0.01), and explains no heads of this model: what it "
-            "says of two layers on the identity task is measured on the first layer and the later ones.",
+            "says of two layers on the identity task is measured on layer 0 and the later ones.",
             paper=("learned", "fits"),
         ),
     },

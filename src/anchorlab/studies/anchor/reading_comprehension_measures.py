@@ -68,22 +68,22 @@ def places(batch: Batch) -> Places:
 
 @dataclass(frozen=True)
 class Heads:
-    """What heads attend to on test sequences. Layers count from 1; those above the first are `later`."""
+    """What heads attend to on test sequences. Layers above layer 0 are `later`."""
 
-    to_anchor: Float[Tensor, "member head"]  # layer 1, from the asked item to its anchor
-    shifts: Int[Tensor, "member head"]  # layer 1, the shift with the most attention
+    to_anchor: Float[Tensor, "member head"]  # layer 0, from the asked item to its anchor
+    shifts: Int[Tensor, "member head"]  # layer 0, the shift with the most attention
     to_item: Float[Tensor, "member later head"]  # from the question to the asked item
     to_match: Float[Tensor, "member later head"]  # from the question to the same anchor in the text
     sources: Int[Tensor, "member later head"]  # where the question reads most, counted from that anchor
 
     @property
     def shifting(self) -> Int[Tensor, "member"]:
-        """The head of layer 1 that attends most from the asked item to its anchor."""
+        """The head of layer 0 that attends most from the asked item to its anchor."""
         return self.to_anchor.argmax(dim=-1)
 
     @property
     def reading(self) -> tuple[Int[Tensor, "member"], Int[Tensor, "member"]]:
-        """The layer, counted from 0 among the later ones, and the head that attend most to the asked item."""
+        """The layer, by its place among the later ones, and the head that attend most to the asked item."""
         best = self.to_item.flatten(1).argmax(dim=-1)
         return best // self.to_item.shape[-1], best % self.to_item.shape[-1]
 

@@ -46,10 +46,10 @@ class Mechanism:
 
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
     product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
-    anchor_to_key: Float[Tensor, "member"]  # attention of layer 1
-    others_to_anchor: Float[Tensor, "member"]  # attention of layer 1
-    kinds: Float[Tensor, "member"]  # share of the variance of layer 2's rows between the anchor's and the others
-    all_to_anchor: Float[Tensor, "member"]  # attention of layer 2
+    anchor_to_key: Float[Tensor, "member"]  # attention of layer 0
+    others_to_anchor: Float[Tensor, "member"]  # attention of layer 0
+    kinds: Float[Tensor, "member"]  # share of the variance of layer 1's rows between the anchor's and the others
+    all_to_anchor: Float[Tensor, "member"]  # attention of layer 1
     rows_right: Float[Tensor, "member"]  # share of the output's rows whose greatest entry is the key's
     classified: Float[Tensor, "member"]  # share of items at a key's positions that X(1) W_V1 W_V2 is greatest for
     classified_alone: Float[Tensor, "member"]  # the same of the items' embeddings without a position vector
@@ -65,7 +65,7 @@ def read_mechanism(
     """Read the numbers of Figure 16.
 
     The record holds patterns `[member batch head query key]` of both layers, the rows `[member batch position width]`
-    that the second gets, and the output; `weights` are stacked, `[member ...]`.
+    that layer 1 gets, and the output; `weights` are stacked, `[member ...]`.
     """
     first, rows, second = record[_FIRST][:, :, 0], record[_ROWS], record[_SECOND][:, :, 0]
     anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
@@ -156,7 +156,7 @@ def carries(seen: Mechanism) -> Tensor:
     band=within(0.8, 1.0),
 )
 def shift(seen: Mechanism) -> Tensor:
-    """Attention of layer 1 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
+    """Attention of layer 0 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
     {LEARNED:g}."""
     return seen.learned(seen.anchor_to_key)
 
@@ -168,13 +168,13 @@ def shift(seen: Mechanism) -> Tensor:
     band=within(0.8, 1.0),
 )
 def broadcast(seen: Mechanism) -> Tensor:
-    """Attention of layer 1 from the other positions to the anchor's, their mean, mean over seeds with a test accuracy
+    """Attention of layer 0 from the other positions to the anchor's, their mean, mean over seeds with a test accuracy
     of at least {LEARNED:g}."""
     return seen.learned(seen.others_to_anchor)
 
 
 @claim(
-    "So that the second layer gets just two kinds of rows: one with the key, at the anchor, and all the others",
+    "So that layer 1 gets just two kinds of rows: one with the key, at the anchor, and all the others",
     at=FIG_16,
     paper="only two types of rows",
     band=within(0.8, 1.0),
@@ -192,7 +192,7 @@ def two_kinds(seen: Mechanism) -> Tensor:
     band=within(0.8, 1.0),
 )
 def second_broadcast(seen: Mechanism) -> Tensor:
-    """Attention of layer 2 to the anchor's position, mean over all rows, mean over seeds with a test accuracy of at
+    """Attention of layer 1 to the anchor's position, mean over all rows, mean over seeds with a test accuracy of at
     least {LEARNED:g}."""
     return seen.learned(seen.all_to_anchor)
 
@@ -236,10 +236,10 @@ def _maps(run: TrainedRun, member: int) -> MapFigure:
     first, second = record[_FIRST][0, 0, 0], record[_SECOND][0, 0, 0]
     return attention_maps(
         "Both attentions of a simplified model and their product (Fig 16)",
-        {"Attn1": first, "Attn2": second, "Attn2 Attn1": second @ first},
+        {"Attn1, layer 0": first, "Attn2, layer 1": second, "Attn2 Attn1": second @ first},
         ticks,
         caption=f"Seed {run.experiment.members.seeds[member]}, the best in test, on one test sequence. In the paper "
-        "the first brings the key to the anchor's position and the anchor to all others, the second the anchor's "
+        "layer 0 brings the key to the anchor's position and the anchor to all others, layer 1 the anchor's "
         "position, which holds the key by then, to all; their product reads the key everywhere.",
     )
 
@@ -265,7 +265,7 @@ def _table(seen: Mechanism, seeds: Sequence[int]) -> Table:
     return seed_table(
         "What the simplified model does, seed by seed",
         f"On {LOOKED_AT} test sequences. Attention from row to column position; two kinds of rows: the share of the "
-        "variance of the second layer's rows that lies between the anchor's and the others. Items classified by "
+        "variance of layer 1's rows that lies between the anchor's and the others. Items classified by "
         "W_V1 W_V2: from embedding plus position, as judged, and from the embedding alone.",
         seeds,
         {

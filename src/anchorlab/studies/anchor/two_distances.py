@@ -1,4 +1,4 @@
-"""Two distances: the first layer shifts by both, the second reads where the anchor says.
+"""Two distances: layer 0 shifts by both, layer 1 reads where the anchor says.
 
 After the anchor 3 the answer is the next token, after the anchor 4 the one after that.
 
@@ -42,10 +42,10 @@ class Heads:
     """What the heads of both layers do on test sequences."""
 
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
-    shifts: Int[Tensor, "member head"]  # by how much each head of layer 1 shifts best
+    shifts: Int[Tensor, "member head"]  # by how much each head of layer 0 shifts best
     mass: Float[Tensor, "member head"]  # its attention there
     unrest: Float[Tensor, "member head"]  # how much its map changes with the input
-    sources: Mapping[str, Int[Tensor, "member head"]]  # by rule, how far after the anchor layer 2 reads
+    sources: Mapping[str, Int[Tensor, "member head"]]  # by rule, how far after the anchor layer 1 reads
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
@@ -66,7 +66,7 @@ def read_heads(
     second: Float[Tensor, "member batch head query key"],
     batch: Batch,
 ) -> Heads:
-    """Read the shifts from the first layer's patterns, and the sources from the second's."""
+    """Read the shifts from layer 0's patterns, and the sources from layer 1's."""
     shifts, anchors = shift_profile(first), batch.latents["anchor_positions"][:, 0]
     sources = {}
     for rule in DISTANCES:
@@ -100,7 +100,7 @@ def learned(seen: Heads) -> Tensor:
 
 
 @claim(
-    "One head of the first layer shifts by one position, the other by two",
+    "One head of layer 0 shifts by one position, the other by two",
     at="section 5.2 and Fig 14a, b",
     paper="both heads of its model",
     band=within(0.8, 1.0),
@@ -123,7 +123,7 @@ def shift_mass(seen: Heads) -> Measurement:
 
 
 @claim(
-    "The first layer's maps are the same whatever the input",
+    "Layer 0's maps are the same whatever the input",
     at="section 5.2",
     paper="stable regardless of the input",
     band=at_most(0.2),
@@ -135,7 +135,7 @@ def stable(seen: Heads) -> Measurement:
 
 
 @claim(
-    "Under the anchor 3 the second layer broadcasts from the position after it",
+    "Under the anchor 3 layer 1 broadcasts from the position after it",
     at="section 5.2 and Fig 14c",
     paper="one after the anchor",
     band=within(0.8, 1.0),
@@ -173,15 +173,15 @@ def _figure(run: TrainedRun, member: int) -> MapFigure:
         record = look(run.ensemble().select([member]), batch.inputs[place : place + 1], record=[FIRST, SECOND])
         maps = [
             Map(f"layer {layer}, head {head}", grid(values), ticks, ticks)
-            for layer, site in ((1, FIRST), (2, SECOND))
+            for layer, site in enumerate((FIRST, SECOND))
             for head, values in enumerate(record[site][0, 0])
         ]
         rows.append(tuple(maps))
     return MapFigure(
         title="Attention of a model of two layers with two heads (Fig 14)",
         caption=f"Seed {member} on two test sequences, with the anchor 3 above and 4 below, both at the fourth "
-        "position. In the paper one head of layer 1 shifts by one position and the other by two for every input; "
-        "in layer 2 the position that is read lies one later for 4.",
+        "position. In the paper one head of layer 0 shifts by one position and the other by two for every input; "
+        "in layer 1 the position that is read lies one later for 4.",
         maps=tuple(rows),
         value_range=(0.0, 1.0),
     )
@@ -196,11 +196,11 @@ def _table(seen: Heads) -> Table:
             "seed": [seed for seed in range(members) for _ in range(heads)],
             "head": [*range(heads)] * members,
             "test accuracy": seen.accuracy.repeat_interleave(heads),
-            "layer 1 shifts by": seen.shifts.flatten(),
+            "layer 0 shifts by": seen.shifts.flatten(),
             "its mass": seen.mass.flatten(),
             "its change with the input": seen.unrest.flatten(),
-            "layer 2 reads, anchor 3": seen.sources["near"].flatten(),
-            "layer 2 reads, anchor 4": seen.sources["far"].flatten(),
+            "layer 1 reads, anchor 3": seen.sources["near"].flatten(),
+            "layer 1 reads, anchor 4": seen.sources["far"].flatten(),
         },
     )
 

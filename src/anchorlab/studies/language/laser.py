@@ -77,9 +77,9 @@ def layer_of(weight: str) -> int:
 
 
 def in_words(truncation: Truncate) -> str:
-    """Return a truncation of a matrix within a block in words; layers count from 1, as in the paper."""
+    """Return a truncation of a matrix within a block in words."""
     kind = truncation.weight.rpartition(".")[2]
-    return f"{kind} of layer {layer_of(truncation.weight) + 1}, ρ = {truncation.fraction:g}"
+    return f"{kind} of layer {layer_of(truncation.weight)}, ρ = {truncation.fraction:g}"
 
 
 def input_matrices(model: LanguageModel, layers: Sequence[int]) -> list[str]:

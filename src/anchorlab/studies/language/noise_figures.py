@@ -34,7 +34,7 @@ def _along_rho(
         x_label="fraction of the rank that is kept, ρ",
         y_label="probability",
         lines=tuple(
-            Line(f"layer {layer_of(weight) + 1}", (*search.fractions, 1.0), numbers(row))
+            Line(f"layer {layer_of(weight)}", (*search.fractions, 1.0), numbers(row))
             for weight, row in zip(search.weights, values, strict=True)
         ),
         y_range=(0.0, None),

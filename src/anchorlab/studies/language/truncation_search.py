@@ -137,12 +137,12 @@ def _control(asked: Questions, best: Truncate, setting: Setting) -> TruncationCo
 @claim(
     "The best truncation is of a feed-forward matrix in a deep layer",
     at="truncated weights, section 2.2 and appendix B.2",
-    paper="layer 16 of 16 for facts",
+    paper="the last of 16 layers for facts",
     band=at_least(0.5),
 )
 def deep_feed_forward(seen: Seen) -> Measurement:
-    """Number of the best truncation's layer over the number of layers, if it is of a feed-forward layer, otherwise 0;
-    chosen on the first half of the facts."""
+    """Share of layers up to and including the best truncation's, if it is of a feed-forward layer, otherwise 0; chosen
+    on the first half of the facts."""
     if seen.search is None:
         return Measurement(None)
     layers = max(map(layer_of, seen.search.weights)) + 1
@@ -294,8 +294,8 @@ def _maps(
     return MapFigure(
         title=f"{title}: change by layer and fraction of the rank",
         caption=(
-            f"Mean change of {of} over the first half of the facts, one matrix cut at a time. Here layers are counted "
-            f"from 0{'' if most is None else f'; colours end at {most:g}'}."
+            f"Mean change of {of} over the first half of the facts, one matrix cut at a time"
+            f"{'' if most is None else f'; colours end at {most:g}'}."
         ),
         maps=(row(ATTENTION), row(FEED_FORWARD)),
         x_label="ρ",
@@ -323,7 +323,7 @@ def _best(search: TruncationSearch) -> Table:
         best = search.best(f"*.{kind}")
         fraction = best.fraction or 0.0
         loss = float(losses[search.weights.index(best.weight), search.fractions.index(fraction)])
-        rows.append((loss, kind, layer_of(best.weight) + 1, fraction))
+        rows.append((loss, kind, layer_of(best.weight), fraction))
     return Table(
         title="The best truncation of each kind of matrix",
         caption=f"First half of the facts; loss: mean of -log p(right country), {full:.4g} of the full model.",

@@ -1,7 +1,7 @@
 """Noisy recall: attention avoids the noise.
 
-In noisy sequences some triggers were followed by the sequence's own token and some by noise. To which of them does the
-second layer attend from the last trigger?
+In noisy sequences some triggers were followed by the sequence's own token and some by noise. To which of them does
+layer 1 attend from the last trigger?
 
 Source: truncated weights, section 4, Figure 5 and appendix A.1.
 """
@@ -78,7 +78,7 @@ class Attention:
 
 
 def attention(ensemble: Ensemble, found: Followers) -> Attention:
-    """Return where the second layer's attention goes from the last position."""
+    """Return where layer 1's attention goes from the last position."""
     pattern = look(ensemble, found.tokens, [_PATTERN])[_PATTERN][:, :, 0, -1]
     right, noise = (pattern * found.right).sum(dim=2), (pattern * found.noise).sum(dim=2)
     each_right, each_noise = right.sum(dim=1) / found.right.sum(), noise.sum(dim=1) / found.noise.sum()
@@ -168,7 +168,7 @@ def tuned_avoids(seen: Seen) -> Tensor:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the second layer's attention along training, in numbers and on one sequence."""
+    """Draw layer 1's attention along training, in numbers and on one sequence."""
     found = followers(setting.task, setting.task.sample("train", _SEQUENCES, _SEED))
     seen = see(runs, found)
     models = {"trained with noise": seen.noisy[-1], "without noise": seen.tuned[0], "fine-tuned": seen.tuned[-1]}
@@ -204,7 +204,7 @@ def _curves(trained: str, panel: str, time: str, run: TrainedRun, along: Sequenc
         f"{trained}: attention of the last trigger (Fig 5, {panel})",
         run.checkpoints,
         {"[trigger] + y": right, "[trigger] + noise": noise, "elsewhere": 1 - right - noise},
-        "Attention of the second layer from the last position, on noisy sequences that have both noise and the right "
+        "Attention of layer 1 from the last position, on noisy sequences that have both noise and the right "
         "token after an earlier trigger; sums over positions, mean and range over seeds.",
         x_label=f"step of {time} + 1",
         y_label="attention",
@@ -226,7 +226,7 @@ def _maps(runs: Sequence[TrainedRun], found: Followers) -> MapFigure:
     titles = ("trained with noise", "trained without, then fine-tuned with noise")
     return MapFigure(
         title="One sequence: attention of the last trigger along training (Fig 5)",
-        caption="Second layer, first seed; a row for each checkpoint, a column for each position that followed an "
+        caption="Layer 1, first seed; a row for each checkpoint, a column for each position that followed an "
         "earlier trigger, with what is there. The sequence has most of both among those with "
         f"at most {_MOST_COLUMNS}.",
         maps=(tuple(map(drawn, runs, titles)),),

@@ -149,7 +149,7 @@ def linear_mlp_without_f1(seen: Seen) -> Tensor:
 
 
 @claim(
-    "No feed-forward layers: cutting W_O of the first layer to rho = 0.05 helps a little",
+    "No feed-forward layers: cutting W_O of layer 0 to rho = 0.05 helps a little",
     at="Fig 12",
     paper="a little",
     band=within(0.01, 0.3),

@@ -1,4 +1,4 @@
-"""Noisy recall: the second feed-forward layer stores the noise.
+"""Noisy recall: the feed-forward network of layer 1 stores the noise.
 
 A trigger is followed by the sequence's own token, or, with probability 1/2, by noise. The second feed-forward layer's
 input matrix is cut to a fraction ρ of its rank, beside training.
@@ -161,7 +161,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
                 {"clean loss": seen.losses.flip(0).T},
                 x_label="ρ, fraction of the rank kept",
                 y_label="cross-entropy (nats)",
-                caption="Mean and range over seeds; ρ = 0 drops the second feed-forward layer, ρ = 1 is the full "
+                caption="Mean and range over seeds; ρ = 0 drops layer 1's feed-forward network, ρ = 1 is the full "
                 "model.",
                 y_range=(0.0, None),
             ),

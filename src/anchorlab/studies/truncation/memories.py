@@ -36,10 +36,10 @@ class Memories:
     """The four bilinear forms of Figures 7 and 8, and what is read off them.
 
     Args:
-        previous: attention of the first layer by positions alone, causal
+        previous: attention of layer 0 by positions alone, causal
         noise: logits of F_2(W_E(i))
-        signal: logits of W_E(i) W_V of the second layer
-        match: how much a query W_E(j) of the second layer asks for W_E(i) W_V of the first, `[i, j]`
+        signal: logits of W_E(i) W_V of layer 1
+        match: how much a query W_E(j) of layer 1 asks for W_E(i) W_V of layer 0, `[i, j]`
         noise_token: the task's
         triggers: the task's
     """
@@ -140,7 +140,7 @@ def _task(run: TrainedRun) -> NoisyRecall:
 
 
 @claim(
-    "By positions alone, the first layer attends to the previous token",
+    "By positions alone, layer 0 attends to the previous token",
     at="Fig 7 left",
     paper="a line beside the diagonal",
     band=at_least(0.9),
@@ -184,7 +184,7 @@ def noise_from_all(seen: Seen) -> Tensor:
 
 
 @claim(
-    "The second layer's value map takes each token to its own output",
+    "Layer 1's value map takes each token to its own output",
     at="Fig 7 right",
     paper="large where i = j",
     band=at_least(0.9),
@@ -201,7 +201,7 @@ def signal_but_noise(seen: Seen) -> Tensor:
 
 
 @claim(
-    "One trigger: the second layer's scores match what the first layer's values carry at the trigger alone",
+    "One trigger: layer 1's scores match what layer 0's values carry at the trigger alone",
     at="Fig 8 left",
     paper="large only where i = j = q",
     band=at_least(1.0),
@@ -235,7 +235,7 @@ def _maps(task: NoisyRecall, seen: Seen) -> list[MapFigure]:
     return [
         MapFigure(
             title="First layer: attention by positions alone (Fig 7, left)",
-            caption=f"Softmax of the scores that W_KQ of the first layer gives to positions without tokens. {drawn}",
+            caption=f"Softmax of the scores that W_KQ of layer 0 gives to positions without tokens. {drawn}",
             maps=((Map("", grid(seen.one.previous[0])),),),
             value_range=(0.0, 1.0),
         ),
@@ -245,13 +245,13 @@ def _maps(task: NoisyRecall, seen: Seen) -> list[MapFigure]:
             [Map("", grid(seen.one.noise[0]), names, names)],
         ),
         _token_maps(
-            "Second layer's values of each token's embedding (Fig 7, right)",
+            "Layer 1's values of each token's embedding (Fig 7, right)",
             f"Logits of every output. {drawn}",
             [Map("", grid(seen.one.signal[0]), names, names)],
         ),
         _token_maps(
-            "Second layer's queries, first layer's values (Fig 8)",
-            f"The product of the token's value in the first layer with the query of another. {drawn}",
+            "Layer 1's queries, layer 0's values (Fig 8)",
+            f"The product of the token's value in layer 0 with the query of another. {drawn}",
             [Map(title, grid(match[0]), names, names) for title, match in matches.items()],
             ("query's token j", "value's token i", "product"),
         ),

@@ -40,7 +40,7 @@ FRACTIONS = (0.5, 0.25, 0.1, 0.05)
 """The fractions rho of the rank of F_2's input matrix that are kept, beside all of it and nothing."""
 
 OUTPUT_FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.0)
-"""The fractions rho of the rank of W_O of the first layer that are kept where there is no feed-forward layer."""
+"""The fractions rho of the rank of W_O of layer 0 that are kept where there is no feed-forward layer."""
 
 FULL, WITHOUT_F1, WITHOUT_F2 = "none", "without F1", "without F2"
 """Names of edits in every run: the weights as they are, and either feed-forward layer dropped."""
