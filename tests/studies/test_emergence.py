@@ -12,10 +12,11 @@ from anchorlab.models import VectorSpec
 from anchorlab.studies.retrieval import emergence, emergence_measures
 from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.studies.retrieval.emergence import STUDY, Seen, analyse, see
-from anchorlab.studies.retrieval.emergence_measures import Growth, distance, needs, reused, rise, slower
+from anchorlab.studies.retrieval.emergence_measures import Growth, behind, distance, needs, pace, reused, rise, slower
 from anchorlab.studies.retrieval.one_head import Solution
 from anchorlab.studies.retrieval.settings import smoke
 from anchorlab.tasks import task
+from anchorlab.training import FixedSample
 from anchorlab.training.ensemble import initialise
 from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
@@ -24,11 +25,13 @@ STEPS = (0, 10, 20, 30, 40)
 JOINS, FIRSTS, SECONDS = path(0, JOIN), path(1, FIRST), path(2, SECOND)
 NEEDS = {JOINS: frozenset({1, 2}), FIRSTS: frozenset({1}), SECONDS: frozenset({2})}
 FLAT = torch.zeros(5)
+STILL = torch.ones(5)
+NONE = torch.empty(0)
 
 
-def growth(attention, needed=NEEDS, retrieved=None):
+def growth(attention, needed=NEEDS, retrieved=None, loss=STILL):
     solution = Solution(0, 0, circuit(*attention))
-    return Growth(solution, STEPS, needed, attention, retrieved or {1: inf, 2: inf})
+    return Growth(solution, STEPS, needed, attention, retrieved or {1: inf, 2: inf}, STEPS, loss)
 
 
 def rose(at, within=10):
@@ -81,7 +84,7 @@ def test_one_path_that_brings_two_symbols_is_no_disorder():
     both = growth(
         {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )
-    assert values_of(STUDY, Seen([both], 40.0))["heads-in-chain-order"] == 1.0
+    assert values_of(STUDY, Seen([both], 40.0, NONE))["heads-in-chain-order"] == 1.0
 
 
 def test_members_that_retrieve_two_symbols_have_an_order():
@@ -101,17 +104,59 @@ def test_distances_and_the_last_gap():
     assert math.isnan(slower(torch.tensor([1.0, 2.0])))
 
 
-GOOD = growth({JOINS: rose(15), FIRSTS: rose(15), SECONDS: rose(35)}, retrieved={1: 16.0, 2: 36.0})
-LATE = growth({JOINS: rose(15), FIRSTS: rose(35), SECONDS: rose(25)}, retrieved={1: 34.0, 2: 26.0})
+FALLS = torch.tensor([1, 0.9, 0.8, 0.6, 0.2])
+GOOD = growth({JOINS: rose(15), FIRSTS: rose(15), SECONDS: rose(35)}, retrieved={1: 16.0, 2: 36.0}, loss=FALLS)
+LATE = growth({JOINS: rose(15), FIRSTS: rose(35), SECONDS: rose(25)}, retrieved={1: 34.0, 2: 26.0}, loss=FALLS)
 HALF = growth({JOINS: rose(15), FIRSTS: rose(15), SECONDS: FLAT}, retrieved={1: 15.0, 2: inf})
 
 
+@pytest.mark.parametrize(
+    ("times", "loss", "found"),
+    [
+        ((10.0, 30.0), (1.0, 0.9, 0.7, 0.5, 0.5), 0.01 / 0.02),
+        ((30.0, 10.0), (1.0, 0.9, 0.7, 0.5, 0.5), 0.01 / 0.02),  # whichever symbol is first
+        ((5.0, 25.0, inf), (1.0, 0.8, 0.6, 0.2, 0.0), 0.02 / ((0.9 - 0.4) / 20)),
+        ((20.0, 40.0), (1.0, 0.6, 0.2, 0.2, 0.2), inf),
+        ((20.0, 40.0), (0.8, 0.9, 1.0, 0.9, 0.8), -1.0),
+        ((20.0, 20.0), (1.0, 0.9, 0.7, 0.5, 0.5), nan),
+        ((20.0, inf), (1.0, 0.9, 0.7, 0.5, 0.5), nan),
+        ((0.0, 20.0), (1.0, 0.9, 0.7, 0.5, 0.5), nan),
+        ((inf, inf), (1.0, 1.0, 1.0, 1.0, 1.0), nan),
+    ],
+)
+def test_the_pace_before_and_after_the_first_symbol(times, loss, found):
+    one = growth({}, retrieved=dict(enumerate(times, 1)), loss=torch.tensor(loss))
+    assert pace(one) == pytest.approx(found, nan_ok=True)
+
+
+def test_validation_behind_training_in_shares_of_the_fall():
+    """The excess is the largest at any time; a model that does not learn has none, and one that is ahead a negative."""
+    training = torch.tensor([[1.0, 0.5, 0.2], [1.0, 1.0, 1.0], [1.0, 0.6, 0.5], [1.0, nan, nan]])
+    validation = torch.tensor([[1.01, 0.7, 0.21], [1.0, 2.0, 2.0], [0.9, 0.5, 0.45], [1.0, nan, nan]])
+    assert behind(training, validation).tolist() == pytest.approx([0.2 / 0.8, -0.05 / 0.5])
+
+
+def test_a_stream_is_trained_on_a_sample_too():
+    """The sample is seen 6.25 times, as 262,144 sequences are in 6400 steps of 256."""
+    quick, sampled = STUDY.experiments_of("quick")
+    recipe = sampled.recipe
+    assert recipe.data == FixedSample(size=14_336)
+    assert (recipe.evaluation.splits, recipe.evaluation.every) == (("train", "test"), quick.recipe.evaluation.every)
+    assert sampled.members == quick.members.take(range(4))
+    assert (sampled.task, sampled.model) == (quick.task, quick.model)
+    assert len(STUDY.experiments_of("scaled")[1].members) == 2
+    (paper,) = STUDY.experiments_of("paper")
+    assert paper.recipe.data == FixedSample(size=262_144)
+
+
 def test_models_that_retrieve_every_symbol_are_judged():
-    seen = Seen([GOOD, LATE, HALF], 40.0)
+    seen = Seen([GOOD, LATE, HALF], 40.0, torch.tensor([0.01, 0.04]))
     assert values_of(STUDY, seen) == {
         "losses-in-chain-order": 0.5,  # LATE is out of order; HALF retrieves one alone
         "heads-in-chain-order": 0.5,
         "abrupt": pytest.approx((5 / 12.5 + 5 / 32.5) / 2),
+        "slow-first": pytest.approx((0.01 / 0.024 + (0.32 / 26) / 0.03) / 2),
+        "losses-together": pytest.approx(0.025),
         "drives-loss": pytest.approx(1 / 40),
         "reuse": pytest.approx(0.5),
         "later-slower": None,  # two symbols have one gap
@@ -119,19 +164,22 @@ def test_models_that_retrieve_every_symbol_are_judged():
         "ablated": pytest.approx(0.015),
         "same-positions": 0.0,
     }
-    judged = STUDY.claims[4](seen)
+    judged = STUDY.claims[6](seen)
     assert (judged.spread, judged.detail) == (
         "0.5 to 0.5 over 2 symbols of models",
         "2 of 3 models retrieve every symbol",
     )
-    nothing = Seen([HALF], 40.0)
+    nothing = Seen([HALF], 40.0, NONE)
     verdicts = verdicts_of(STUDY, nothing)
     assert {name for name, verdict in verdicts.items() if verdict != "not measured"} == {"solved"}
     assert STUDY.claims[1](nothing).detail == "0 of 1 models retrieve every symbol"
 
 
-def three(first, second, third, fell, needed, rules=(JOIN, FIRST, SECOND), **losses):
-    """A model of three symbols, each with a path of its own that emerges at these steps within two."""
+def three(first, second, third, fell, needed, rules=(JOIN, FIRST, SECOND), course=STILL, **losses):
+    """A model of three symbols, each with a path of its own that emerges at these steps within two.
+
+    `course` is its loss at the steps 0, 10, 20, 30 and 40.
+    """
     paths = [path(layer, rule) for layer, rule in enumerate(rules)]
     steps = tuple(range(0, 41))
     attention = {
@@ -139,18 +187,21 @@ def three(first, second, third, fell, needed, rules=(JOIN, FIRST, SECOND), **los
         for one, at in zip(paths, (first, second, third), strict=True)
     }
     needs = {one: frozenset(symbols) for one, symbols in zip(paths, needed, strict=True)}
-    return Growth(
-        Solution(0, 0, circuit(*paths, **losses)), steps, needs, attention, dict(enumerate(map(float, fell), 1))
-    )
+    retrieved = dict(enumerate(map(float, fell), 1))
+    return Growth(Solution(0, 0, circuit(*paths, **losses)), steps, needs, attention, retrieved, STEPS, course)
 
 
 def test_every_band_from_both_sides():
     needed = ((1, 2, 3), (2, 3), (3,))
-    inside = Seen([three(10, 15, 30, (10, 16, 30), needed, (JOIN, FIRST, FIRST), loss=0.058, model=0.039)], 40.0)
+    course = torch.tensor([1, 0.9, 0.7, 0.49, 0.04])
+    good = three(10, 15, 30, (10, 16, 30), needed, (JOIN, FIRST, FIRST), course, loss=0.058, model=0.039)
+    inside = Seen([good], 40.0, torch.tensor([0.049]))
     assert values_of(STUDY, inside) == {
         "losses-in-chain-order": 1.0,
         "heads-in-chain-order": 1.0,
         "abrupt": pytest.approx(1 / 9.5),
+        "slow-first": pytest.approx(0.01 / 0.0205),
+        "losses-together": pytest.approx(0.049),
         "drives-loss": pytest.approx(1 / 40),
         "reuse": 1.0,
         "later-slower": 1.0,
@@ -159,11 +210,15 @@ def test_every_band_from_both_sides():
         "same-positions": 1.0,
     }
     assert set(verdicts_of(STUDY, inside).values()) == {"reproduced"}
-    outside = Seen([three(2, 30, 20, (5, 29, 20), ((1,), (2,), (3,)), loss=0.062, model=0.041)], 40.0)
+    course = torch.tensor([1, 0.92, 0.76, 0.56, 0.04])
+    bad = three(2, 30, 20, (5, 29, 20), ((1,), (2,), (3,)), course=course, loss=0.062, model=0.041)
+    outside = Seen([bad], 40.0, torch.tensor([0.051]))
     assert values_of(STUDY, outside) == {
         "losses-in-chain-order": 0.0,
         "heads-in-chain-order": 0.0,
         "abrupt": pytest.approx(1 / 1.5),
+        "slow-first": pytest.approx(0.008 / (0.38 / 24)),
+        "losses-together": pytest.approx(0.051),
         "drives-loss": pytest.approx(3 / 40),
         "reuse": 0.0,
         "later-slower": 0.0,
@@ -175,12 +230,12 @@ def test_every_band_from_both_sides():
 
 
 def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():
-    better = Seen([three(10, 15, 30, (10, 16, 30), ((1, 2, 3), (2, 3), (3,)), loss=0.02, model=0.03)], 40.0)
+    better = Seen([three(10, 15, 30, (10, 16, 30), ((1, 2, 3), (2, 3), (3,)), loss=0.02, model=0.03)], 40.0, NONE)
     assert verdicts_of(STUDY, better)["ablated"] == "not at this scale"
 
 
 def test_losses_and_heads_have_orders_of_their_own():
-    mixed = values_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1,), (2,), (3,)))], 40.0))
+    mixed = values_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1,), (2,), (3,)))], 40.0, NONE))
     assert (mixed["losses-in-chain-order"], mixed["heads-in-chain-order"]) == (1.0, 0.0)
 
 
@@ -224,26 +279,37 @@ def test_growths_are_read_member_by_member(monkeypatch):
         ("test", "partial_2"): [never, [1.0, 1.0, 0.25]],
         ("train", "partial_1"): [[0.0] * 3, [0.0] * 3],
         ("train", "partial_2"): [[0.0] * 3, [0.0] * 3],
+        ("test", "loss"): [[1.0, 0.9, 0.8], [1.0, 0.7, 0.6]],
     }
+    both = {("train", "loss"): [[1.0, 0.6, 0.5], never], ("test", "loss"): [[1.0, 0.65, 0.6], never]}
+    sampled = HandMadeRun(smoke(2), (0, 3, 6), both)
     found = [Solution(1, 1, circuit(FIRSTS, layers=2))]
     monkeypatch.setattr(emergence_measures, "solutions", lambda run: found)
-    seen = see([uniform_run(values, (3, 6))])
+    seen = see([uniform_run(values, (3, 6)), sampled])
     (one,) = seen.models
     assert (seen.end, seen.symbols, one.steps, one.solution) == (6.0, [1, 2], (3, 6), found[0])
     assert one.retrieved == {1: pytest.approx(1.5), 2: pytest.approx(3 + 3 * 0.5 / 0.75)}
     expected = (1 / 17 + 1 / 18 + 1 / 19 + 1 / 20) / 4
     assert one.attention[FIRSTS].tolist() == pytest.approx([expected, expected])
     assert one.needs == {FIRSTS: frozenset()}
+    assert (one.evaluated, one.loss.tolist()) == ((0, 3, 6), pytest.approx([1.0, 0.7, 0.6]))
+    assert seen.behind.tolist() == pytest.approx([0.1 / 0.5])
 
 
 def test_figures_and_table(monkeypatch):
     monkeypatch.setattr(emergence, "growths", lambda run: [GOOD, replace(HALF, solution=Solution(1, 5, circuit()))])
     monkeypatch.setattr(emergence, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
-    values["test", "loss"], values["train", "loss"] = [[1, 0.9, 0.8]] * 2, [[1, 0.7, 0.6]] * 2
-    found = analyse([HandMadeRun(smoke(2), (0, 3, 6), values, {0: None, 6: None})], smoke(2))
+    values["test", "loss"] = [[1, 0.9, 0.8]] * 2
+    both = {("test", "loss"): [[1, 0.8, 0.5]] * 2, ("train", "loss"): [[1, 0.7, 0.4]] * 2}
+    runs = [HandMadeRun(smoke(2), (0, 3, 6), values, {0: None, 6: None}), HandMadeRun(smoke(2), (0, 3, 6), both)]
+    found = analyse(runs, smoke(2))
     whole, losses, _, attention, timeline = found.figures
-    assert [(one.label, one.mean) for one in whole.lines] == [("fresh sequences", pytest.approx((1, 0.9, 0.8)))]
+    assert [(one.label, one.mean) for one in whole.lines] == [
+        ("training sequences", pytest.approx((1, 0.7, 0.4))),
+        ("fresh sequences", pytest.approx((1, 0.8, 0.5))),
+        ("fresh sequences, every batch fresh", pytest.approx((1, 0.9, 0.8))),
+    ]
     assert [(one.label, one.mean) for one in losses.lines] == [("x_1", (1, 1, 0.1)), ("x_2", (1, 1, 0.2))]
     assert attention.lines[2].label == f"layer 2: {SECOND} [x_2]"
     assert attention.lines[2].mean == (0, 0, 0, 0, 1)

@@ -266,7 +266,7 @@ def seen(**changes):
         LAYERS: (outcome(2, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4))),
         WIDTH: (outcome(32, (0.1, 0.1)), outcome(64, (0.3, 0.4), base=True)),
         RATE: (outcome(1e-4, (0.0, 0.0)), outcome(1e-3, (0.1, 0.2)), outcome(3e-3, (0.5, 0.9), base=True)),
-        BATCH: (outcome(15, (0.4, 0.5)), outcome(50, (0.6, 0.8), base=True)),
+        BATCH: (outcome(15, (0.4, 0.5)), outcome(50, (0.7, 0.8), base=True), outcome(500, (0.0, 0.0))),
         DECAY: (outcome(0.1, (0.4, 0.5)), outcome(0.3, (0.5, 0.9), base=True), outcome(3, (0.0, 0.0))),
         SCALE: (outcome(0.3, (0.5, 0.6)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.3, 0.4))),
     }
@@ -290,7 +290,9 @@ def test_values_of_what_was_made_by_hand():
         "layers-sooner": pytest.approx(60 / 90),
         "width-matters": pytest.approx(0.25),
         "rate-sensitive": pytest.approx(0.55),  # 1e-4 is too far from 3e-3
-        "rate-most-sensitive": pytest.approx(0.55 - 0.25),  # weight decay 3 is too far from 0.3
+        "rate-most-sensitive": pytest.approx(0.55 - 0.3),
+        "batch-matters": pytest.approx(0.3),  # 500 is too far from 50
+        "decay-matters": pytest.approx(0.25),  # 3 is too far from 0.3
         "small-weights-generalise": pytest.approx(0.2),
         "spikes-help": pytest.approx(0.9),
         "spikes-not-always": pytest.approx(0.9),
@@ -306,8 +308,9 @@ def test_verdicts_outside_the_bands():
             LAYERS: (outcome(2, (0.5, 0.4), base=True), outcome(4, (0.4, 0.3))),
             WIDTH: (outcome(32, (0.2, 0.2)), outcome(64, (0.3, 0.4), base=True)),
             RATE: (outcome(1e-3, (0.3, 0.4)), outcome(3e-3, (0.5, 0.9), base=True)),
-            DECAY: (outcome(0.1, (0.2, 0.5)), outcome(0.3, (0.5, 0.9), base=True)),
-            SCALE: (outcome(0.3, (0.3, 0.4)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.5, 0.6))),
+            BATCH: (outcome(15, (0.4, 0.8)), outcome(50, (0.59, 0.98), base=True)),
+            DECAY: (outcome(0.1, (0.4, 0.7)), outcome(0.3, (0.5, 0.98), base=True)),
+            SCALE: (outcome(0.3, (0.3, 0.4)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.6, 0.7))),
         },
         times={(HEADS, 4): (85.0, nan), (LAYERS, 2): (60.0, 60.0)},
         spikes=[spike(0.3)] * 10,

@@ -62,8 +62,10 @@ PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many ev
 HELPS = 0.02  # what test accuracy gains if a spike helps
 FEWEST = 10  # spikes, or nothing is said about them
 FITTED = 0.99  # training accuracy
+AFFECTS = 0.2  # of test accuracy: from here on a choice affects learning
 NEAR = 4.0  # neighbours of the base's value differ from it by a factor below this: here of about three
 TABLE_1 = "Table 1"
+NOT_ASKED = "not asked, the learning rate alone; no value"
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def layers_sooner(seen: Seen) -> Measurement | None:
     return _sooner(seen, LAYERS)
 
 
-@claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(0.2))
+@claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(AFFECTS))
 def width_matters(seen: Seen) -> Tensor:
     """Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds."""
     return effect(torch.stack([one.test for one in seen.choices[WIDTH]]))
@@ -187,6 +189,20 @@ def rate_most_sensitive(seen: Seen) -> Measurement:
     means = {choice: float(one.mean()) for choice, one in others.items()}
     detail = ", ".join(f"{choice} {mean:.3g}" for choice, mean in {RATE: float(rate.mean()), **means}.items())
     return Measurement(float(rate.mean()) - max(means.values()), detail=detail)
+
+
+@claim("The batch size affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
+def batch_matters(seen: Seen) -> Tensor:
+    """Test accuracy at the best batch minus that at the worst, of the base's and those a factor of about three smaller
+    and larger, chosen by the other seeds; as many steps, or epochs where the recipe counts them; mean over seeds."""
+    return effect(seen.near(BATCH))
+
+
+@claim("The weight decay affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
+def decay_matters(seen: Seen) -> Tensor:
+    """Test accuracy at the best weight decay minus that at the worst, of the base's and those a factor of about three
+    below and above, chosen by the other seeds; mean over seeds."""
+    return effect(seen.near(DECAY))
 
 
 @claim(

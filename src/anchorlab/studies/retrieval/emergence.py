@@ -30,8 +30,10 @@ from anchorlab.studies.retrieval.emergence_measures import (
     EMERGED,
     SEQUENCES,
     Growth,
+    behind,
     distance,
     growths,
+    pace,
     reused,
     rise,
     slower,
@@ -41,11 +43,10 @@ from anchorlab.studies.retrieval.one_head import (
     SCALED,
     SCALED_NOTE,
     SMOKE,
-    experiments,
     path_columns,
     view_circuits,
 )
-from anchorlab.studies.retrieval.settings import paper, paper_recipe
+from anchorlab.studies.retrieval.settings import PASSES, on_fixed_sample, paper, paper_recipe
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
@@ -57,13 +58,27 @@ PAPER = paper(
     label="twenty-four layers",
 )
 
+SAMPLED = 4
+"""How many models are trained again on a fixed sample, where the setting has none."""
+
+
+def experiments(setting: Experiment) -> list[Experiment]:
+    """Return the setting, and where each of its batches is fresh some of its models on a fixed sample.
+
+    Only sequences that are seen again have a loss other than that of fresh ones.
+    """
+    if setting.recipe.data.kind == "sample":
+        return [setting]
+    return [setting, on_fixed_sample(setting, SAMPLED, f"{setting.label}, a fixed sample")]
+
 
 @dataclass(frozen=True)
 class Seen:
-    """The circuits of all models along a training of `end` steps."""
+    """The circuits of all models along a training of `end` steps, and how far validation is `behind` on a sample."""
 
     models: Sequence[Growth]
     end: float
+    behind: Float[Tensor, "falling"]
 
     @cached_property
     def symbols(self) -> list[int]:
@@ -93,9 +108,10 @@ class Seen:
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Follow the circuits of the trained models through the checkpoints."""
-    (run,) = runs
-    return Seen(growths(run), float(run.checkpoints[-1]))
+    """Follow the circuits of the trained models through the checkpoints, and both losses on a fixed sample."""
+    run, sampled = runs[0], runs[-1]
+    training, validation = (along(sampled, split, "loss")[1] for split in ("train", "test"))
+    return Seen(growths(run), float(run.checkpoints[-1]), behind(training, validation))
 
 
 @claim(
@@ -131,6 +147,30 @@ def abrupt(seen: Seen) -> Measurement:
     """Steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, over the steps before, mean
     over models that retrieve every symbol."""
     return seen.over(torch.tensor([rise(one, seen.symbols[0]) for one in seen.whole]))
+
+
+@claim(
+    "The loss falls slowly until the first symbol is retrieved, and fast from then on",
+    at="Fig 6 left, section 9.2",
+    paper="450 of 800 epochs of slow learning",
+    band=at_most(0.5),
+)
+def slow_first(seen: Seen) -> Measurement:
+    """Fall of the validation loss per step until the first partial loss is below 0.5, over that from then until the
+    last one is, mean over models that retrieve every symbol."""
+    return seen.over(torch.tensor([pace(one) for one in seen.whole]))
+
+
+@claim(
+    "Training and validation loss fall together",
+    at="Fig 6 left",
+    paper="both drawn; no value",
+    band=at_most(0.05),  # a validation loss below 0.05 is low (appendix E); both begin at 1
+)
+def losses_together(seen: Seen) -> Measurement:
+    """Largest excess of the validation loss over the training loss at any time, over the whole fall of the training
+    loss; on a fixed sample seen {PASSES:g} times, as the paper's, mean over models whose training loss falls."""
+    return over(seen.behind, "models")
 
 
 @claim(
@@ -209,14 +249,6 @@ def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
     """Draw partial losses, the first model's circuit and its attention along training, and when each path emerges."""
     seen = see(runs)
     first = seen.models[0]
-    whole = loss_curves(
-        "Training and validation loss (Fig 6, left)",
-        along(runs[0], "test", "loss")[0],
-        {label: along(runs[0], split, "loss")[1] for split, label in _splits(runs[0]).items()},
-        "Mean squared error over all symbols; mean and range over seeds. Where every batch is fresh, the loss on fresh "
-        "sequences is the training loss too.",
-        GUESSING_LINE,
-    )
     losses = loss_curves(
         "Partial losses along training (Fig 6, right)",
         *partials_along(runs[0]),
@@ -229,14 +261,19 @@ def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
         panels=(first.solution.panel(),),
     )
     view = view_circuits(runs[0], [one.solution for one in seen.models])
-    return Analysis(seen, [whole, losses, circuit, _attention(first), _timeline(seen)], [_table(seen)], [view])
+    return Analysis(seen, [_losses(runs), losses, circuit, _attention(first), _timeline(seen)], [_table(seen)], [view])
 
 
-def _splits(run: TrainedRun) -> dict[str, str]:
-    """Return the names in figures of the splits that were evaluated."""
-    names = {"train": "training sequences", "test": "fresh sequences"}
-    evaluated = run.experiment.recipe.evaluation.splits or run.experiment.task.splits
-    return {split: name for split, name in names.items() if split in evaluated}
+def _losses(runs: Sequence[TrainedRun]) -> LineFigure:
+    sampled = runs[-1]
+    steps, fresh = along(sampled, "test", "loss")
+    curves = {"training sequences": along(sampled, "train", "loss")[1], "fresh sequences": fresh}
+    if len(runs) > 1:
+        curves["fresh sequences, every batch fresh"] = along(runs[0], "test", "loss")[1]
+    caption = (
+        f"Mean squared error over all symbols, on a fixed sample seen {PASSES:g} times; mean and range over seeds."
+    )
+    return loss_curves("Training and validation loss (Fig 6, left)", steps, curves, caption, GUESSING_LINE)
 
 
 def _attention(one: Growth) -> LineFigure:
@@ -304,10 +341,13 @@ STUDY = Study(
         "quick": Profile(
             QUICK,
             "Quick profile: the models of the study of circuits, D = 3, six layers of one head, with a checkpoint "
-            "every 20 of 1400 steps. The paper has one model of 24 layers, width 512 and head size 16, D = 4, K = 4, "
-            "6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
+            "every 20 of 1400 steps; training and validation loss with four of them on a fixed sample of 14,336 "
+            "sequences, seen as often as the paper's. The paper has one model of 24 layers, width 512 and head size "
+            "16, D = 4, K = 4, 6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
         ),
-        "scaled": Profile(SCALED, SCALED_NOTE),
+        "scaled": Profile(
+            SCALED, f"{SCALED_NOTE} Training and validation loss with both on a fixed sample of 14,336 sequences."
+        ),
         "paper": Profile(
             PAPER,
             "Paper profile: section 9.1, five seeds in place of one. Not given by the paper, and so our choice: rotary "

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite, nan
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import Circuit, CircuitPath, Emergence, PathAttention, emergence, first_crossing, path_attention
 from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
+from anchorlab.studies.kit import along
 from anchorlab.studies.retrieval.chain_order import retrieved_at
 from anchorlab.studies.retrieval.one_head import Solution, solutions
 from anchorlab.studies.retrieval.settings import retrieval_of
@@ -35,6 +37,8 @@ class Growth:
         needs: the symbols that need each path, counted from 1
         attention: the mean attention along each path, `[checkpoint]`
         retrieved: the step at which each symbol is retrieved, infinite where never
+        evaluated: the steps at which the loss was measured
+        loss: the loss on fresh sequences, over all symbols
     """
 
     solution: Solution
@@ -42,6 +46,8 @@ class Growth:
     needs: Mapping[CircuitPath, frozenset[int]]
     attention: Mapping[CircuitPath, Float[Tensor, "checkpoint"]]
     retrieved: Mapping[int, float]
+    evaluated: tuple[int, ...]
+    loss: Float[Tensor, "evaluation"]
 
     def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
         """Return the step at which the attention along a path first reaches a level; infinite where never."""
@@ -65,6 +71,7 @@ def growths(run: TrainedRun) -> list[Growth]:
     task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run)
     fresh = task.sample("test", 256, seed=1)
     attention, retrieved = _attention(run, [one.circuit for one in found]), retrieved_at(run)
+    evaluated, losses = along(run, "test", "loss")
     return [
         Growth(
             one,
@@ -72,6 +79,8 @@ def growths(run: TrainedRun) -> list[Growth]:
             needs(one.circuit, AttentionLosses(ensemble.select([one.member]), task, fresh)),
             {path: attention.values[str(path)][one.member] for path in one.circuit.paths},
             dict(zip(task.asked, retrieved[one.member].tolist(), strict=True)),
+            tuple(evaluated),
+            losses[one.member],
         )
         for one in found
     ]
@@ -140,6 +149,32 @@ def rise(one: Growth, symbol: int) -> float:
     if not 0 < before < inf:
         return nan
     return (min(after, one.steps[-1]) - before) / before
+
+
+def pace(one: Growth) -> float:
+    """Return how fast the loss falls until the first symbol is retrieved, over how fast from then until the last is.
+
+    Infinite where it does not fall in between; NaN where fewer than two symbols are retrieved, all at once, or the
+    first from the beginning.
+    """
+    times = [time for time in one.retrieved.values() if isfinite(time)]
+    start, first, last = one.evaluated[0], min(times, default=inf), max(times, default=-inf)
+    if not start < first < last:
+        return nan
+    before, middle, after = np.interp((start, first, last), one.evaluated, one.loss.numpy()).tolist()
+    slow, fast = (before - middle) / (first - start), (middle - after) / (last - first)
+    return slow / fast if fast > 0 else inf
+
+
+def behind(
+    training: Float[Tensor, "model evaluation"], validation: Float[Tensor, "model evaluation"]
+) -> Float[Tensor, "falling"]:
+    """Return by how much the validation loss is above the training loss at most, in shares of the latter's whole fall.
+
+    Of the models whose training loss falls.
+    """
+    fall = training[:, 0] - training[:, -1]
+    return ((validation - training).amax(dim=1) / fall)[fall > 0]
 
 
 def reused(one: Growth, symbols: Sequence[int]) -> list[float]:

@@ -11,7 +11,7 @@ from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit
 from anchorlab.lens.circuits import Head
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.retrieval.settings import quick, retrieval_of, smoke
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import TrainedRun
 from anchorlab.viewer.make import view_run
 from anchorlab.viewer.view import AttentionView
 
@@ -30,11 +30,6 @@ SCALED_NOTE = (
 )
 
 SMOKE = smoke(2, label="two layers")
-
-
-def experiments(setting: Experiment) -> list[Experiment]:
-    """Return the one experiment, which is the setting."""
-    return [setting]
 
 
 @dataclass(frozen=True)

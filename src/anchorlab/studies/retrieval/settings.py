@@ -1,6 +1,7 @@
 """What the retrieval studies share: chains, models and recipes, and what is read of a run's setting."""
 
 import math
+from dataclasses import replace
 
 from anchorlab.models import VectorSpec
 from anchorlab.tasks import MinimalRetrieval, task
@@ -23,6 +24,9 @@ RETRIEVED = 0.5
 
 GUESSING = 0.75
 """The loss of a model that knows which symbols occur, but not which of four chains is asked for."""
+
+PASSES = 6400 * 256 / 2**18
+"""How often the training of section 9.1 sees each of its 262 k sequences: 6.25 times."""
 
 
 def orthogonal(features: int) -> tuple[float, ...]:
@@ -90,6 +94,17 @@ def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | N
         evaluation=Evaluation(every=80, size=4096),
         checkpoints=Times(every=checkpoints),
     )
+
+
+def on_fixed_sample(setting: Experiment, seeds: int, label: str = "") -> Experiment:
+    """Return a setting on a fixed sample seen as often as the paper's, and measured on it too, with its first seeds."""
+    recipe, fewer = setting.recipe, range(min(seeds, len(setting.members)))
+    sample = recipe.replace(
+        data=FixedSample(size=round(setting.steps * recipe.batch / PASSES)),
+        evaluation=recipe.evaluation.replace(size=1024, splits=("train", "test")),
+        checkpoints=Times(),
+    )
+    return replace(setting.take(fewer), recipe=sample, label=label)
 
 
 def section_7(steps: int) -> Experiment:
