@@ -18,6 +18,41 @@ def test_writes_the_viewer_and_says_where(anchorlab, small, workplace):
     assert view_json(view_run(TrainedRun(Store(workplace / "runs").find(address)))) in page
 
 
+def two_heads(small):
+    return [option.replace("heads=1", "heads=2") for option in small]
+
+
+def test_one_member_is_shown_since_heads_of_others_are_other_heads(anchorlab, small):
+    """Each member's own scores: of a mean over members no head would be any member's."""
+    address = json.loads(anchorlab("train", "anchor/identity", *two_heads(small), "--json").out)["run"]
+    rows = json.loads(anchorlab("inspect", address[:6], "-n", "20", "--json").out)
+    assert {row["member"] for row in rows} == {0, 1}
+    for member, words in ((0, ()), (1, ("--member", "1"))):
+        said = anchorlab("inspect", address[:6], "-n", "20", *words).out
+        assert said.startswith(f"anchor/identity: what each head of member {member} does, seed {member}\n")
+        for head in range(2):
+            uniform = next(
+                row["value"]
+                for row in rows
+                if (row["member"], row["head"], row["detector"]) == (member, head, "uniform")
+            )
+            line = next(line for line in said.splitlines() if line.startswith(f"0.{head}"))
+            assert f" {uniform:.2f} " in line
+        assert json.loads(anchorlab("inspect", address[:6], "-n", "20", *words, "--json").out) == [
+            row for row in rows if not words or row["member"] == member
+        ]
+    refused = anchorlab("inspect", address[:6], "--member", "2")
+    assert (refused.code, refused.err.strip()) == (2, "anchorlab: member: 2 is outside 2 members; choose from 0..1")
+
+
+def test_no_word_of_the_table_is_broken_at_80_columns(anchorlab, small):
+    address = json.loads(anchorlab("train", "anchor/identity", *two_heads(small), "--json").out)["run"]
+    said = anchorlab("inspect", address[:6], "-n", "20").out
+    detectors = "shift uniform first token fixed position induction matching broadcast profile mostly"
+    assert set(detectors.split()) <= set(said.split())
+    assert max(map(len, said.splitlines())) <= 80
+
+
 def test_json_stays_json_beside_a_page(anchorlab, small, workplace):
     address = json.loads(anchorlab("train", "anchor/identity", *small, "--json").out)["run"]
     heads = json.loads(anchorlab("inspect", address[:6], "-n", "20", "--page", "heads.html", "--json").out)

@@ -16,10 +16,10 @@ _SPECIAL_CASES = ("previous_token", "self_attending", "anchor_attending")  # of 
 def print_heads(
     found: "polars.DataFrame", title: str, by: str | None = None, most: int | None = None, hidden: Sequence[str] = ()
 ) -> None:
-    """Print a table of `detect`, with the mean over members.
+    """Print a table of `detect` of one member.
 
     Args:
-        found: the table
+        found: the table; heads of several members have nothing in common but their place
         title: heading
         by: the detector by whose scores heads are sorted; by default they are in their own order
         most: how many heads are printed; by default all
@@ -29,18 +29,14 @@ def print_heads(
 
     from anchorlab.lens import describe
 
-    labels = describe(found).group_by("layer", "head").agg(pl.col("label").mode().sort().first())
-    called = {(layer, head): label for layer, head, label in labels.rows()}
-    means = found.group_by("layer", "head", "detector", maintain_order=True).agg(
-        pl.col("value").mean(), pl.col("offset").mode().sort().first()
-    )
+    called = {(layer, head): label for layer, head, label in describe(found)["layer", "head", "label"].rows()}
     left_out = {*_SPECIAL_CASES, *hidden} - {by}
-    detectors = [name for name in means["detector"].unique(maintain_order=True) if name not in left_out]
+    detectors = [name for name in found["detector"].unique(maintain_order=True) if name not in left_out]
     heads: dict[tuple[int, int], dict[str, Text]] = {}
-    ordered = means if by is None else means.filter(pl.col("detector") == by).sort("value", descending=True)
-    for head in ordered.select("layer", "head").unique(maintain_order=True).head(most or len(means)).rows():
+    ordered = found if by is None else found.filter(pl.col("detector") == by).sort("value", descending=True)
+    for head in ordered.select("layer", "head").unique(maintain_order=True).head(most or len(found)).rows():
         heads[head] = {}
-    for layer, head, detector, value, offset in means.rows():
+    for layer, head, detector, value, offset in found["layer", "head", "detector", "value", "offset"].rows():
         if (layer, head) in heads:
             heads[layer, head][detector] = _shaded(value, offset)
     rows = [
@@ -53,5 +49,5 @@ def print_heads(
 
 def _shaded(value: float, offset: int | None) -> Text:
     """Return a detector's value as text, highlighted if it is high."""
-    text = Text(f"{value:.2f}", "bold green" if value >= 0.8 else "green" if value >= 0.5 else "dim")
+    text = Text(f"{value:.2f}", "bold green" if value >= 0.8 else "green" if value >= 0.5 else "dim", no_wrap=True)
     return text if offset is None else text.append(f" @{offset}", "dim")

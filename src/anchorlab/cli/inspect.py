@@ -19,6 +19,7 @@ def inspect(
     store: Path | None = None,
     n: Annotated[int, Parameter(name=("--n", "-n"))] = 200,
     step: int | None = None,
+    member: int | None = None,
     page: Path | None = None,
     json: Json = False,
 ) -> None:
@@ -34,6 +35,8 @@ def inspect(
         Number of sequences of the task's last split.
     step
         Training step of the checkpoint; by default the last.
+    member
+        Index of the member, from 0; by default the first, and all of them in JSON.
     page
         Also write the attention viewer to this HTML file: every head along training. Small models run in the page.
     json
@@ -50,15 +53,22 @@ def inspect(
 
     trained = TrainedRun(Store(store).find(run))
     task = trained.experiment.task
+    count = len(trained.experiment.members)
+    if member is not None and not 0 <= member < count:
+        raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
     batch = task.sample(task.splits[-1], n, seed=0)
     record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
     found = detect(record, batch)
+    if member is not None or not json:
+        found = found.filter(found["member"] == (member or 0))
     written = None if page is None else show(trained).save(page)
     if json:
         print_json(found.to_dicts())
         return
-    count = counted(len(trained.experiment.members), "member")
-    print_heads(found, f"{trained.run.label}: what each head does, mean over {count}")
+    seed = trained.experiment.members.seeds[member or 0]
+    print_heads(found, f"{trained.run.label}: what each head of member {member or 0} does, seed {seed}")
+    if count > 1:
+        print_text(f"one of {counted(count, 'member')}; --member shows another")
     print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: the head does this and nothing else; @: the offset")
     if written is not None:
         print_text(f"attention viewer: {written}", wrapped=False)

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from anchorlab.cli.layout import GAP, lay_out
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -47,18 +48,29 @@ def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    """Print a table for people, with numbers aligned to the right; without a header if all column names are empty."""
-    table = Table(box=None, header_style="bold", pad_edge=False, show_header=any(columns))
-    for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(
-            column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0 and len(columns) > 2
-        )
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(number(cell)) for cell in row))
+    """Print a table for people, with numbers aligned to the right; without a header if all column names are empty.
+
+    What does not fit on the terminal without breaking words is printed below, beside the first column.
+    """
     if title is not None:
         print_text(Text(title, "bold"))
-    print_text(table)
+    cells = [[cell if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
+    texts = [[column, *(_whole(row[index]) for row in cells)] for index, column in enumerate(columns)]
+    for place, (part, widths) in enumerate(lay_out(texts, Console().width)):
+        table = Table(box=None, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False, show_header=any(columns))
+        for index, width in zip(part, widths, strict=True):
+            numeric = all(isinstance(row[index], int | float) for row in rows)
+            table.add_column(columns[index], justify="right" if numeric else "left", overflow="fold", width=width)
+        for row in cells:
+            table.add_row(*(row[index] for index in part))
+        if place:
+            print_text("")
+        print_text(table)
+
+
+def _whole(cell: Text) -> str:
+    """Return a cell's text, as one word if it may not be wrapped."""
+    return cell.plain.replace(" ", "\xa0") if cell.no_wrap else cell.plain
 
 
 def print_metrics(last: "polars.DataFrame", title: str) -> None:

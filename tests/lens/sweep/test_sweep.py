@@ -200,8 +200,27 @@ class TestHandBuilt:
         row = table.row(by_predicate=_is(metric="logit", member=1, layer=1, head=0), named=True)
         assert row["site"] == "blocks.1.attn.hook_z"
         assert (row["value"], row["baseline"], row["change"]) == pytest.approx((0, 1, -1), abs=1e-5)
-        assert result.map("logit").shape == (2, 3)
-        assert result.map("logit")[1, 0].item() == pytest.approx(-1, abs=1e-5)
+        assert result.map("logit", member=1).shape == (2, 3)
+        assert result.map("logit", member=1)[1, 0].item() == pytest.approx(-1, abs=1e-5)
+
+    def test_heads_of_several_members_are_not_averaged(self):
+        """In the second member the heads of each layer are the other way round."""
+        turned = identity_solver()
+        with torch.no_grad():
+            for name, weight in turned.named_parameters():
+                if ".attn.W_" in name:  # head by head along the axis that has all of them
+                    axis = 0 if name.endswith("W_O") else 1
+                    weight.copy_(torch.cat(weight.chunk(3, dim=axis)[::-1], dim=axis))
+        both = stacked(identity_solver(), turned)
+        result = sweep(both, self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head",))
+        for place, member in ((0, 0), (2, 1)):
+            assert (result.map("logit", member=member).abs() > 0.1).nonzero().tolist() == [[0, place], [1, place]]
+        with pytest.raises(SpecError, match=r"member: head 0 of one member .* choose one from 0 to 1"):
+            result.map("logit")
+        with pytest.raises(SpecError, match="there is no member 2"):
+            result.map("logit", member=2)
+        by_place = sweep(both, self.INPUTS, self.KEYS, self.EVERY_HEAD, ("position",))
+        assert by_place.map("logit").tolist() == by_place.change("logit").mean(dim=0).tolist()
 
     def test_maps_of_more_and_fewer_axes(self):
         one = sweep(identity_solver(), self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head", "position"))

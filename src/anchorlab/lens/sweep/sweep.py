@@ -47,6 +47,8 @@ METRICS: Mapping[str, Metric] = {
 }
 """`accuracy`: whether the target has the largest logit; `logit` and `probability`: those of the target."""
 
+_OWN = ("head", "width", "head_width", "hidden")  # axes whose order each member has for itself
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -73,15 +75,23 @@ class Sweep:
         index = self.metrics.index(metric)
         return self.values[index] - self.baseline[index].reshape(-1, *(1,) * (self.values.ndim - 2))
 
-    def map(self, metric: str) -> Float[Tensor, "row place"]:
-        """Return the mean change over members as a heat map, with the last axis of the grid along the columns.
+    def map(self, metric: str, member: int | None = None) -> Float[Tensor, "row place"]:
+        """Return the change as a heat map, of one member or the mean over all, with the grid's last axis in columns.
 
-        The rows are the sites, each with the places of the grid's other axes.
+        The rows are the sites, each with the places of the grid's other axes. There is no mean over heads, widths or
+        neurons of several members: what is head 0 in one of them may be head 3 in another.
 
-        Errors: as `change`.
+        Errors: as `change`; `SpecError` for a member that is not there, and for such a mean.
         """
-        mean = self.change(metric).mean(dim=0)
-        return mean.reshape(-1, mean.shape[-1] if self.over else 1)
+        change = self.change(metric)
+        count, own = len(change), [axis for axis in self.over if axis in _OWN]
+        if member is None and count > 1 and own:
+            problem = f"{own[0]} 0 of one member has nothing to do with {own[0]} 0 of another"
+            raise SpecError("member", problem, f"choose one from 0 to {count - 1}, as in map({metric!r}, member=0)")
+        if member is not None and not 0 <= member < count:
+            raise SpecError("member", f"there is no member {member}", f"choose one from 0 to {count - 1}")
+        shown = change.mean(dim=0) if member is None else change[member]
+        return shown.reshape(-1, shown.shape[-1] if self.over else 1)
 
     @property
     def table(self) -> "polars.DataFrame":
