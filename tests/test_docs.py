@@ -70,6 +70,15 @@ def test_blocks_about_anchor_functions_run(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_trained_model_opens_in_torch(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "plain_torch.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-model", "runs"]
+
+
 class ReachedTrainingError(BaseException):
     """Raised in place of training, or of opening a model: everything before it was in order. One study of several may
     not swallow it."""

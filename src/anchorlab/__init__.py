@@ -32,6 +32,7 @@ _FACE = {
     "SGD": "training",
     "Stream": "training",
     "WarmupCosine": "training",
+    "load_pretrained": "training",
     "Store": "runs",
     "compare": "engine",
     "train": "engine",
@@ -51,7 +52,6 @@ _FACE = {
     "at_least": "findings",
     "at_most": "findings",
     "within": "findings",
-    "draw": "report",
     "show": "report",
     "write_report": "report",
 }
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from anchorlab.language import pretrained
     from anchorlab.lens import Intervention, detect, look, sweep
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
-    from anchorlab.report import draw, show, write_report
+    from anchorlab.report import show, write_report
     from anchorlab.runs import Store
     from anchorlab.studies import Analysis, Profile, Study, at_end, claim, curves_against, run_study, study
     from anchorlab.tasks import (
@@ -102,4 +102,5 @@ if TYPE_CHECKING:
         Recipe,
         Stream,
         WarmupCosine,
+        load_pretrained,
     )

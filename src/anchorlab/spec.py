@@ -13,7 +13,8 @@ from anchorlab.errors import SpecError
 JSON_CONFIG = ConfigDict(extra="forbid", ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
 """Pydantic settings of plain values that are kept as JSON: refuse unknown fields, write bytes in base64."""
 
-_LONGEST_DEFAULT = 30  # signs
+_LONGEST_DEFAULT = 30  # signs in a signature
+_LONGEST_VALUE = 120  # signs of a field where a specification is shown
 
 SomeSpec = TypeVar("SomeSpec", bound="Spec")  # not typing.Self, which the run-time check of the tests cannot read
 
@@ -49,6 +50,15 @@ class Spec(BaseModel):
                 raise
             raise SpecError(at or "spec", "has a field name that is not text") from None
 
+    def __repr_args__(self) -> Iterable[tuple[str, Any]]:
+        """Yield the fields that differ from their defaults, as one would write them; long ones are cut."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if field.is_required() or value != field.get_default(call_default_factory=True):
+                parts = value if isinstance(value, tuple) else (value,)
+                own = all(isinstance(part, Spec) for part in parts)
+                yield name, _Cut(value if own else self.model_dump(mode="json", include={name}).get(name, value))
+
     def replace(self: SomeSpec, **changes: Any) -> SomeSpec:
         """Return a copy with some fields changed, validated like a new value.
 
@@ -56,6 +66,17 @@ class Spec(BaseModel):
         """
         # fields by name: iterating over a value would also give its cached properties
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
+
+class _Cut:
+    """A value whose text is cut after so many signs."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        shown = repr(self.value)
+        return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 4]} ..."
 
 
 class _Long:

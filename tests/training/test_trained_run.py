@@ -8,7 +8,7 @@ from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import Remove
 from anchorlab.runs import Store
-from anchorlab.training import Evaluation, Times
+from anchorlab.training import Evaluation, Members, Times
 from tests.small_experiments import experiment
 
 EDITED = Evaluation(every=2, size=8, edits={"without": (Remove(weight="blocks.1.mlp"),)})
@@ -78,7 +78,7 @@ def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
         decoders.model(0, step=3)
     for member in (-1, 3):
         with pytest.raises(SpecError, match=f"^member: there is no member {member}; choose one from 0 to 2"):
-            decoders.model(member)
+            decoders.model(member=member)
 
 
 def test_a_member_can_be_saved_and_changed_alone(decoders, tmp_path):
@@ -93,3 +93,21 @@ def test_a_member_can_be_saved_and_changed_alone(decoders, tmp_path):
     assert all(torch.equal(value, fresh[name]) for name, value in again.state_dict().items())
     size = sum(value.numel() * value.element_size() for value in fresh.values())
     assert (tmp_path / "weights.pt").stat().st_size < 2 * size  # one member is saved, not the stack
+
+
+def test_a_member_is_named_by_its_seed_or_its_index(tmp_path):
+    one = experiment(duration=1, members=Members(seeds=(4, 7, 7), learning_rate=(1e-3, 1e-3, 2e-3)))
+    found = run([one], Store(tmp_path), workers=1)[0]
+    name = "blocks.0.attn.W_Q"
+    kept = found.run.read_checkpoint(found.checkpoints[-1])[name]
+    assert torch.equal(found.model(4).state_dict()[name], kept[0])
+    assert torch.equal(found.model().state_dict()[name], kept[0])
+    assert torch.equal(found.model(member=2).state_dict()[name], kept[2])
+    for arguments, message in (
+        ({"seed": 7}, "^seed: members 1, 2 have the seed 7; choose one by its index, as in member=0"),
+        ({"seed": 5}, "^seed: no member has the seed 5; the seeds are 4, 7, 7"),
+        ({"seed": 4, "member": 0}, "^member: is given beside a seed; give one of the two"),
+        ({"member": 3}, "^member: there is no member 3; choose one from 0 to 2"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            found.model(**arguments)

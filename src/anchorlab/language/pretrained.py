@@ -14,6 +14,7 @@ from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.smollm2 import smollm2_folder
 from anchorlab.spec import unknown_name
+from anchorlab.training.saved_model import SPECIFICATION
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -122,6 +123,8 @@ def _place(name: str) -> _Place:
             raise SpecError("model", f"there is no file {name}", "give the path of a GGUF file")
         return _Place(str(path.parent), path.name, local=True)
     if path.is_dir():
+        if (path / SPECIFICATION).is_file():
+            raise SpecError("model", f"{name} holds a model of anchorlab", "open it with al.load_pretrained")
         if not any(path.glob("*.safetensors")):
             pickles = any(found for pattern in _PICKLES for found in path.glob(pattern))
             problem = f"{name} holds pickle weights only" if pickles else f"{name} holds no safetensors file"

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
     """Sequences with their targets and answers.
 
@@ -36,6 +36,12 @@ class Batch:
 
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
+
+    def __repr__(self) -> str:
+        arrays = ("inputs", "targets", "answers", "positions", "weights", "group")
+        shapes = [f"{name} {list(array.shape)}" for name in arrays if (array := getattr(self, name)) is not None]
+        held = [f"{name} {', '.join(kept)}" for name in ("latents", "rivals") if (kept := getattr(self, name))]
+        return "\n  ".join([f"Batch of {len(self)} sequences of {self.split!r}", ", ".join(shapes), *held])
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from anchorlab.training.recipe import (
     Stream,
     Times,
 )
+from anchorlab.training.saved_model import load_pretrained
 from anchorlab.training.schedule import Constant, WarmupCosine
 from anchorlab.training.trained_run import TrainedRun
 from anchorlab.training.trainer import Progress, Trained, fit

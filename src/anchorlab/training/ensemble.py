@@ -1,34 +1,64 @@
 """Ensembles: members of one architecture, with stacked weights."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
 from anchorlab.models.initialisation import gamma_factor, size_of, weight_group
-from anchorlab.models.model import Model
+from anchorlab.models.model import Model, predict
+from anchorlab.models.readable import readable
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.training.members import Gamma
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ensemble:
     """Members of one architecture that differ only in their weights.
 
+        ensemble(tokens)  # [member batch position output]
+
     Fields
-        template: a module of the architecture, whose own weights are not used
+        template: a module of the architecture, without weights of its own where `initialise` built it
         weights: every parameter and buffer by its name in the module, stacked `[member ...]`
         trainable: the names of the weights that training changes
+        spec: the specification of the architecture; None for a module that has none
     """
 
     template: nn.Module
     weights: Mapping[str, Shaped[Tensor, "member ..."]]
     trainable: tuple[str, ...]
+    spec: ModelSpec | None = None
+
+    def __call__(
+        self, inputs: Tensor, positions: Int[Tensor, "*batch scored"] | None = None
+    ) -> Float[Tensor, "member batch scored output"]:
+        """Return every member's predictions at `positions`, or everywhere when None.
+
+        Args:
+            inputs: `[batch position]` token ids, or `[batch position feature]` vectors
+            positions: `[scored]` or `[batch scored]`
+
+        Errors: `SpecError` for inputs that the model cannot read.
+        """
+        if isinstance(self.template, Model):
+            inputs = readable(inputs, self.template)
+        members = range(self.size)
+        return torch.stack([predict(self.template, inputs, positions, self.member_weights(one)) for one in members])
+
+    def __repr__(self) -> str:
+        shown = type(self.template).__name__ if self.spec is None else repr(self.spec)
+        first = next(iter(self.weights.values()), None)
+        kind = "" if first is None else f", {str(first.dtype).removeprefix('torch.')} on {first.device}"
+        members = f"{self.size} member{'s' if self.size != 1 else ''}"
+        return f"Ensemble of {members}: {shown}\n{self.parameter_count:,} trainable parameters each{kind}"
 
     @property
     def size(self) -> int:
@@ -51,11 +81,11 @@ class Ensemble:
 
     def with_weights(self, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> "Ensemble":
         """Return an ensemble of the same architecture with other weights."""
-        return Ensemble(self.template, weights, self.trainable)
+        return replace(self, weights=weights)
 
     def to(self, device: str | torch.device) -> "Ensemble":
         """Return a copy on another device."""
-        return Ensemble(self.template, {k: v.to(device) for k, v in self.weights.items()}, self.trainable)
+        return self.with_weights({name: value.to(device) for name, value in self.weights.items()})
 
 
 def initialise(
@@ -100,7 +130,7 @@ def initialise(
             group = weight_group(name)
             if gamma is not None and gamma.given and group is not None:
                 weights[name][index] *= gamma_factor(size_of(name, value.shape), gamma.of(group, index))
-    return Ensemble(template, weights, trainable)
+    return Ensemble(_without_weights(template), weights, trainable, spec)
 
 
 def check_gamma(gamma: Gamma, spec: ModelSpec, template: nn.Module) -> None:
@@ -127,3 +157,25 @@ def build(spec: ModelSpec, shape: TaskShape, seed: int = 0) -> nn.Module:
 
 def _named(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _without_weights(module: nn.Module) -> nn.Module:
+    """Return a copy of a module without the values of its weights; calling it as it is raises `SpecError`.
+
+    Random weights would give answers that look like a model's. Ties between weights stay.
+    """
+    bare = copy.deepcopy(module, {id(value): _bare(value) for _, value in _named(module)})
+    bare.register_forward_pre_hook(refuse_without_weights)
+    return bare
+
+
+def _bare(value: Tensor) -> Tensor:
+    bare = torch.empty_like(value, device="meta")
+    return nn.Parameter(bare, value.requires_grad) if isinstance(value, nn.Parameter) else bare
+
+
+def refuse_without_weights(module: nn.Module, arguments: Any) -> None:
+    """Raise `SpecError` if a template is called as it is; `functional_call` puts a member's weights in place first."""
+    first = next(module.parameters(), None)
+    if first is not None and first.is_meta:
+        raise SpecError("template", "has no weights", "call the ensemble, or run.model(seed) for one member")

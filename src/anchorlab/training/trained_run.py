@@ -2,17 +2,19 @@
 
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from anchorlab.errors import SpecError, StoreError
+from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.runs import Run
 from anchorlab.runs.metrics import last_metrics, select_metric
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.executions import member_module
 from anchorlab.training.experiment import Experiment
+from anchorlab.training.saved_model import save_model
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,7 +34,18 @@ class TrainedRun:
         self.run = run
 
     def __repr__(self) -> str:
-        return f"TrainedRun({self.run.address}, {self.run.label!r})"
+        try:
+            return f"{self.run.label} {self.run.address}: {self._summary}"
+        except AnchorlabError as error:  # a damaged run can still be shown
+            return f"TrainedRun({str(self.run.path)!r}): {error}"
+
+    @property
+    def _summary(self) -> str:
+        """The model, the members and the steps in one line."""
+        one = self.experiment
+        seeds = f"{len(one.members)} seed{'s' if len(one.members) > 1 else ''}"
+        trained = f"{one.steps} steps" if one.trained else "untrained"
+        return f"{one.model!r}, {seeds}, {trained}"
 
     def _repr_html_(self) -> str:
         """Return the label, the address and the last metrics, for a notebook."""
@@ -90,12 +103,71 @@ class TrainedRun:
     def _initial_ensemble(self) -> Ensemble:
         return self.experiment.initial_ensemble()
 
-    def model(self, member: int = 0, step: int | None = None) -> nn.Module:
-        """Return one member as a separate module, at the checkpoint of `step`, or at the end when None.
+    def model(self, seed: int | None = None, step: int | None = None, *, member: int | None = None) -> nn.Module:
+        """Return the member of a seed as a plain module with its weights, on the CPU and in evaluation mode.
 
-        Errors: `SpecError` for a member that does not exist.
+            model = run.model(seed=0)
+            model(tokens)  # [batch position output]
+
+        It shares nothing with the run: `.to`, `load_state_dict`, further training and hooks work as in any module.
+
+        Args:
+            seed: the member's seed; the first member when None
+            step: the checkpoint; the end of training when None
+            member: the member's index, in place of a seed that several members share
+
+        Errors: `SpecError` for a seed that no member has or several have, and for a member that does not exist;
+        `StoreError` for a step without a checkpoint.
         """
-        size = len(self.experiment.members)
-        if not 0 <= member < size:
-            raise SpecError("member", f"there is no member {member}", f"choose one from 0 to {size - 1}")
-        return member_module(self.ensemble(step).select([member]), 0)
+        return member_module(self.ensemble(step).select([self._member(seed, member)]), 0).eval()
+
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        seed: int | None = None,
+        step: int | None = None,
+        *,
+        member: int | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write one member to a folder, `model.safetensors` and `model.json`; `al.load_pretrained` opens it.
+
+        Args:
+            folder: made if there is none
+            seed, step, member: as for `model`
+            overwrite: whether to replace a saved model that the folder holds
+
+        Returns: the folder.
+
+        Errors: those of `model`; `SpecError` for a folder that holds a saved model, unless `overwrite`.
+        """
+        index = self._member(seed, member)
+        origin = {
+            "task": self.experiment.task.model_dump(mode="json"),
+            "run": self.run.address,
+            "label": self.run.label,
+            "seed": self.experiment.members.seeds[index],
+            "member": index,
+            "step": self.checkpoints[-1] if step is None else step,
+        }
+        model, shape = self.model(member=index, step=step), self.experiment.task.shape
+        return save_model(model, folder, self.experiment.model, shape, origin, overwrite)
+
+    def _member(self, seed: int | None, member: int | None) -> int:
+        """Return the index of the member of a seed, or a given index."""
+        seeds = self.experiment.members.seeds
+        if member is not None and seed is not None:
+            raise SpecError("member", "is given beside a seed", "give one of the two")
+        if seed is None:
+            index = member or 0
+            if not 0 <= index < len(seeds):
+                raise SpecError("member", f"there is no member {index}", f"choose one from 0 to {len(seeds) - 1}")
+            return index
+        found = [index for index, one in enumerate(seeds) if one == seed]
+        if not found:
+            shown = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
+            raise SpecError("seed", f"no member has the seed {seed}", f"the seeds are {shown}")
+        if len(found) > 1:
+            problem = f"members {', '.join(map(str, found[:10]))} have the seed {seed}"
+            raise SpecError("seed", problem, "choose one by its index, as in member=0")
+        return found[0]

@@ -81,7 +81,7 @@ class Trained:
     """The result of training: the ensemble at the end, and every measured number."""
 
     ensemble: Ensemble
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...] = field(repr=False)
 
 
 def fit(

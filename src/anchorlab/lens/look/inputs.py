@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
 from anchorlab.lens.look.hooked import opened
-from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
+from anchorlab.models.readable import check_range, numbers_text, readable, whole
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.trained_run import TrainedRun
 
@@ -67,7 +67,7 @@ def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Te
     found = _tensor(inputs, field)
     if found.ndim == 0 or len(found) == 0:
         raise SpecError(field, "holds no sequence", "give at least one")
-    return found if access.own_sites is None else _readable(found, access.module, field)
+    return found if access.own_sites is None else readable(found, access.module, field)
 
 
 def as_positions(positions: AnyPositions, inputs: Tensor) -> Int[Tensor, "*batch scored"]:
@@ -77,11 +77,11 @@ def as_positions(positions: AnyPositions, inputs: Tensor) -> Int[Tensor, "*batch
     """
     found = _tensor(positions, "positions")
     found = found.unsqueeze(0) if found.ndim == 0 else found
-    if not _whole(found) or found.ndim > 2 or (found.ndim == 2 and len(found) != len(inputs)):
-        shape = f"{_numbers(found)} of shape {tuple(found.shape)}"
+    if not whole(found) or found.ndim > 2 or (found.ndim == 2 and len(found) != len(inputs)):
+        shape = f"{numbers_text(found)} of shape {tuple(found.shape)}"
         raise SpecError("positions", f"are {shape}", f"give integers, [scored] or [{len(inputs)} scored]")
     if inputs.ndim > 1:
-        _check_range(found, inputs.shape[1], "positions", "a position", "give positions of the sequences, from 0")
+        check_range(found, inputs.shape[1], "positions", "a position", "give positions of the sequences, from 0")
     return found.long()
 
 
@@ -117,47 +117,6 @@ def _tensor(given: Any, field: str) -> Tensor:
             problem = f"have sequences of {min(lengths)} to {max(lengths)} positions"
             raise SpecError(field, problem, "give sequences of one length") from None
         raise SpecError(field, f"{_kind(given)} is not numbers", "give a tensor, a batch or lists of numbers") from None
-
-
-def _readable(inputs: Tensor, module: nn.Module, field: str) -> Tensor:
-    """Return inputs that a module with sites of its own can read."""
-    embed, places = getattr(module, "embed", None), getattr(module, "pos_embed", None)
-    if isinstance(embed, VectorEmbedding):
-        features = len(embed.W_E)
-        remedy = f"give vectors [batch position feature] of {features} features"
-        if not inputs.is_floating_point():
-            raise SpecError(field, f"are {_numbers(inputs)}, and the model reads vectors", remedy)
-        inputs = inputs.unsqueeze(0) if inputs.ndim == 2 else inputs
-        if inputs.ndim != 3 or inputs.shape[-1] != features:
-            raise SpecError(field, f"have shape {tuple(inputs.shape)}", remedy)
-        return inputs
-    inputs = inputs.unsqueeze(0) if inputs.ndim == 1 else inputs
-    if not isinstance(embed, TokenEmbedding):
-        return inputs
-    if not _whole(inputs) or inputs.ndim != 2:
-        problem = f"are {_numbers(inputs)} of shape {tuple(inputs.shape)}, and the model reads tokens"
-        raise SpecError(field, problem, "give integers [batch position]")
-    _check_range(inputs, len(embed.W_E), field, "a token", "give tokens of the model's own task")
-    longest = None if places is None else len(places.W_pos)
-    if longest is not None and inputs.shape[1] > longest:
-        problem = f"have {inputs.shape[1]} positions, and the model reads {longest}"
-        raise SpecError(field, problem, f"give sequences of at most {longest}")
-    return inputs.long()
-
-
-def _check_range(numbers: Tensor, size: int, field: str, what: str, remedy: str) -> None:
-    if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
-        wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
-        raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)
-
-
-def _whole(values: Tensor) -> bool:
-    """Return whether values are integers."""
-    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
-
-
-def _numbers(values: Tensor) -> str:
-    return "integers" if values.dtype in (torch.int64, torch.int32) else str(values.dtype).removeprefix("torch.")
 
 
 def _kind(value: Any) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from anchorlab.tasks.metrics import LossKind
-from anchorlab.training.ensemble import Ensemble
+from anchorlab.training.ensemble import Ensemble, refuse_without_weights
 from anchorlab.training.executions.step import forward_loss
 from anchorlab.training.feed import MemberBatches
 from anchorlab.training.optimisers import StackedOptimiser
@@ -52,6 +52,9 @@ def member_module(ensemble: Ensemble, member: int) -> nn.Module:
         for alias in names[name]:
             owner, _, leaf = alias.rpartition(".")
             setattr(module.get_submodule(owner), leaf, view)  # torch's recurrent layers watch for new attributes
+    for key, hook in list(module._forward_pre_hooks.items()):
+        if hook is refuse_without_weights:
+            del module._forward_pre_hooks[key]
     return module
 
 

@@ -1,0 +1,56 @@
+"""What a module with an embedding of ours can read: tokens of its vocabulary, or vectors of its features."""
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
+
+from anchorlab.errors import SpecError
+from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
+
+
+def readable(inputs: Tensor, module: nn.Module, field: str = "inputs") -> Shaped[Tensor, "batch position *feature"]:
+    """Return inputs that a module can read; a single sequence becomes a batch of one.
+
+    A module without an embedding of ours gets its inputs as they are, since nothing is known of what it reads.
+
+    Errors: `SpecError` at `field` for ids outside the vocabulary, too many positions, and tokens in place of vectors.
+    """
+    embed, places = getattr(module, "embed", None), getattr(module, "pos_embed", None)
+    if isinstance(embed, VectorEmbedding):
+        features = len(embed.W_E)
+        remedy = f"give vectors [batch position feature] of {features} features"
+        if not inputs.is_floating_point():
+            raise SpecError(field, f"are {numbers_text(inputs)}, and the model reads vectors", remedy)
+        inputs = inputs.unsqueeze(0) if inputs.ndim == 2 else inputs
+        if inputs.ndim != 3 or inputs.shape[-1] != features:
+            raise SpecError(field, f"have shape {tuple(inputs.shape)}", remedy)
+        return inputs
+    inputs = inputs.unsqueeze(0) if inputs.ndim == 1 else inputs
+    if not isinstance(embed, TokenEmbedding):
+        return inputs
+    if not whole(inputs) or inputs.ndim != 2:
+        problem = f"are {numbers_text(inputs)} of shape {tuple(inputs.shape)}, and the model reads tokens"
+        raise SpecError(field, problem, "give integers [batch position]")
+    check_range(inputs, len(embed.W_E), field, "a token", "give tokens of the model's own task")
+    longest = None if places is None else len(places.W_pos)
+    if longest is not None and inputs.shape[1] > longest:
+        problem = f"have {inputs.shape[1]} positions, and the model reads {longest}"
+        raise SpecError(field, problem, f"give sequences of at most {longest}")
+    return inputs.long()
+
+
+def check_range(numbers: Tensor, size: int, field: str, what: str, remedy: str) -> None:
+    """Raise `SpecError` at `field` unless all numbers are from 0 to `size - 1`; `what` says what one of them is."""
+    if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
+        wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
+        raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)
+
+
+def whole(values: Tensor) -> bool:
+    """Return whether values are integers."""
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+
+
+def numbers_text(values: Tensor) -> str:
+    """Return the kind of numbers of a tensor in words, such as `integers` or `float32`."""
+    return "integers" if values.dtype in (torch.int64, torch.int32) else str(values.dtype).removeprefix("torch.")
