@@ -70,6 +70,14 @@ def test_help_begins_with_the_fields():
     assert len(anchor) < 250
 
 
+def test_docstrings_of_tasks_explain_every_field_first():
+    tasks = al.tasks
+    for spec in (al.AnchorFunction, tasks.Combined, tasks.CompositeAnchor, tasks.AnchorBased):
+        lines = spec.__doc__.split("\n\n")[1].splitlines()
+        explained = {line.strip().partition(":")[0] for line in lines if ": " in line}
+        assert explained == {*spec.model_fields} - {"family", "rule", "covering"}, spec
+
+
 def test_unknown_names():
     with pytest.raises(AttributeError, match="has no attribute 'tsak'"):
         al.tsak  # noqa: B018

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, Signature
+from numbers import Real
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -27,7 +28,12 @@ class Spec(BaseModel):
     other_names: ClassVar[Mapping[str, str]] = {}
     """What to write in place of names that other libraries use, such as `learning_rate` for `lr`."""
 
-    def __init__(self, **data: Any) -> None:
+    by_place: ClassVar[str | None] = None
+    """The one field whose value says by itself what it is, as in `AdamW(1e-3)`: it may be given without its name."""
+
+    def __init__(self, *values: Any, **data: Any) -> None:
+        if values:
+            data = self._named(values, data)
         try:
             super().__init__(**data)
         except ValidationError as error:
@@ -37,6 +43,17 @@ class Spec(BaseModel):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         cls.__signature__ = _signature(cls)
+
+    @classmethod
+    def _named(cls, values: Sequence[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields with the one given by its place. Errors: `SpecError` that tells how to name the values."""
+        free = [name for name in cls.__signature__.parameters if name not in data]
+        if len(values) == 1 and cls.by_place in free and isinstance(values[0], Real | Sequence):
+            return {cls.by_place: values[0], **data}
+        named = ", ".join(f"{name}=..." for name in free[: len(values)])
+        raise SpecError(
+            cls.__name__, f"takes its fields by name, got {values[0]!r:.60}", f"write {cls.__name__}({named})"
+        )
 
     @classmethod
     def parse(cls: type[SomeSpec], data: Any, at: str = "") -> SomeSpec:
@@ -97,8 +114,9 @@ def _signature(spec: type[Spec]) -> Signature:
         default = Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
         if field.is_required() or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
             shown = _Long() if len(repr(default)) > _LONGEST_DEFAULT and not field.is_required() else default
-            found.append(Parameter(name, Parameter.KEYWORD_ONLY, default=shown))
-    return Signature(found)
+            place = Parameter.POSITIONAL_OR_KEYWORD if name == spec.by_place else Parameter.KEYWORD_ONLY
+            found.append(Parameter(name, place, default=shown))
+    return Signature(sorted(found, key=lambda one: one.kind))
 
 
 def spec_error(error: ValidationError, at: str = "", spec: "type[Spec] | None" = None, data: Any = None) -> SpecError:

@@ -68,6 +68,31 @@ def test_the_names_of_other_libraries_lead_to_ours(make, given, message):
         make(**given)
 
 
+@pytest.mark.parametrize("spec", [AdamW, Adam, SGD])
+def test_a_number_alone_is_the_learning_rate(spec):
+    assert spec(2e-3) == spec(learning_rate=2e-3) != spec()
+
+
+def test_a_sample_and_members_know_their_numbers_without_a_name():
+    assert FixedSample(70) == FixedSample(size=70)
+    assert Members(3) == Members([0, 1, 2]) == Members(seeds=(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: AdamW(1e-3, 0.1), "got 0.001; write AdamW(learning_rate=..., weight_decay=...)"),
+        (lambda: AdamW(1e-3, learning_rate=0.1), "got 0.001; write AdamW(weight_decay=...)"),
+        (lambda: AdamW(range), "got <class 'range'>; write AdamW(learning_rate=...)"),
+        (lambda: Recipe(5), "got 5; write Recipe(data=...)"),
+    ],
+)
+def test_other_values_without_names_are_told_how_to_be_given(make, problem):
+    with pytest.raises(SpecError) as caught:
+        make()
+    assert str(caught.value).partition(": takes its fields by name, ")[2] == problem
+
+
 def test_what_stands_for_another_name_is_a_field():
     for spec in (AdamW, Adam, SGD, Recipe):
         for other, wanted in spec.other_names.items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from numbers import Integral
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -56,6 +56,8 @@ class Members(Spec):
     matrices; `gamma` sets their initialisation rate, as in `gamma={"all": (0.5, 0.8)}` for two members; `data_size`
     must be a multiple of the batch.
     """
+
+    by_place: ClassVar[str | None] = "seeds"
 
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0,)
     hold: dict[Literal["data", "initialisation", "order"], int] = Field(default_factory=dict)

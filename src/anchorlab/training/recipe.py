@@ -19,6 +19,8 @@ MOST_SEQUENCES = 2**32
 class FixedSample(Spec):
     """A fixed training set of `size` sequences, shuffled anew every epoch."""
 
+    by_place: ClassVar[str | None] = "size"
+
     kind: Literal["sample"] = "sample"
     size: int = Field(default=1000, ge=1, le=MOST_SEQUENCES)
 
@@ -38,6 +40,7 @@ class AdamW(Spec):
         "wd": "weight_decay",
         "eps": "epsilon",
     }
+    by_place: ClassVar[str | None] = "learning_rate"
 
     kind: Literal["adamw"] = "adamw"
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -57,6 +60,7 @@ class SGD(Spec):
     """Stochastic gradient descent with momentum; weight decay is added to the gradient."""
 
     other_names: ClassVar[Mapping[str, str]] = {"lr": "learning_rate", "rate": "learning_rate", "wd": "weight_decay"}
+    by_place: ClassVar[str | None] = "learning_rate"
 
     kind: Literal["sgd"] = "sgd"
     learning_rate: float = Field(default=0.03, gt=0)

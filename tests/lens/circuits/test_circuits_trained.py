@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import anchorlab as al
+from anchorlab.errors import SpecError
 from anchorlab.lens import find_circuit
 from anchorlab.lens.circuits import AttentionLosses, rule_cells
 from anchorlab.models import DecoderSpec
@@ -42,3 +43,19 @@ def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, mem
     assert found.empty_loss > 20 * (found.model_loss + 0.04) and found.minimality > 20
     search = one.sample("test", 128, child_seed(0, "search"))
     check_every_path_is_needed(found, AttentionLosses(model.select([member]), one, search))
+
+
+def test_a_run_knows_the_task_that_it_learned(trained):
+    one = trained.experiment.task
+    assert find_circuit(trained, sequences=32) == find_circuit(trained.ensemble(), one, sequences=32)
+    remedy = r"leave it out, or give run\.ensemble\(\) to explain the model on another task"
+    other = task("anchor/two-distances", items=(20, 60), size=61)
+    assert other.shape == one.shape  # so the model could read it
+    with pytest.raises(
+        SpecError, match=rf"^task: is anchor/two-distances, and the run learned anchor/identity; {remedy}$"
+    ):
+        find_circuit(trained, other)
+    with pytest.raises(SpecError, match="the run learned anchor/identity with other settings; leave"):
+        find_circuit(trained, task("anchor/identity", items=(20, 59), size=61))
+    with pytest.raises(SpecError, match=r"^task: is missing; give the task that the model was trained on$"):
+        find_circuit(trained.ensemble())

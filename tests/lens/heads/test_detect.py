@@ -4,6 +4,7 @@ import sys
 import polars
 import pytest
 import torch
+from torch import nn
 
 import anchorlab as al
 from anchorlab.errors import SiteError, SpecError
@@ -212,3 +213,10 @@ def test_tables_and_figures_are_imported_late():
         "import sys, anchorlab.lens; sys.exit(any(name in sys.modules for name in ('polars', 'matplotlib', 'sklearn')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("given", [nn.Linear(2, 2), torch.zeros(2, 3, 3), [identity_solver()], None])
+def test_what_is_no_record_is_told_to_be_looked_at(given):
+    remedy = r"record patterns first: al\.look\(run, batch, record=\['blocks\.\*\.attn\.hook_pattern'\]\)"
+    with pytest.raises(SpecError, match=rf"^record: is of type \w+, not a record of attention; {remedy}$"):
+        detect(given)

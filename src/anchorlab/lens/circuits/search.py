@@ -15,6 +15,7 @@ from anchorlab.rng import child_seed
 from anchorlab.tasks.build import as_task
 from anchorlab.tasks.task import Task
 from anchorlab.training.ensemble import Ensemble
+from anchorlab.training.trained_run import TrainedRun
 
 _ALIKE = 0.02
 """Two rests count as equally good if their losses differ by at most this share of threshold minus model loss."""
@@ -29,7 +30,7 @@ loss with the same rest in every head."""
 
 def find_circuit(
     model: AnyModel,
-    task: Task | str,
+    task: Task | str | None = None,
     *,
     member: int = 0,
     threshold: float | None = None,
@@ -61,7 +62,8 @@ def find_circuit(
 
     Args:
         model: an ensemble, a run, or a module.
-        task: gives the sequences, their roles and the loss; a task or its name.
+        task: gives the sequences, their roles and the loss; a task or its name. A run knows its own; to explain its
+            model on another one, give `run.ensemble()`.
         member: the member to explain.
         threshold: the largest loss that the circuit may have. None: above the model's loss by `LEEWAY` (4 %) of
             attention's effect, and by at least 1 % of the model's loss. That is 0.04 in the retrieval problem; the
@@ -71,11 +73,11 @@ def find_circuit(
         seed: the seed from which both sets are drawn.
         progress: called with the phase, the steps done and their total.
 
-    Errors: `SpecError` for an unknown member or split, a task of another shape than the model's, a model whose loss is
-    above the threshold or not finite, and a task with a role of a reserved name; `SiteError` for a model without
-    attention.
+    Errors: `SpecError` for an unknown member or split, a task that is not the run's or of another shape than the
+    model's, a model whose loss is above the threshold or not finite, and a task with a role of a reserved name;
+    `SiteError` for a model without attention.
     """
-    ensemble, task = as_ensemble(model), as_task(task)
+    ensemble, task = as_ensemble(model), _own_task(model, task)
     members = ensemble.size if ensemble.weights else 1
     if not 0 <= member < members:
         raise SpecError("member", f"there is no member {member}", f"choose from 0..{members - 1}")
@@ -103,6 +105,21 @@ def find_circuit(
     found = _by_roles(search, found, allowed)
     found = _pruned(search, found, own, allowed, progress)
     return _measured(fresh, found, allowed)
+
+
+def _own_task(model: AnyModel, task: Task | str | None) -> Task:
+    """Return the task to explain. Errors: `SpecError` for none, and for another one than that of a run."""
+    given = None if task is None else as_task(task)
+    if isinstance(model, TrainedRun):
+        own = model.experiment.task
+        if given is None or given == own:
+            return own
+        learned, other = (one.name or type(one).__name__ for one in (own, given))
+        problem = f"is {other}, and the run learned {learned}{' with other settings' * (other == learned)}"
+        raise SpecError("task", problem, "leave it out, or give run.ensemble() to explain the model on another task")
+    if given is None:
+        raise SpecError("task", "is missing", "give the task that the model was trained on")
+    return given
 
 
 def _check_task(model: Ensemble, task: Task) -> None:

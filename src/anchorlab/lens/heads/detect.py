@@ -1,7 +1,7 @@
 """All detectors at once: a table of what every head does, and a label for each head."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -91,8 +91,8 @@ def detect(
         keys: the position of one key in each sequence, in place of the batch's.
         lengths: the length of each sequence, where shorter ones are padded on the right; None: all are whole.
 
-    Errors: `SiteError` for a record without attention patterns; `SpecError` for a batch with other inputs than the
-    record's, and for positions or lengths of another number of sequences; those of the detectors.
+    Errors: `SiteError` for a record without attention patterns; `SpecError` for anything but a record, for a batch with
+    other inputs than the record's, and for positions or lengths of another number of sequences; those of the detectors.
     """
     if batch is not None:
         anchors = _first(batch, "anchor_positions") if anchors is None else anchors
@@ -100,7 +100,7 @@ def detect(
     given = {"anchors": anchors, "keys": keys, "lengths": lengths}
     sites: dict[str, _Site] = {}
     end, candidates = 0, None
-    for part in [record] if isinstance(record, Record) else record:
+    for part in _parts(record):
         begin, end, candidates = end, end + len(part.inputs), part.candidates
         if batch is not None and not torch.equal(batch.inputs[begin:end].cpu(), part.inputs):
             raise SpecError("batch", "has other inputs than the record", "give the batch that was looked at")
@@ -114,6 +114,15 @@ def detect(
         if value is not None and len(value) != end:
             raise SpecError(field, f"has {len(value)} sequences, and the record {end}", "give one for each")
     return _table(sites, candidates)
+
+
+def _parts(record: Record | Iterable[Record]) -> Iterator[Record]:
+    """Yield the parts of a record. Errors: `SpecError` for anything else, such as a run."""
+    for part in record if isinstance(record, Iterable) and not isinstance(record, Record) else [record]:
+        if not isinstance(part, Record):
+            remedy = "record patterns first: al.look(run, batch, record=['blocks.*.attn.hook_pattern'])"
+            raise SpecError("record", f"is of type {type(part).__name__}, not a record of attention", remedy)
+        yield part
 
 
 def _pattern_sites(record: Record) -> list[str]:

@@ -43,17 +43,22 @@ _MOST_CHOICES = 2**26  # of a frame and a key
 class AnchorFunction(Task):
     """A function of the keys that its anchors point to; every other token is noise.
 
-    `rules` say what a sequence holds and what its answer is, `operations` what each anchor does to a key:
+    operations: what each anchor does to a key, as in `{3: "+5"}`
+    rules: what a sequence holds and what its answer is, as in `{"mean": "3 x y -> (x + y) // 2"}`
+    exceptions: the operations of pairs of anchors that have their own, which `pair(A, B, x)` looks up
+    rivals: other rules that might explain a model's answers, over the same patterns; agreement with each is measured
+    vocabulary: the token ids, and which of them are items and which anchors
+    placement: the length of sequences, and the anchors that the slots of a pattern may hold
+    separation: which sequences belong to training and which to test
+    scoring: the positions at which the answer is asked for
+    labels: statistical labels; None: the label is the answer
+    shares: the share of each group in the training data, exact in every sample; empty: as drawn
+    group_by: what evaluation is grouped by: combinations of anchors, rules, changed labels, or nothing
+    name: what it is called in files and figures
 
     >>> AnchorFunction(operations={3: "+5"}).sample("train", 2, seed=0).inputs.shape
     torch.Size([2, 9])
     >>> mean = AnchorFunction(rules={"mean": "3 x y -> (x + y) // 2"}, operations={3: "x"})
-
-    exceptions: the operations of pairs of anchors that have their own, which `pair(A, B, x)` looks up
-    rivals: other rules that might explain a model's answers, over the same patterns; agreement with each is measured
-    shares: the share of each group in the training data, exact in every sample; empty: as drawn
-    labels: statistical labels; None: the label is the answer
-    group_by: what evaluation is grouped by: combinations of anchors, rules, changed labels, or nothing
 
     A sequence is drawn in five uniform draws: the rule; its anchors; their positions, among those where the split has
     keys; the keys, among those that the separation allows there; and the noise, among the items. A sequence that fits

@@ -132,7 +132,9 @@ class ModularResidue(Separation):
 
 
 class MovingKeys(ModularResidue):
-    """Modular residue, for keys whose range moves with the position: x - p must be one of `numbers`, first and last.
+    """Modular residue, for keys whose range moves with the position.
+
+    numbers: the first and the last value of x - p that a key may have; the other fields are those of modular residue
 
     The authors' code draws a number from 20 to 99, which its residue puts into a split, and adds the position; so keys
     reach from 20 + p to 99 + p. A sequence with another key belongs to no split.
@@ -248,6 +250,8 @@ AnySeparation = Annotated[SerializeAsAny[Separation], BeforeValidator(_parse)]
 
 class Combined(Separation):
     """Combine rules: hold out what any of them holds out.
+
+    parts: the rules, such as modular residue and composite anchor
 
     Source: anchor functions, section 4.4 (modular residue with composite-anchor).
     """
