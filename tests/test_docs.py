@@ -362,6 +362,28 @@ def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
     assert numbers["positions alone"] < 0.3 < numbers["tokens alone"]
 
 
+@pytest.fixture(scope="module")
+def store_of_pages(tmp_path_factory) -> Path:
+    """A store that several pages share, as they train the same run."""
+    return tmp_path_factory.mktemp("pages") / "runs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("patching", r"tensor\(\[\[1\.0000,"),  # the stream at the key recovers everything
+    ],
+)
+def test_the_pages_of_instruments_print_what_they_say(page, printed, store_of_pages, tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / f"{page}.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(store_of_pages)}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(printed, done.stdout), done.stdout
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.usefixtures("smollm2")
 def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "language_models.md", "python"))

@@ -1,3 +1,4 @@
 """Apply many interventions, one at a time, and measure what each does to the answers."""
 
+from anchorlab.lens.sweep.patching import Patching, patch
 from anchorlab.lens.sweep.sweep import METRICS, Metric, Sweep, sweep

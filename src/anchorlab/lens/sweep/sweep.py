@@ -1,6 +1,5 @@
 """Sweeps: one intervention at a time over a grid of sites, heads or positions, and its effect on the answers."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.reading import check_read
 from anchorlab.lens.sweep.batched import MappedPasses
+from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
 from anchorlab.spec import unknown_name
@@ -46,8 +46,6 @@ METRICS: Mapping[str, Metric] = {
     "probability": lambda output, targets: _at(output.softmax(dim=-1), targets),
 }
 """`accuracy`: whether the target has the largest logit; `logit` and `probability`: those of the target."""
-
-_OWN = ("head", "width", "head_width", "hidden")  # axes whose order each member has for itself
 
 
 @dataclass(frozen=True)
@@ -83,15 +81,7 @@ class Sweep:
 
         Errors: as `change`; `SpecError` for a member that is not there, and for such a mean.
         """
-        change = self.change(metric)
-        count, own = len(change), [axis for axis in self.over if axis in _OWN]
-        if member is None and count > 1 and own:
-            problem = f"{own[0]} 0 of one member has nothing to do with {own[0]} 0 of another"
-            raise SpecError("member", problem, f"choose one from 0 to {count - 1}, as in map({metric!r}, member=0)")
-        if member is not None and not 0 <= member < count:
-            raise SpecError("member", f"there is no member {member}", f"choose one from 0 to {count - 1}")
-        shown = change.mean(dim=0) if member is None else change[member]
-        return shown.reshape(-1, shown.shape[-1] if self.over else 1)
+        return heat_map(self.change(metric), self.over, member, f"map({metric!r}, member=0)")
 
     @property
     def table(self) -> "polars.DataFrame":
@@ -101,19 +91,15 @@ class Sweep:
         """
         import polars
 
-        axes = ("metric", "member", "site", *self.over)
-        grid = torch.cartesian_prod(*(torch.arange(size) for size in self.values.shape)).reshape(-1, len(axes))
-        numbers = dict(zip(axes, grid.unbind(dim=1), strict=True))
-        layers = [_layer(site, place) for place, site in enumerate(self.sites)]
-        values, baseline = self.values.flatten(), self.baseline[numbers["metric"], numbers["member"]]
-        columns: dict[str, list[object]] = {
-            "metric": [self.metrics[index] for index in numbers["metric"].tolist()],
-            "member": numbers["member"].tolist(),
-            "site": [self.sites[index] for index in numbers["site"].tolist()],
-            "layer": [layers[index] for index in numbers["site"].tolist()],
-        }
-        columns |= {axis: numbers[axis].tolist() for axis in self.over}
-        columns |= {"value": values.tolist(), "baseline": baseline.tolist(), "change": (values - baseline).tolist()}
+        values = self.values.flatten(2)
+        changes = values - self.baseline.unsqueeze(-1)
+        places = place_columns(self.sites, self.over, self.values.shape[1:])
+        rows = len(places["member"])
+        columns: dict[str, list[object]] = {"metric": [name for name in self.metrics for _ in range(rows)]}
+        columns |= {name: column * len(self.metrics) for name, column in places.items()}
+        baseline = self.baseline.unsqueeze(-1).expand_as(values)
+        for name, numbers in (("value", values), ("baseline", baseline), ("change", changes)):
+            columns[name] = numbers.flatten().tolist()
         return polars.DataFrame(columns)
 
 
@@ -308,8 +294,3 @@ def _at(
     values: Float[Tensor, "sequence scored output"], targets: Int[Tensor, "sequence scored"]
 ) -> Float[Tensor, "sequence scored"]:
     return values.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-
-
-def _layer(site: str, place: int) -> int:
-    number = re.search(r"\d+", site)
-    return int(number.group()) if number else place
