@@ -22,6 +22,7 @@ from anchorlab.findings import (
     ALSO_UNTRAINED,
     SCOPES,
     SYMBOLS,
+    VERDICTS,
     ClaimResult,
     Figure,
     Findings,
@@ -237,7 +238,7 @@ def ledger_text(found: Sequence[Findings]) -> str:
     for name, title in titles.items():
         own = [entry.strongest for entry in entries if entry.study == name]
         counted = counts(own)
-        cells = [counted.total, *map(counted.of, SYMBOLS), counted.also_untrained]
+        cells = [counted.total, *map(counted.of, VERDICTS), counted.also_untrained]
         rows.append((page_link(name), title, *(str(count or "") for count in cells)))
         passed += [
             (page_link(name), result.claim.statement, ours(result), untrained(result), result.claim.band_text)
@@ -250,14 +251,14 @@ def ledger_text(found: Sequence[Findings]) -> str:
             if result.verdict in ("not at this scale", "contradicted")
         ]
     whole = counts(entry.strongest for entry in entries)
-    rows.append(("all", "", *map(str, (whole.total, *map(whole.of, SYMBOLS), whole.also_untrained))))
+    rows.append(("all", "", *map(str, (whole.total, *map(whole.of, VERDICTS), whole.also_untrained))))
     scopes = [
         (f"{SYMBOLS[verdict]} {verdict}", *map(str, (whole.of(verdict), *(by_scope[scope] for scope in SCOPES))))
         for verdict, by_scope in whole.verdicts.items()
     ]
     sources = "".join(f"- `{findings.study}`: {source_text(findings.provenance)}\n" for findings in found)
     return (
-        f"{table(('study', 'what it shows', 'claims', *SYMBOLS.values(), 'untrained'), rows)}\n"
+        f"{table(('study', 'what it shows', 'claims', *(SYMBOLS[one] for one in VERDICTS), 'untrained'), rows)}\n"
         f"## By verdict and scope\n\n{table(('verdict', 'claims', *SCOPES), scopes)}\n"
         f"## Claims that also hold untrained\n\n"
         f"{table(('study', 'claim', 'ours', 'untrained', 'accepted'), passed)}\n"

@@ -46,6 +46,9 @@ def test_the_verdict_comes_from_the_band_and_the_scope(band, value, inside, word
         claim(band, exact=True).judge(value, "quick"),
     ):
         assert result.verdict == ("reproduced" if inside else "contradicted")
+    for exact in (False, True):
+        own = claim(band, exact).judge(value, "quick", own=True)
+        assert (own.verdict, own.scope_text) == ("supported" if inside else "not supported", "")
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
@@ -151,6 +154,7 @@ def test_counts_by_verdict_and_scope():
             exact.judge(0.4, "quick"),
             one.judge(0.4, "quick", untrained=Control(0.9)),
             one.judge(None, "quick"),
+            one.judge(0.6, "quick", untrained=Control(0.9), own=True),  # of no paper
         ]
     )
     assert found.verdicts == {

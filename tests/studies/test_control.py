@@ -102,7 +102,7 @@ def by_name(findings: Findings) -> dict[str, object]:
 
 
 def test_every_claim_has_a_control_but_exact_ones(findings):
-    assert all(one.verdict == "reproduced" for one in findings.claims)
+    assert all(one.verdict == "supported" for one in findings.claims)
     assert {name for name, one in by_name(findings).items() if one.untrained is None} == {"derived"}
 
 
@@ -163,7 +163,7 @@ def test_an_analysis_that_fails_on_untrained_members_leaves_the_study_as_it_is(t
         return found
 
     one = run_study(replace(STUDY, analyse=fragile), "quick", Store(tmp_path), workers=1)
-    assert by_name(one)["fits"].verdict == "reproduced"
+    assert by_name(one)["fits"].verdict == "supported"
     assert by_name(one)["fits"].untrained == Control(None, "fails: ValueError: nothing was learned")
 
 
@@ -192,4 +192,4 @@ def test_a_study_without_experiments_has_no_controls(tmp_path):
         "own/drawn", DOC, (never,), lambda runs, setting: Analysis({"loss": torch.zeros(1)}), {"quick": Profile(0, "")}
     )
     (one,) = run_study(drawn, "quick", Store(tmp_path)).claims
-    assert (one.verdict, one.untrained, one.holds_untrained) == ("reproduced", None, False)
+    assert (one.verdict, one.untrained, one.holds_untrained) == ("supported", None, False)

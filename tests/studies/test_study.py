@@ -52,7 +52,16 @@ def analyse(runs, seeds) -> Analysis:
     return Analysis([float(at_end(run, "test", "loss")) for run in runs])
 
 
-TINY = Study("a/b", DOC, (loss,), analyse, {"quick": Profile((3, 1), "A note.")}, experiments=experiments, smoke=(0,))
+TINY = Study(
+    "a/b",
+    DOC,
+    (loss,),
+    analyse,
+    {"quick": Profile((3, 1), "A note.")},
+    experiments=experiments,
+    smoke=(0,),
+    paper="",  # its claims name the paper themselves
+)
 
 
 def test_a_study_trains_analyses_and_keeps(tmp_path):
@@ -218,6 +227,24 @@ def test_what_is_no_claim_or_no_name_of_claims_is_refused():
         replace(TINY, claims=(analyse,))
     with pytest.raises(SpecError, match=r"^study\.profiles\.quick\.paper: 'loss' is not"):
         replace(TINY, profiles={"quick": Profile((3, 1), "", paper="loss")})
+
+
+@pytest.mark.parametrize(
+    "of, own",
+    [
+        ({}, True),
+        ({"name": "anchor/mine"}, False),
+        ({"name": "language/mine"}, False),
+        ({"paper": "a paper"}, False),
+        ({"profiles": {"quick": Profile((3, 1), "", paper=True)}}, False),
+        ({"paper": "a paper", "own": True}, True),
+    ],
+)
+def test_claims_of_no_paper_are_hypotheses_of_ones_own(of, own, tmp_path):
+    one = replace(TINY, smoke=None, **{"paper": None, **of})
+    assert one.has_own_claims is own
+    (loss_,) = run_study(one, "quick", Store(tmp_path)).claims
+    assert (loss_.verdict, loss_.scope == "own") == ("supported" if own else "reproduced", own)
 
 
 def test_a_profile_says_for_which_claims_it_is_the_papers_setting(tmp_path):

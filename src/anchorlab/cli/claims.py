@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings
     from anchorlab.studies import Study
 
-_COLOURS = {"reproduced": "green", "not at this scale": "yellow", "contradicted": "red", "not measured": "dim"}
+_COLOURS = {
+    "reproduced": "green",
+    "not at this scale": "yellow",
+    "contradicted": "red",
+    "not measured": "dim",
+    "supported": "green",
+    "not supported": "red",
+}
 
 
 def claims(
@@ -164,12 +171,15 @@ def reproduced_text(results: "Sequence[ClaimResult]") -> str:
     >>> reproduced_text(findings.claims)
     '3 of 7 claims reproduced, 4 not at this scale'
     """
+    from anchorlab.findings import SYMBOLS
+
     if not results:
         return "no claims"
     verdicts = [result.verdict for result in results]
-    counts = {one: verdicts.count(one) for one in ("not at this scale", "contradicted", "not measured")}
+    named = "supported" if any(result.scope == "own" for result in results) else "reproduced"
+    counts = {one: verdicts.count(one) for one in SYMBOLS if one != named}
     others = "".join(f", {count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{verdicts.count('reproduced')} of {len(verdicts)} claims reproduced{others}"
+    return f"{verdicts.count(named)} of {len(verdicts)} claims {named}{others}"
 
 
 def _print_entries(study: str, entries: "Sequence[Entry]") -> None:

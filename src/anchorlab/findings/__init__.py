@@ -3,6 +3,7 @@
 from anchorlab.findings.claims import (
     ALSO_UNTRAINED,
     SYMBOLS,
+    VERDICTS,
     Band,
     Claim,
     ClaimResult,
@@ -47,6 +48,7 @@ __all__ = [
     "ALSO_UNTRAINED",
     "SCOPES",
     "SYMBOLS",
+    "VERDICTS",
     "Band",
     "BarFigure",
     "Bars",

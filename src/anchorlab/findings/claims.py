@@ -11,11 +11,15 @@ from anchorlab.spec import JSON_CONFIG
 Band = tuple[float | None, float | None]
 """The lowest and the highest value that accept a claim, both included; None leaves that side open."""
 
-Scope = Literal["paper", "exact", "other"]
-"""How a value was obtained: in the paper's own setting, by an exact computation, or in another setting."""
+Scope = Literal["paper", "exact", "other", "own"]
+"""How a value was obtained: in the paper's own setting, by an exact computation, in another setting, or in a study or
+setting of one's own, where no paper claims anything."""
 
-Verdict = Literal["reproduced", "not at this scale", "contradicted", "not measured"]
+Verdict = Literal["reproduced", "not at this scale", "contradicted", "not measured", "supported", "not supported"]
 """Whether a value supports its claim; `ClaimResult.verdict` has the rules."""
+
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "not at this scale", "contradicted", "not measured")
+"""The verdicts on a paper's claim; the others are those on a hypothesis of one's own."""
 
 SMOKE = "smoke"
 """The name of profiles that only exercise the code; not even an exact claim is decided there."""
@@ -28,6 +32,8 @@ SYMBOLS: dict[Verdict, str] = {
     "not at this scale": "○",
     "contradicted": "✗",
     "not measured": "—",
+    "supported": "✓",
+    "not supported": "✗",
 }
 """The sign of each verdict on pages and in terminals."""
 
@@ -114,6 +120,7 @@ class Claim:
         detail: str = "",
         paper_setting: bool = False,
         untrained: "Control | None" = None,
+        own: bool = False,
     ) -> "ClaimResult":
         """Return the result of the claim for a value measured under a profile.
 
@@ -124,9 +131,10 @@ class Claim:
             detail: in words, anything else that a reader should know
             paper_setting: whether the profile is the paper's own setting for this claim
             untrained: what untrained members give; None where there is no such control
+            own: whether the claim is a hypothesis of one's own, about which no paper says anything
         """
         exact = self.exact and base_profile(profile) != SMOKE
-        scope: Scope = "exact" if exact else "paper" if paper_setting else "other"
+        scope: Scope = "own" if own else "exact" if exact else "paper" if paper_setting else "other"
         number = None if value is None else float(value)
         return ClaimResult(self, number, profile, spread, detail, scope, untrained)
 
@@ -176,7 +184,7 @@ class ClaimResult:
     @property
     def scope_text(self) -> str:
         """The scope in words; empty for a setting that is not the paper's."""
-        return {"paper": "in the paper's own setting", "exact": "exact", "other": ""}[self.scope]
+        return {"paper": "in the paper's own setting", "exact": "exact"}.get(self.scope, "")
 
     @property
     def verdict(self) -> Verdict:
@@ -184,9 +192,13 @@ class ClaimResult:
 
         A value outside the band has `contradicted` the claim only if it was measured in the paper's own setting or
         computed exactly. In any other setting it is `not at this scale`, from which nothing follows about the paper.
+        A hypothesis of one's own is `supported` in its band and `not supported` outside.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"
-        if accepts(self.claim.band, self.value):
+        accepted = accepts(self.claim.band, self.value)
+        if self.scope == "own":
+            return "supported" if accepted else "not supported"
+        if accepted:
             return "reproduced"
         return "not at this scale" if self.scope == "other" else "contradicted"

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from anchorlab.findings.claims import SMOKE, SYMBOLS, Claim, ClaimResult, Scope, Verdict, base_profile
+from anchorlab.findings.claims import SMOKE, VERDICTS, Claim, ClaimResult, Scope, Verdict, base_profile
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
 
 SCOPES: tuple[Scope, ...] = ("paper", "exact", "other")
+"""The scopes of a paper's claims."""
 
 PROFILES = ("paper", "scaled", "quick")
 """Profiles from the strongest evidence to the weakest; any other comes after these, and `smoke` last."""
@@ -53,11 +54,14 @@ class Counts:
 
 
 def counts(results: Iterable[ClaimResult]) -> Counts:
-    """Count results, one for each claim, by verdict and scope; each verdict and scope is there, with 0 at least."""
-    found = list(results)
+    """Count the papers' claims by verdict and scope, given a result for each; each is there, with 0 at least.
+
+    Hypotheses of one's own are left out.
+    """
+    found = [result for result in results if result.scope != "own"]
     pairs = [(result.verdict, result.scope) for result in found]
     verdicts: dict[Verdict, Mapping[Scope, int]] = {
-        verdict: {scope: pairs.count((verdict, scope)) for scope in SCOPES} for verdict in SYMBOLS
+        verdict: {scope: pairs.count((verdict, scope)) for scope in SCOPES} for verdict in VERDICTS
     }
     return Counts(verdicts, sum(result.holds_untrained for result in found))
 

@@ -137,8 +137,10 @@ def spread(values: Tensor, of: str = "seeds") -> str:
     return f"{float(values.min()):.3g} to {float(values.max()):.3g} over {values.numel()} {of}"
 
 
-def judge(claim: Claim, measured: Measured, profile: str, paper_setting: bool = False) -> ClaimResult:
-    """Return the verdict on a claim from what its measure returned.
+def judge(
+    claim: Claim, measured: Measured, profile: str, paper_setting: bool = False, own: bool = False
+) -> ClaimResult:
+    """Return the verdict on a claim from what its measure returned; the other arguments are those of `Claim.judge`.
 
     Errors: `SpecError` that names the claim, for a value that is none of `Measured`.
     """
@@ -146,7 +148,7 @@ def judge(claim: Claim, measured: Measured, profile: str, paper_setting: bool = 
     if found is None:
         problem = f"its measure returned {type(measured).__name__}"
         raise SpecError(f"claim.{claim.id}", problem, "return a tensor [seed], a number, None or a Measurement")
-    return claim.judge(found.value, profile, found.spread, found.detail, paper_setting)
+    return claim.judge(found.value, profile, found.spread, found.detail, paper_setting, own=own)
 
 
 def as_control(claim: Claim, measured: Measured) -> Control:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import cleandoc
@@ -14,13 +14,19 @@ from anchorlab.findings.claims import SMOKE
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.of_model import of_model, parts, profile_name
+from anchorlab.studies.paths import Value
 from anchorlab.studies.workplace import Workplace
 from anchorlab.training import Experiment, TrainedRun
 from anchorlab.viewer.view import AttentionView
 
 Setting = TypeVar("Setting")
 
-PAPERS = {"anchor": "anchor functions", "truncation": "truncated weights", "retrieval": "stacked attention heads"}
+PAPERS = {
+    "anchor": "anchor functions",
+    "truncation": "truncated weights",
+    "retrieval": "stacked attention heads",
+    "language": "",  # of several papers: its claims' sources name them
+}
 """The short name of each family's paper, the beginning of its claims' sources."""
 
 SMOKE_NOTE = "Smoke profile: the smallest setting that exercises the code."
@@ -85,6 +91,8 @@ class Study(Generic[Setting]):
         experiments: what a setting trains
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
         observe: what a study without experiments measures, such as a pretrained model: gets the setting and a workplace
+        own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default where no family,
+            `paper` or profile names a paper
 
     A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
     `quick@gpt2` or `quick@EleutherAI/pythia-160m@step1000`; none of these is the paper's own setting.
@@ -101,6 +109,7 @@ class Study(Generic[Setting]):
     experiments: Callable[[Setting], Sequence[Experiment]] = no_experiments
     paper: str | None = None
     observe: Callable[[Setting, Workplace], Any] | None = None
+    own: bool | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
@@ -144,6 +153,14 @@ class Study(Generic[Setting]):
         family = PAPERS.get(self.name.partition("/")[0], "")
         return measure.claim(self.name, family if self.paper is None else self.paper)
 
+    @property
+    def has_own_claims(self) -> bool:
+        """Whether the claims are hypotheses of one's own rather than a paper's."""
+        if self.own is not None:
+            return self.own
+        of_family = self.name.partition("/")[0] in PAPERS
+        return not of_family and self.paper is None and not any(one.paper for one in self.profiles.values())
+
     def profile(self, name: str) -> Profile[Setting]:
         """Return a profile by name, with `@` also one of another model. Errors: `SpecError` for an unknown one."""
         base, model, revision = parts(name)
@@ -170,6 +187,22 @@ class Study(Generic[Setting]):
     def experiments_of(self, profile: str) -> Sequence[Experiment]:
         """Return the experiments of a profile. Errors: `SpecError` for an unknown one."""
         return self.experiments(self.profile(profile).setting)
+
+    def vary(
+        self,
+        values: Mapping[str, Value] | None = None,
+        seeds: int | Iterable[int] | None = None,
+        name: str | None = None,
+    ) -> "Study[Setting]":
+        """Return this study with other values in all its experiments, and with other seeds.
+
+        >>> al.study("anchor/identity").vary({"model.heads": 3}, seeds=range(3))
+
+        Arguments and errors are those of `anchorlab.studies.vary.varied`.
+        """
+        from anchorlab.studies.vary import varied  # which makes studies
+
+        return varied(self, values, seeds, name)
 
     def findings(
         self,
@@ -217,12 +250,12 @@ class Study(Generic[Setting]):
                 raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
             paper_setting = chosen.is_papers_setting(measure.name)
             values = old.value, findings.profile, old.spread, old.detail
-            results.append(claim.judge(*values, paper_setting, old.untrained))
+            results.append(claim.judge(*values, paper_setting, old.untrained, self.has_own_claims))
         return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=tuple(results))
 
     def _judge(self, measure: Measure[Any], analysis: Analysis, profile: str) -> ClaimResult:
         claim, papers = self.claim(measure), self.profile(profile).is_papers_setting(measure.name)
-        result = judge(claim, measure(analysis.seen), profile, papers)
+        result = judge(claim, measure(analysis.seen), profile, papers, self.has_own_claims)
         if analysis.untrained is None or measure.exact:
             return result
         return replace(result, untrained=as_control(claim, measure(analysis.untrained)))

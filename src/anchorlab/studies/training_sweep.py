@@ -5,7 +5,6 @@ Source: the open questions of anchor functions, Table 1: heads, layers, width, l
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from hashlib import sha256
 from itertools import product
 from typing import Any
@@ -18,12 +17,12 @@ from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, 
 from anchorlab.models import ModelSpec
 from anchorlab.studies.anchor.settings import quick_model, quick_recipe
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, mean_and_range
+from anchorlab.studies.paths import Value, quantity, with_values
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
 
-Value = str | int | float | bool
 Vary = Mapping[str, Sequence[Value]]
 
 _LOG_FROM = 20.0  # an axis whose ends are this many times apart is logarithmic
@@ -60,7 +59,7 @@ def sweep_study(
             raise SpecError(f"vary.{path}", "holds a value twice", "give each once")
     chosen = make_task(task) if isinstance(task, str) else task
     base = Experiment(chosen, model or quick_model(), recipe or quick_recipe(1000), Members(seeds=tuple(seeds)))
-    experiments = [_changed(base, dict(zip(vary, point, strict=True))) for point in product(*vary.values())]
+    experiments = [_at_point(base, dict(zip(vary, point, strict=True))) for point in product(*vary.values())]
     title = f"{chosen.name or chosen.family}: {metric} against {' and '.join(map(quantity, vary))}"
 
     def analyse(runs: Sequence[TrainedRun], setting: object) -> Analysis:
@@ -80,29 +79,10 @@ def _name(vary: Vary, metric: str, experiments: Sequence[Experiment]) -> str:
     return f"sweep/{words}-{sha256(settings.encode()).hexdigest()[:6]}"
 
 
-def quantity(path: str) -> str:
-    """The name of a quantity for people: `learning rate` for `recipe.optimiser.learning_rate`."""
-    parts = path.split(".")
-    named = parts[-2] if parts[-1] == "all" and len(parts) > 1 else parts[-1]
-    return named.replace("_", " ")
-
-
-def _changed(base: Experiment, changes: Mapping[str, Value]) -> Experiment:
-    """The experiment with other values at these paths."""
-    data = deepcopy(base.to_json())
-    for path, value in changes.items():
-        first, *rest = path.split(".")
-        if first not in ("task", "model", "recipe", "members") or not rest:
-            raise SpecError(f"vary.{path}", "names nothing in an experiment", "begin with task, model, recipe, members")
-        place: Any = data
-        for part in (first, *rest[:-1]):
-            inner = place.get(part) if isinstance(place, dict) else None
-            if not isinstance(inner, dict):
-                raise SpecError(f"vary.{path}", f"{part!r} has nothing below it", "name a field as the spec writes it")
-            place = inner
-        place[rest[-1]] = [value] * len(base.members) if first == "members" else value
-    label = ", ".join(f"{quantity(path)} {value}" for path, value in changes.items())
-    return Experiment.from_json(data, label)
+def _at_point(base: Experiment, point: Mapping[str, Value]) -> Experiment:
+    """The experiment with the values of one point of the sweep."""
+    label = ", ".join(f"{quantity(path)} {value}" for path, value in point.items())
+    return with_values(base, point, label, at="vary.")
 
 
 def _splits(run: TrainedRun) -> tuple[str, ...]:

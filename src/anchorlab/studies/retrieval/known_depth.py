@@ -19,7 +19,7 @@ from anchorlab.lens import look
 from anchorlab.models import VectorSpec
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
-from anchorlab.studies.retrieval.settings import layers_of, quick, retrieval_of, smoke
+from anchorlab.studies.retrieval.settings import layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.studies.retrieval.transcription import transcribe
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import RetrievalPrompts, task
@@ -43,6 +43,7 @@ class Setting:
 
 
 QUICK = Setting((1, 2, 3, 4, 6), (1, 2, 3, 4, 5, 6), quick(1, 1, 1000, seeds=2))
+PAPER = Setting(tuple(range(1, 9)), tuple(range(1, 11)), section_7(1))
 SMOKE = Setting((1, 2), (1, 2), smoke(1))
 
 
@@ -178,8 +179,15 @@ STUDY = Study(
             QUICK,
             "Quick profile: N = 4, K = 8, width 64, one head in each layer, no feed-forward layers, 1000 steps "
             "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
-            "eight neighbours nearly orthogonal: the quick setting of `retrieval/depth`. The paper trains no such "
-            "models beside its language models.",
+            "eight neighbours nearly orthogonal: the quick setting of `retrieval/depth`.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the models and the training of section 7.1, on chains of 1 to 10 steps, as many as the "
+            "equations of Figure 2 have; the paper trains them on 5 steps alone. Not given by the paper, and so our "
+            "choice: rotary frequencies 10000^(-2i/K), initial scale 0.02, gradient clipping at 1, no warm-up, and a "
+            "causal mask.",
+            paper=True,
         ),
     },
     smoke=SMOKE,

@@ -1,0 +1,54 @@
+"""Quantities of an experiment by their paths, such as `model.layers` or `recipe.optimiser.learning_rate`."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from anchorlab.errors import SpecError
+from anchorlab.training import Experiment
+
+Value = str | int | float | bool | None | tuple["Value", ...] | list["Value"]
+
+_PARTS = ("task", "model", "recipe", "members")
+
+
+def quantity(path: str) -> str:
+    """Return the name of a quantity for people: `learning rate` for `recipe.optimiser.learning_rate`."""
+    parts = path.split(".")
+    named = parts[-2] if parts[-1] == "all" and len(parts) > 1 else parts[-1]
+    return named.replace("_", " ")
+
+
+def value_at(experiment: Experiment, path: str) -> Any:
+    """Return the value of a quantity as plain data. Errors: `SpecError` for a path that names nothing."""
+    place, name = _place(experiment.to_json(), path)
+    if name not in place:
+        raise SpecError(path, "names nothing in an experiment", "name a field as the spec writes it")
+    return place[name]
+
+
+def with_values(experiment: Experiment, values: Mapping[str, Value], label: str, at: str = "") -> Experiment:
+    """Return the experiment with other values at these paths; one below `members` is given to every member.
+
+    Errors: `SpecError` for a path that names nothing, which it calls `at` and the path, and for a value that its field
+    refuses.
+    """
+    data = deepcopy(experiment.to_json())
+    for path, value in values.items():
+        place, name = _place(data, path, at)
+        place[name] = [value] * len(experiment.members) if path.startswith("members.") else value
+    return Experiment.from_json(data, label)
+
+
+def _place(data: dict[str, Any], path: str, at: str = "") -> tuple[dict[str, Any], str]:
+    """Return the mapping that holds a quantity, and its name there."""
+    first, *rest = path.split(".")
+    if first not in _PARTS or not rest:
+        raise SpecError(at + path, "names nothing in an experiment", f"begin with {', '.join(_PARTS)}")
+    place: Any = data
+    for part in (first, *rest[:-1]):
+        inner = place.get(part)
+        if not isinstance(inner, dict):
+            raise SpecError(at + path, f"{part!r} has nothing below it", "name a field as the spec writes it")
+        place = inner
+    return place, rest[-1]

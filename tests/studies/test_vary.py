@@ -1,0 +1,150 @@
+"""Studies with other values: what is trained, what is kept, and what is claimed."""
+
+from dataclasses import replace
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.findings import at_least
+from anchorlab.models import DecoderSpec
+from anchorlab.runs import Store
+from anchorlab.studies import STUDIES, Analysis, Profile, Study, at_end, claim, kept_findings, run_study, study
+from anchorlab.tasks import task
+from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe
+
+
+@claim("The loss is above 0", at="Fig 1", paper="above", band=at_least(0.0))
+def above(seen):
+    """Test loss."""
+    return seen
+
+
+def experiments(setting) -> list[Experiment]:
+    """One for each size of training data."""
+    return [
+        Experiment(
+            task("anchor/identity"),
+            DecoderSpec(layers=1, heads=1, width=8, head_width=8),
+            Recipe(data=FixedSample(size=size), batch=10, duration=2, evaluation=Evaluation(every=2, size=10)),
+            Members(seeds=2),
+            f"{size} sequences",
+        )
+        for size in (20, 40)
+    ]
+
+
+def analyse(runs, setting) -> Analysis:
+    assert [run.experiment.label for run in runs] == ["20 sequences", "40 sequences"]
+    return Analysis(at_end(runs[0], "test", "loss"))
+
+
+PAPERS = Study(
+    "anchor/made-up",
+    "A study.\n\nOf sizes.\n",
+    (above,),
+    analyse,
+    {"quick": Profile(None, "A note."), "paper": Profile(None, "", paper=True)},
+    experiments=experiments,
+    smoke=None,
+)
+
+
+def test_values_and_seeds_of_all_experiments():
+    one = PAPERS.vary({"model.heads": 2, "recipe.optimiser.learning_rate": 0.5}, seeds=[3, 5, 7])
+    for before, after in zip(PAPERS.experiments_of("quick"), one.experiments_of("quick"), strict=True):
+        assert after == replace(
+            before,
+            model=before.model.replace(heads=2),
+            recipe=before.recipe.replace(optimiser=before.recipe.optimiser.replace(learning_rate=0.5)),
+            members=Members(seeds=(3, 5, 7)),
+        )
+
+
+def test_what_lies_below_members_is_given_to_each():
+    (one, _) = PAPERS.vary({"members.initialisation_scale": 0.5}).experiments_of("quick")
+    assert one.members.initialisation_scale == (0.5, 0.5)
+
+
+def test_a_start_is_changed_too():
+    def after_another(setting):
+        base = experiments(setting)[0]
+        return [replace(base, start=base, recipe=base.recipe.replace(duration=4))]
+
+    found = replace(PAPERS, experiments=after_another).vary({"model.heads": 2, "recipe.duration": 6}, seeds=3)
+    (one,) = found.experiments_of("quick")
+    assert one.start is not None
+    assert (one.model.heads, one.start.model.heads) == (2, 2)
+    assert (one.recipe.duration, one.start.recipe.duration) == (6, 2)
+    assert one.members.seeds == one.start.members.seeds == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds", "name", "words"),
+    [
+        ({"model.heads": 2}, None, "anchor/made-up-heads-2", "model.heads = 2"),
+        ({}, range(3), "anchor/made-up-seeds-0-to-2", "seeds 0 to 2"),
+        ({}, [4, 9], "anchor/made-up-seeds-4-9", "seeds 4, 9"),
+        (
+            {"model.heads": 2, "recipe.optimiser.learning_rate": 0.5},
+            2,
+            "anchor/made-up-heads-2-learning-rate-0-5-seeds-0-1",
+            "model.heads = 2 and recipe.optimiser.learning_rate = 0.5 and seeds 0, 1",
+        ),
+    ],
+)
+def test_names_and_words(values, seeds, name, words):
+    one = PAPERS.vary(values, seeds)
+    assert (one.name, one.title) == (name, f"A study, with {words}")
+    assert one.summary == "Of sizes."
+    assert one.profile("quick").note == f"A note. Changed from anchor/made-up: {words}."
+    assert PAPERS.vary(values, seeds, name="own/that").name == "own/that"
+
+
+def test_long_names_are_cut_to_digits_that_tell_them_apart():
+    values = {"recipe.optimiser.learning_rate": 0.123456, "recipe.optimiser.weight_decay": 0.123456}
+    one, other = (PAPERS.vary({**values, "model.heads": heads}).name for heads in (1, 2))
+    assert one != other and len(one) < 30
+
+
+def test_claims_remain_the_papers_with_other_seeds_alone(tmp_path):
+    store = Store(tmp_path)
+    same = run_study(PAPERS.vary(seeds=[7]), "paper", store, workers=1)
+    other = run_study(PAPERS.vary({"model.heads": 2}), "paper", store, workers=1)
+    assert [(one.verdict, one.scope) for one in (*same.claims, *other.claims)] == [
+        ("reproduced", "paper"),
+        ("supported", "own"),
+    ]
+    assert {one.study for one in kept_findings(store)} == {"anchor/made-up-seeds-7", "anchor/made-up-heads-2"}
+    assert other.claims[0].claim.id == "anchor/made-up-heads-2/above"
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({}, "values"),
+        ({"model.head": 2}, r"model\.head"),
+        ({"heads": 2}, "heads"),
+        ({"model.heads": 0}, r"model\.heads"),
+        ({"recipe.data.size": 60}, r"recipe\.data\.size: is what anchor/made-up compares: 20, 40"),
+    ],
+)
+def test_mistakes_are_named(values, field):
+    with pytest.raises(SpecError, match=f"^{field}"):
+        PAPERS.vary(values).experiments_of("quick")
+
+
+def test_a_study_that_trains_nothing_is_refused():
+    with pytest.raises(SpecError, match="trains nothing"):
+        study("language/heads").vary(seeds=3)
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if study(name).observe is None])
+def test_every_study_takes_other_seeds(name):
+    chosen = study(name)
+    if not chosen.experiments_of("smoke"):
+        pytest.skip("it trains nothing")
+    shared = {len(one.members) for one in chosen.experiments_of("smoke")}
+    if len(shared) > 1:
+        pytest.skip("its experiments have different numbers of seeds")
+    seeds = range(100, 100 + shared.pop())
+    assert all(one.members.seeds == tuple(seeds) for one in chosen.vary(seeds=seeds).experiments_of("smoke"))
