@@ -13,7 +13,7 @@ from rich.text import Text
 from anchorlab.cli.output import Flag, Json, number, print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings
+    from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings, Verdict
     from anchorlab.studies import Study
 
 _COLOURS = {
@@ -176,7 +176,7 @@ def reproduced_text(results: "Sequence[ClaimResult]") -> str:
     if not results:
         return "no claims"
     verdicts = [result.verdict for result in results]
-    named = "supported" if any(result.scope == "own" for result in results) else "reproduced"
+    named: Verdict = "supported" if any(result.scope == "own" for result in results) else "reproduced"
     counts = {one: verdicts.count(one) for one in SYMBOLS if one != named}
     others = "".join(f", {count} {verdict}" for verdict, count in counts.items() if count)
     return f"{verdicts.count(named)} of {len(verdicts)} claims {named}{others}"

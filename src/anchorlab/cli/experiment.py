@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from anchorlab.training import Experiment, Recipe
 
 _MOST_SEEDS = 100_000
-_SHORT_PATHS = {  # options that are shorter than the path of their field
+SHORT_PATHS = {
     "seeds": "members.seeds",
     "recipe.learning_rate": "recipe.optimiser.learning_rate",
     "recipe.weight_decay": "recipe.optimiser.weight_decay",
 }
+"""Options that are shorter than the path of their field."""
 
 
 def read_experiment(
@@ -40,7 +41,7 @@ def read_experiment(
     from anchorlab.training import Experiment, Members
 
     parts = {"task": task_fields, "model": model, "recipe": recipe, "members": members}
-    with as_written([*written(parts), "seeds"], _SHORT_PATHS):
+    with as_written([*written(parts), "seeds"], SHORT_PATHS):
         chosen = read_task(task, task_fields)
         default = default_model(chosen.shape).model_dump(mode="json")
         model_fields = nested(model, "model")

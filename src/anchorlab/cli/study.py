@@ -12,13 +12,16 @@ from cyclopts import Parameter
 
 from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
 from anchorlab.cli.endpoint import EndpointOptions
+from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
+from anchorlab.cli.varied import varied
 from anchorlab.errors import AnchorlabError
 
 if TYPE_CHECKING:
     from anchorlab.findings import Findings
     from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
+    from anchorlab.studies import Study
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class _Model:
     access: "Access | None"
 
 
-_Run = Callable[[str, Path | None], _Outcome]
+_Run = Callable[["Study[Any]", Path | None], _Outcome]
 
 
 def study(
@@ -58,11 +61,20 @@ def study(
     workers: int | None = None,
     device: str = "cpu",
     json: Json = False,
+    seeds: str | None = None,
+    task_fields: Annotated[Fields, part("task")] = None,
+    model_fields: Annotated[Fields, part("model")] = None,
+    recipe: Annotated[Fields, part("recipe")] = None,
+    members: Annotated[Fields, part("members")] = None,
     at_server: Annotated[EndpointOptions | None, Parameter(name="*", group="Models behind servers")] = None,
 ) -> int:
     """Run studies: train what the store lacks, analyse the runs, check the claims, write the report.
 
     Studies of pretrained models train nothing and measure the model that their profile names, or the one given here.
+
+    With other seeds or fields the study is trained and judged with these in place of its own, under a name that says
+    so, such as `anchor/identity-heads-3`; several values, `--model.heads 2,3`, make several such studies. With fields
+    of yours its claims are hypotheses, supported or not supported.
 
     Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
     exit code 2.
@@ -93,26 +105,42 @@ def study(
     device
         `cpu` or `cuda`.
     json
-        Print the claims as JSON: an object for one name, a list for several or a pattern.
+        Print the claims as JSON: an object for one study, a list for several or a pattern.
+    seeds
+        Seeds of all members: `0:10` for 0 to 9, or a list such as `0,3,5`.
+    task_fields
+        Field of the tasks, such as `--task.placement.length 12`.
+    model_fields
+        Field of the models, such as `--model.heads 3`.
+    recipe
+        Field of the training, such as `--recipe.learning-rate 1e-3`.
+    members
+        Setting of all members, such as `--members.initialisation-scale 0.5`.
     """
     from anchorlab.runs import Store
     from anchorlab.studies import is_pattern, study_names
+    from anchorlab.studies import study as find_study
 
-    chosen, kept = study_names((name, *names)), Store(store)
+    kept = Store(store)
+    parts = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
+    known = [find_study(one) for one in study_names((name, *names))]
+    single = not names and not is_pattern(name)
+    if not single:
+        _check_profile(known, profile)
+    chosen = [one for own in known for one in varied(own, profile, parts, seeds)]
     check_file(report, "report")
     options = at_server or EndpointOptions()
     model = options.address(model, download)
     options.check_used(f"{profile} {model}")
     asked = _Model(model, revision, download, options.access())
     run = _runner(kept, profile, asked, workers, device, quiet=json)
-    if not names and not is_pattern(name):
-        outcome = run(name, report)
+    if single and len(chosen) == 1:
+        outcome = run(chosen[0], report)
         if json:
             print_json(_data(outcome, profile))
         else:
             _print(outcome)
         return 0
-    _check_profile(chosen, profile)
     outcomes = [_or_error(run, one, quiet=json) for one in chosen]
     found = [outcome.findings for outcome in outcomes if outcome.findings is not None]
     if report is not None and found:
@@ -129,44 +157,40 @@ def study(
 
 
 def _runner(kept: "Store", profile: str, model: _Model, workers: int | None, device: str, quiet: bool) -> _Run:
-    """Return a function that runs a study by name and writes its page, by default beside its findings."""
+    """Return a function that runs a study and writes its page, by default beside its findings."""
     from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study
-    from anchorlab.studies import study as find_study
 
-    def run(name: str, report: Path | None) -> _Outcome:
-        chosen = find_study(name)
+    def run(chosen: "Study[Any]", report: Path | None) -> _Outcome:
         at = chosen.profile_of(profile, model.name, model.revision)
         with progress(quiet=quiet) as show:
             findings = run_study(chosen, at, kept, workers, device, show, model.download, model.access)
-        page = report or findings_directory(kept, name, at) / "report.html"
+        page = report or findings_directory(kept, chosen.name, at) / "report.html"
         write_report(findings, page)
-        return _Outcome(name, findings, page)
+        return _Outcome(chosen.name, findings, page)
 
     return run
 
 
-def _or_error(run: _Run, name: str, quiet: bool) -> _Outcome:
+def _or_error(run: _Run, chosen: "Study[Any]", quiet: bool) -> _Outcome:
     """Run a study, print and return its outcome; an error must not stop the studies after it."""
     try:
-        outcome = run(name, None)
+        outcome = run(chosen, None)
     except AnchorlabError as error:
-        outcome = _Outcome(name, error=str(error))
+        outcome = _Outcome(chosen.name, error=str(error))
     except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
         traceback.print_exc(file=sys.stderr)
-        outcome = _Outcome(name, error=f"{type(error).__name__}: {error}")
+        outcome = _Outcome(chosen.name, error=f"{type(error).__name__}: {error}")
     if not quiet and outcome.findings is not None:
         _print(outcome)
         print_text("")
     return outcome
 
 
-def _check_profile(names: Sequence[str], profile: str) -> None:
+def _check_profile(studies: "Sequence[Study[Any]]", profile: str) -> None:
     """Raise `SpecError` for a profile that none of the studies has."""
-    from anchorlab.studies import study as find_study
-
-    if not any(profile in find_study(name).profiles for name in names):
-        find_study(names[0]).profile(profile)
+    if not any(profile in one.profiles for one in studies):
+        studies[0].profile(profile)
 
 
 def _data(outcome: _Outcome, profile: str) -> dict[str, Any]:
