@@ -330,7 +330,7 @@ def test_own_study_runs_and_reads_back(tmp_path):
     own = load(ROOT / "examples" / "own_study.py")
     store = Store(tmp_path)
     findings = run_study(own.STUDY, "smoke", store, workers=1)
-    assert [result.verdict for result in findings.claims] in (["reproduced"], ["not at this scale"])
+    assert [result.verdict for result in findings.claims] in (["supported"], ["not supported"])
     assert (findings_directory(store, own.STUDY.name, "smoke") / "findings.json").exists()
     assert findings.figures[0].lines[0].x == own.DECAYS
 
@@ -340,6 +340,16 @@ def test_the_spread_beside_the_gain_of_own_study_is_that_of_the_gain():
     accuracy = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.0], [0.2, 0.2]])  # the gains of the second: 0.4 and 0.2
     result = judge(own.STUDY.claim(own.helps), own.helps(accuracy), "quick")
     assert (round(result.value, 6), result.spread) == (0.3, "0.2 to 0.4 over 2 seeds")
+
+
+@pytest.mark.slow
+def test_the_page_on_varied_studies_prints_a_study_of_its_own_name(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "vary.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "supported" in done.stdout and "reproduced" not in done.stdout
+    assert (tmp_path / "runs" / "studies" / "anchor-identity-heads-3-seeds-0-to-2" / "smoke").is_dir()
 
 
 def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):

@@ -31,7 +31,8 @@ def test_fields_and_seeds(anchorlab, asked):
     said = anchorlab("study", "anchor/identity", *SMOKE, *options)
     assert (said.code, said.err) == (0, "")
     (one,) = asked
-    assert one.name == json.loads(said.out)["study"] == "anchor/identity-heads-3-learning-rate-5e-3-seeds-4-to-6"
+    assert one.name == json.loads(said.out)["study"]
+    assert one.name == "anchor/identity-heads-3-optimiser-learning-rate-5e-3-seeds-4-to-6"
     for experiment in one.experiments_of("smoke"):
         assert (experiment.model.heads, experiment.recipe.optimiser.learning_rate) == (3, 5e-3)
         assert experiment.members.seeds == (4, 5, 6)

@@ -87,7 +87,7 @@ def test_a_start_is_changed_too():
         (
             {"model.heads": 2, "recipe.optimiser.learning_rate": 0.5},
             2,
-            "anchor/made-up-heads-2-learning-rate-0-5-seeds-0-1",
+            "anchor/made-up-heads-2-optimiser-learning-rate-0-5-seeds-0-1",
             "model.heads = 2 and recipe.optimiser.learning_rate = 0.5 and seeds 0, 1",
         ),
     ],
@@ -101,7 +101,7 @@ def test_names_and_words(values, seeds, name, words):
 
 
 def test_long_names_are_cut_to_digits_that_tell_them_apart():
-    values = {"recipe.optimiser.learning_rate": 0.123456, "recipe.optimiser.weight_decay": 0.123456}
+    values = {"recipe.optimiser.learning_rate": 0.12345678, "recipe.optimiser.weight_decay": 0.12345678}
     one, other = (PAPERS.vary({**values, "model.heads": heads}).name for heads in (1, 2))
     assert one != other and len(one) < 30
 

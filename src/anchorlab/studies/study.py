@@ -15,8 +15,9 @@ from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.of_model import of_model, parts, profile_name
 from anchorlab.studies.paths import Value
+from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.studies.workplace import Workplace
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import Experiment, Members, TrainedRun
 from anchorlab.viewer.view import AttentionView
 
 Setting = TypeVar("Setting")
@@ -198,11 +199,45 @@ class Study(Generic[Setting]):
 
         >>> al.study("anchor/identity").vary({"model.heads": 3}, seeds=range(3))
 
-        Arguments and errors are those of `anchorlab.studies.vary.varied`.
-        """
-        from anchorlab.studies.vary import varied  # which makes studies
+        A value is named by its path in an experiment, such as `model.heads`, `recipe.optimiser.learning_rate` or
+        `task.placement.length`; one below `members` is given to every member. What the study itself compares, such as
+        its sizes of training data, cannot be changed so.
 
-        return varied(self, values, seeds, name)
+        The varied study has every profile of this one, and says in its title and notes what was changed. Its findings
+        are kept under `name`, by default this study's with the changes, such as `anchor/identity-heads-3`. With other
+        seeds alone the claims remain the paper's; otherwise they are hypotheses of your own, `supported` or `not
+        supported`.
+
+        Args:
+            values: new values by path
+            seeds: new seeds of all members, or their number
+            name: of the new study
+
+        Errors: `SpecError` for no change, and for a study that trains nothing; when its experiments are made, those of
+        `anchorlab.studies.vary.changed`.
+        """
+        new = dict(values or {})
+        chosen = None if seeds is None else Members(seeds=seeds if isinstance(seeds, int) else tuple(seeds)).seeds
+        if not new and chosen is None:
+            raise SpecError("values", "change nothing", "give a value, such as {'model.heads': 3}, or seeds")
+        if self.observe is not None:
+            raise SpecError("values", f"{self.name} trains nothing", "give another model or profile")
+        words = words_of(new, chosen)
+        _, _, rest = cleandoc(self.doc or "").partition("\n")
+        return replace(
+            self,
+            name=name or name_of(self.name, new, chosen),
+            doc=f"{self.title}, with {words}.\n{rest}",
+            experiments=lambda setting: changed(self.name, self.experiments(setting), new, chosen),
+            profiles={
+                key: Profile(
+                    one.setting, f"{one.note} Changed from {self.name}: {words}.".strip(), False if new else one.paper
+                )
+                for key, one in self.profiles.items()
+            },
+            smoke=None,
+            own=True if new else self.own,
+        )
 
     def findings(
         self,
