@@ -42,7 +42,7 @@ class Setting:
     base: Experiment
 
 
-QUICK = Setting((1, 2, 3, 4, 6), (1, 2, 3, 4, 5, 6), quick(1, 1, 1000, seeds=2))
+QUICK = Setting((1, 2, 3, 4, 6, 8), (1, 2, 3, 4, 5, 6), quick(1, 1, 1000, seeds=2))
 PAPER = Setting(tuple(range(1, 9)), tuple(range(1, 11)), section_7(1))
 SMOKE = Setting((1, 2), (1, 2), smoke(1))
 
