@@ -49,6 +49,7 @@ STUDIES = (
     "retrieval/circuits",
     "retrieval/emergence",
     "retrieval/language-models",
+    "retrieval/known-depth",
     "language/heads",
     "language/noise",
     "language/truncation-search",

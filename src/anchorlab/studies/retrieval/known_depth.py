@@ -1,0 +1,189 @@
+"""Retrieval prompts: models of known depth answer the equations that language models are asked.
+
+How a curve of accuracy against the number of steps looks where the number of layers, and so the number of steps that
+information can go, is known. A model is trained on chains of random vectors, of one number of steps and with one number
+of layers, and then reads equations such as "a = 3, b = a, c = b. What is the value of c?" word by word.
+
+Source: stacked attention heads, sections 4, 5 and 10.1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.findings import Reference, Table, at_least, at_most
+from anchorlab.lens import look
+from anchorlab.models import VectorSpec
+from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.kit import ACCURACY, column_table, curves_against
+from anchorlab.studies.retrieval.settings import layers_of, quick, retrieval_of, smoke
+from anchorlab.studies.retrieval.transcription import transcribe
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import RetrievalPrompts, task
+from anchorlab.theory.information_flow import Flow, least_depth
+from anchorlab.training import Experiment, TrainedRun
+
+ANSWERED = 0.9
+"""The accuracy from which on a number of steps counts as answered."""
+
+ASKED = 1000
+"""Questions for each number of steps."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Numbers of layers and of steps, and what is trained with each pair of them."""
+
+    layers: tuple[int, ...]
+    steps: tuple[int, ...]
+    base: Experiment
+
+
+QUICK = Setting((1, 2, 3, 4, 6), (1, 2, 3, 4, 5, 6), quick(1, 1, 1000, seeds=2))
+SMOKE = Setting((1, 2), (1, 2), smoke(1))
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the experiment of each number of layers and, within it, of each number of steps."""
+    return [
+        replace(
+            setting.base,
+            task=setting.base.task.replace(steps=steps),
+            model=setting.base.model.replace(layers=layers),
+            label=f"{layers} layer{'s' * (layers > 1)}, {steps} step{'s' * (steps > 1)}",
+        )
+        for layers in setting.layers
+        for steps in setting.steps
+    ]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Shares of right answers, the shallowest models and the shortest chains first.
+
+    Shapes
+        accuracy: `[depth steps member]`
+        layers: `[depth]`
+        steps: `[steps]`
+        least: `[steps]`, the layers without which no information goes so many steps
+    """
+
+    accuracy: Float[Tensor, "depth steps member"]
+    layers: Int[Tensor, "depth"]
+    steps: Int[Tensor, "steps"]
+    least: Int[Tensor, "steps"]
+
+    @property
+    def answered(self) -> Tensor:
+        """Whether models of each depth answer questions of each number of steps, on average: `[depth steps]`."""
+        return self.accuracy.mean(dim=-1) >= ANSWERED
+
+
+def answer(run: TrainedRun, n: int = ASKED) -> Float[Tensor, "member"]:
+    """Return the share of equations of as many chains and steps that each member of a run answers rightly."""
+    into = retrieval_of(run)
+    questions = task("retrieval/equations", chains=into.chains, steps=into.steps)
+    assert isinstance(questions, RetrievalPrompts)
+    asked = transcribe(questions, questions.sample("test", n, seed=0), into)
+    places = torch.arange(into.shape.length - into.chains, into.shape.length)
+    outputs = look(run.ensemble(), asked.inputs, positions=places)["output"]
+    return asked.right(outputs).float().mean(dim=-1)
+
+
+def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
+    """Ask all models."""
+    shape = (len(setting.layers), len(setting.steps))
+    accuracy = torch.stack([answer(run) for run in runs]).unflatten(0, shape)
+    spec = runs[0].experiment.model
+    assert isinstance(spec, VectorSpec)
+    flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)
+    return Answered(
+        accuracy,
+        layers=torch.tensor([layers_of(run) for run in runs]).unflatten(0, shape)[:, 0],
+        steps=torch.tensor([retrieval_of(run).steps for run in runs[: shape[1]]]),
+        least=torch.tensor([least_depth(steps, flow) for steps in setting.steps]),
+    )
+
+
+@claim(
+    "No model answers more steps than information can go through its layers",
+    at="section 10.1",
+    paper="cannot solve it unless it has the minimum number of necessary layers",
+    band=at_most(0.0),
+)
+def out_of_reach(seen: Answered) -> Measurement:
+    """Share of the numbers of steps that would take more layers than a model has, and that models of its depth answer
+    all the same (accuracy at least {ANSWERED:g}); judged only where some depth answers every one of them."""
+    short = seen.least > seen.layers.unsqueeze(1)
+    found = seen.answered[short].float()
+    learnable = bool(seen.answered.any(dim=0)[short.any(dim=0)].all())
+    return Measurement(float(found.mean()) if len(found) and learnable else None, detail=f"of {len(found)}")
+
+
+@claim(
+    "Questions of more steps take more layers",
+    at="section 7.2",
+    paper="later positions in the retrieval chains require more layers",
+    band=at_least(3.0),
+)
+def more_layers_further(seen: Answered) -> Measurement:
+    """Most steps that the deepest models answer (accuracy at least {ANSWERED:g}), without a gap, less those of the
+    shallowest."""
+    unbroken = seen.answered.int().cumprod(dim=1)
+    furthest = (unbroken * seen.steps).amax(dim=1)
+    return Measurement(float(furthest[-1] - furthest[0]), detail=f"{int(furthest[-1])} and {int(furthest[0])} steps")
+
+
+def _table(seen: Answered) -> Table:
+    mean = seen.accuracy.mean(dim=-1)
+    return column_table(
+        "Right answers by steps and layers",
+        "Means over seeds; guessing gives 0.25. The least number of layers is that with which information can go so "
+        "many steps, with the mask and the heads of these models.",
+        {
+            "steps": seen.steps,
+            "least layers": seen.least,
+            **{f"{layers} layer{'s' * (layers > 1)}": mean[at] for at, layers in enumerate(seen.layers.tolist())},
+        },
+    )
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the right answers against the number of steps, a curve for each number of layers."""
+    seen = see(runs, setting)
+    figure = curves_against(
+        "Equations by number of steps, read by models of known depth",
+        setting.steps,
+        {
+            f"{layers} layer{'s' * (layers > 1)}": seen.accuracy[at].T
+            for at, layers in enumerate(setting.layers)
+        },
+        x_label="number of steps, D",
+        y_label="share of right answers",
+        caption="Four chains, the premises in the paper's order; each word is a random vector. Mean and range over seeds.",
+        y_range=ACCURACY,
+        references=[Reference("guessing", 1 / retrieval_of(runs[0]).chains)],
+    )
+    return Analysis(seen, [figure], [_table(seen)])
+
+
+STUDY = Study(
+    name="retrieval/known-depth",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: N = 4, K = 8, width 64, one head in each layer, no feed-forward layers, 1000 steps "
+            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
+            "eight neighbours nearly orthogonal: the quick setting of `retrieval/depth`. The paper trains no such "
+            "models beside its language models.",
+        ),
+    },
+    smoke=SMOKE,
+)
