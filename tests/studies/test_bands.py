@@ -367,6 +367,10 @@ BANDS = {
         "relatives": (0.75, None),
         "better-than-guessing": (1.0, None),
     },
+    "retrieval/known-depth": {
+        "out-of-reach": (None, 0.0),
+        "more-layers-further": (3.0, None),
+    },
     "language/heads": {
         "shift-heads": (0.05, None),
         "broadcast-heads": (0.05, None),

@@ -96,13 +96,13 @@ def answer(run: TrainedRun, n: int = ASKED) -> Float[Tensor, "member"]:
 def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
     """Ask all models."""
     shape = (len(setting.layers), len(setting.steps))
-    accuracy = torch.stack([answer(run) for run in runs]).unflatten(0, shape)
+    accuracy = torch.stack([answer(run) for run in runs]).view(*shape, -1)
     spec = runs[0].experiment.model
     assert isinstance(spec, VectorSpec)
     flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)
     return Answered(
         accuracy,
-        layers=torch.tensor([layers_of(run) for run in runs]).unflatten(0, shape)[:, 0],
+        layers=torch.tensor([layers_of(run) for run in runs]).view(shape)[:, 0],
         steps=torch.tensor([retrieval_of(run).steps for run in runs[: shape[1]]]),
         least=torch.tensor([least_depth(steps, flow) for steps in setting.steps]),
     )
@@ -157,13 +157,10 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     figure = curves_against(
         "Equations by number of steps, read by models of known depth",
         setting.steps,
-        {
-            f"{layers} layer{'s' * (layers > 1)}": seen.accuracy[at].T
-            for at, layers in enumerate(setting.layers)
-        },
+        {f"{layers} layer{'s' * (layers > 1)}": seen.accuracy[at].T for at, layers in enumerate(setting.layers)},
         x_label="number of steps, D",
         y_label="share of right answers",
-        caption="Four chains, the premises in the paper's order; each word is a random vector. Mean and range over seeds.",
+        caption="Four chains, the premises in the paper's order, each word a random vector. Mean and range over seeds.",
         y_range=ACCURACY,
         references=[Reference("guessing", 1 / retrieval_of(runs[0]).chains)],
     )

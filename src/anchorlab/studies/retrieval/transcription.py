@@ -54,7 +54,8 @@ def transcribe(questions: RetrievalPrompts, batch: Batch, into: MinimalRetrieval
     if (questions.chains, questions.steps) != sizes or questions.distractors or questions.depths != (questions.steps,):
         problem = f"do not ask about the ends of {into.chains} chains of {into.steps} steps"
         raise SpecError("questions", problem, "take as many chains and steps, without distractors and `asked_steps`")
-    premises = batch.inputs[:, : 4 * into.chains * into.steps].unflatten(1, (-1, 4))  # name, " = ", value, end of line
+    words = batch.inputs[:, : 4 * into.chains * into.steps]
+    premises = words.reshape(len(batch), -1, 4)  # name, " = ", value, end of line
     pairs = premises[:, :, [0, 2]]
     name = batch.inputs[:, -2]  # in "What is the value of ", name, "?"
     random = generator(seed, "transcription", batch.split)
