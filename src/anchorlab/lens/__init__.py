@@ -12,6 +12,7 @@ from anchorlab.lens.emergence import (
     path_attention,
 )
 from anchorlab.lens.heads import (
+    HeadMatching,
     HeadScores,
     OffsetScores,
     anchor_attending,
@@ -26,6 +27,7 @@ from anchorlab.lens.heads import (
     fixed_position,
     fixed_position_profile,
     induction,
+    match_heads,
     matching,
     next_token,
     per_sequence,
