@@ -12,6 +12,7 @@ from anchorlab.lens.emergence import (
     path_attention,
 )
 from anchorlab.lens.heads import (
+    HeadMatching,
     HeadScores,
     OffsetScores,
     anchor_attending,
@@ -26,6 +27,7 @@ from anchorlab.lens.heads import (
     fixed_position,
     fixed_position_profile,
     induction,
+    match_heads,
     matching,
     next_token,
     per_sequence,
@@ -45,6 +47,7 @@ from anchorlab.lens.vectors import (
     Attribution,
     Directions,
     PrincipalComponents,
+    Probe,
     attribute,
     condensation,
     cosine_similarity,
@@ -52,6 +55,7 @@ from anchorlab.lens.vectors import (
     logit_lens,
     position_directions,
     principal_components,
+    probe,
     recorded_directions,
     similarity,
     token_directions,

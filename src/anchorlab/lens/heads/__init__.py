@@ -1,6 +1,7 @@
 """Measure what attention heads do."""
 
 from anchorlab.lens.heads import detectors, per_sequence
+from anchorlab.lens.heads.assignment import HeadMatching, match_heads
 from anchorlab.lens.heads.broadcasting import best_source
 from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
 from anchorlab.lens.heads.detect import describe, detect

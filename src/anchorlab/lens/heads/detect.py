@@ -105,7 +105,7 @@ def detect(
         if batch is not None and not torch.equal(batch.inputs[begin:end].cpu(), part.inputs):
             raise SpecError("batch", "has other inputs than the record", "give the batch that was looked at")
         here = Part(part.inputs, *(None if value is None else value[begin:end] for value in given.values()))
-        for site in _pattern_sites(part):
+        for site in pattern_sites(part):
             pattern = part[site] if candidates is not None else part[site].unsqueeze(1)
             sites.setdefault(site, _Site()).add(pattern, here)
     if not sites:
@@ -125,8 +125,8 @@ def _parts(record: Record | Iterable[Record]) -> Iterator[Record]:
         yield part
 
 
-def _pattern_sites(record: Record) -> list[str]:
-    """The sites of attention patterns; scores before the softmax have the same axes."""
+def pattern_sites(record: Record) -> list[str]:
+    """Return the sites of attention patterns; scores before the softmax have the same axes."""
     return [site for site in record if record.axes(site)[-4:] == _PATTERN_AXES and "hook_attn_scores" not in site]
 
 

@@ -1,0 +1,143 @@
+"""Which head of one member corresponds to which head of another."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens.heads.detect import pattern_sites
+from anchorlab.lens.look.record import Record
+
+if TYPE_CHECKING:
+    import polars
+
+
+@dataclass(frozen=True)
+class HeadMatching:
+    """For each head of a reference member, the head of every member that is most like it, one to one in each layer.
+
+    Shapes
+        reference: the member that all are compared with
+        similarities: `[member layer head other]`, how much head `head` of the reference is like head `other` of the
+            member
+        heads: `[member layer head]`, the head of the member that head `head` of the reference corresponds to
+    """
+
+    reference: int
+    similarities: Float[Tensor, "member layer head other"]
+    heads: Int[Tensor, "member layer head"]
+
+    @cached_property
+    def similarity(self) -> Float[Tensor, "member layer head"]:
+        """How alike the heads of each pair are."""
+        return self.similarities.gather(-1, self.heads.unsqueeze(-1)).squeeze(-1)
+
+    @cached_property
+    def chance(self) -> Float[Tensor, "member layer"]:
+        """How alike heads are on average if they are paired at random; pairs that are no better mean nothing."""
+        return self.similarities.mean(dim=(-2, -1))
+
+    def reorder(self, values: Shaped[Tensor, "member layer head *more"]) -> Shaped[Tensor, "member layer head *more"]:
+        """Return values of heads with the heads of all members in the order of the reference's.
+
+        Now head 0 means the same in all members as far as the pairs are alike, and so does a mean over members.
+
+        Errors: `SpecError` for values with other members, layers or heads.
+        """
+        if values.shape[:3] != self.heads.shape:
+            problem = f"have shape {tuple(values.shape)}, which does not begin with {tuple(self.heads.shape)}"
+            raise SpecError("values", problem, "give [member layer head ...]")
+        index = self.heads.reshape(*self.heads.shape, *(1,) * (values.ndim - 3)).expand_as(values)
+        return values.gather(2, index)
+
+    @property
+    def table(self) -> "polars.DataFrame":
+        """One row per member and head of the reference: member, layer, head, corresponds, similarity, chance."""
+        import polars
+
+        members, layers, heads = (torch.arange(size) for size in self.heads.shape)
+        grid = torch.cartesian_prod(members, layers, heads)
+        return polars.DataFrame(
+            {
+                "member": grid[:, 0].tolist(),
+                "layer": grid[:, 1].tolist(),
+                "head": grid[:, 2].tolist(),
+                "corresponds": self.heads.flatten().tolist(),
+                "similarity": self.similarity.flatten().tolist(),
+                "chance": self.chance.unsqueeze(-1).expand(self.heads.shape).flatten().tolist(),
+            }
+        )
+
+
+def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMatching:
+    """Return which heads of all members correspond to the heads of one of them.
+
+    Members that differ in their seed often have the same heads in another order. In each layer the heads are paired so
+    that the sum of their similarities is as large as possible:
+
+        record = look(ensemble, inputs, "blocks.*.attn.hook_pattern", output=False)
+        match_heads(record).reorder(scores)  # scores `[member layer head]`, with like heads at like places
+
+    Two heads are alike, from 0 to 1, as their attention patterns are on the same sequences: the cosine between them as
+    vectors over query and key, averaged over the sequences. Given a table of `detect`, they are alike as their scores
+    are: the cosine between the scores above chance, where scores at different offsets are different coordinates. This
+    compares what heads do, not where they look, and a head that no detector knows is like no other.
+
+    Args:
+        seen: a record of attention patterns, or a table of `detect`, without candidates.
+        reference: the member whose order of heads the others take.
+
+    Errors: `SpecError` for a member that is not there, layers with different numbers of heads, and candidates;
+    `SiteError` for a record without attention patterns.
+    Source: Kuhn, 1955 (assignment; solved by `scipy.optimize.linear_sum_assignment`).
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    vectors = _patterns(seen) if isinstance(seen, Record) else _scores(seen)
+    members = len(vectors)
+    if not 0 <= reference < members:
+        raise SpecError("reference", f"there is no member {reference}", f"choose one from 0 to {members - 1}")
+    units = normalize(vectors.double(), dim=-1)
+    # Of each sequence by itself; scores have a single row in place of the sequences.
+    alike = torch.einsum("lbhw,mlbow->mlho", units[reference], units) / units.shape[2]
+    pairs = [linear_sum_assignment(one, maximize=True)[1] for one in alike.flatten(0, 1).numpy()]
+    return HeadMatching(reference, alike, torch.as_tensor(np.stack(pairs)).view(alike.shape[:3]))
+
+
+def _patterns(record: Record) -> Float[Tensor, "member layer batch head width"]:
+    """The attention patterns of all layers as vectors over query and key."""
+    if record.candidates is not None:
+        raise SpecError("seen", "has candidates", "choose one with record.candidate(name)")
+    sites = pattern_sites(record)
+    if not sites:
+        raise SiteError("the record holds no attention pattern; record a site such as 'blocks.*.attn.hook_pattern'")
+    _check_heads({record[site].shape[2] for site in sites})
+    return torch.stack([record[site].flatten(3) for site in sites], dim=1)
+
+
+def _scores(table: "polars.DataFrame") -> Float[Tensor, "member layer 1 head width"]:
+    """The scores above chance of each head, with a coordinate for each detector and offset in the table."""
+    import polars
+
+    if "candidate" in table.columns:
+        raise SpecError("seen", "has candidates", "choose one with seen.filter(polars.col('candidate') == name)")
+    above = (polars.col("value") - polars.col("chance")).clip(lower_bound=0).alias("above")
+    place = polars.format("{} {}", "detector", polars.col("offset").fill_null(-1)).alias("place")
+    wide = table.select("member", "layer", "head", place, above).pivot(
+        on="place", index=["member", "layer", "head"], values="above"
+    )
+    wide = wide.fill_null(0).sort("member", "layer", "head")
+    members, layers = (wide[name].n_unique() for name in ("member", "layer"))
+    _check_heads(set(wide.group_by("member", "layer").len()["len"]))
+    return wide.drop("member", "layer", "head").to_torch().reshape(members, layers, 1, -1, wide.width - 3)
+
+
+def _check_heads(counts: set[int]) -> None:
+    if len(counts) > 1:
+        raise SpecError("seen", f"has layers of {sorted(counts)} heads", "match layers of as many heads at a time")

@@ -1,0 +1,253 @@
+"""Linear probes: can a label be read from the values at a site, in sequences that the probe was not fitted on?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_positions
+from anchorlab.lens.look.look import look
+from anchorlab.lens.look.record import Record
+from anchorlab.lens.sweep.places import place_columns
+from anchorlab.models.model import gather_positions
+from anchorlab.rng import torch_generator
+from anchorlab.training.trained_run import TrainedRun
+
+if TYPE_CHECKING:
+    import polars
+
+HeldOut = Literal["sequences", "positions"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How often a linear probe names the right label of values that it was not fitted on, beside its controls.
+
+    The axis `position` is there if each position has a probe of its own; it counts the positions that were read.
+
+    Shapes
+        accuracy: `[member site (position)]`
+        shuffled: `[shuffle member site (position)]`, with labels shuffled among the values
+        untrained: `[member site (position)]`, on members that were never trained; None: without
+        majority: the share of the most frequent label
+    """
+
+    sites: tuple[str, ...]
+    accuracy: Float[Tensor, "member site *position"]
+    shuffled: Float[Tensor, "shuffle member site *position"]
+    untrained: Float[Tensor, "member site *position"] | None
+    majority: float
+
+    @property
+    def table(self) -> "polars.DataFrame":
+        """One row per member, site and position: member, site, layer, position, accuracy and its controls.
+
+        `shuffled` is the mean over the shuffles and `shuffled_most` the largest of them; `untrained` is null without.
+        """
+        import polars
+
+        over = ("position",) if self.accuracy.ndim == 3 else ()
+        columns = place_columns(self.sites, over, self.accuracy.shape)
+        columns["accuracy"] = self.accuracy.flatten().tolist()
+        columns["shuffled"] = self.shuffled.mean(dim=0).flatten().tolist()
+        columns["shuffled_most"] = self.shuffled.amax(dim=0).flatten().tolist()
+        rows = len(columns["accuracy"])
+        columns["untrained"] = [None] * rows if self.untrained is None else self.untrained.flatten().tolist()
+        columns["majority"] = [self.majority] * rows
+        return polars.DataFrame(columns, schema_overrides={"untrained": polars.Float64})
+
+
+def probe(
+    model: AnyModel,
+    inputs: AnyInputs,
+    labels: Int[Tensor, "batch *position"],
+    site: str | Sequence[str] = "blocks.*.hook_resid_post",
+    *,
+    where: Mapping[str, int] | None = None,
+    positions: AnyPositions | None = None,
+    folds: int = 5,
+    held_out: HeldOut = "sequences",
+    shuffles: int = 10,
+    untrained: AnyModel | None = None,
+    shrinkage: float = 0.01,
+    seed: int = 0,
+    axes: Mapping[str, tuple[str, ...]] | None = None,
+) -> Probe:
+    """Return how well labels can be read linearly from the values at each matching site, by cross-validation.
+
+    Labels `[batch]` say something about a whole sequence, and each position has a probe of its own. Labels `[batch
+    position]` say something about each position, and one probe reads all positions:
+
+        probe(run, batch.inputs, keys).accuracy  # [member site position]: where is the key known?
+        probe(run, batch.inputs, batch.inputs).accuracy  # [member site]: is the token here still known?
+
+    The probe is linear discriminant analysis: the score of a label is linear in the value, and the best one if the
+    values of every label are normally distributed with the same covariance. It has a closed form, so that all members,
+    folds and shuffles take one solve each. Values are brought to unit variance first.
+
+    Two controls say what an accuracy means. With shuffled labels a probe has nothing to read; it reaches about the
+    share of the most frequent label. Members that were never trained show what the inputs alone give away, as a random
+    embedding tells tokens apart, too.
+
+    Args:
+        model: as in `look`. A run brings its untrained members with it.
+        inputs: as in `look`.
+        labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); those below 0 are left
+            out.
+        site: a name or names, or patterns. All axes but `batch` and `position` count as the width of the value.
+        where: one index of further axes: `{"head": 1}` reads one head.
+        positions: the positions to read, `[scored]` or `[batch scored]`, such as those of a role; None: all.
+        folds: into how many parts the sequences are divided; each is predicted by a probe fitted on the others.
+        held_out: `positions` divides the positions instead, so that a probe must read positions it has never seen.
+        shuffles: how many times the labels are shuffled.
+        untrained: members to compare with, for a model that is not a run.
+        shrinkage: the weight, above 0 and at most 1, of the identity against the covariance that was found.
+        seed: draws the folds and the shuffles.
+        axes: as in `look`.
+
+    Errors: those of `look`; `SpecError` for labels that are no integers, do not fit the inputs or are all the same, and
+    for folds, shuffles and a shrinkage out of range.
+    Source: Alain & Bengio, 2017 (probes); Hewitt & Liang, 2019 (controls); Fisher, 1936 (the discriminant).
+    """
+    if untrained is None and isinstance(model, TrainedRun):
+        untrained = model.experiment.untrained().initial_ensemble()
+    if not 0 < shrinkage <= 1:
+        raise SpecError("shrinkage", f"{shrinkage:g} is out of range", "give one above 0 and at most 1")
+    if shuffles < 1:
+        raise SpecError("shuffles", f"{shuffles} leave no control", "give at least 1")
+    sites = [site] if isinstance(site, str) else list(site)
+    record = look(model, inputs, sites, output=False, axes=axes)
+    if positions is not None:
+        positions = as_positions(positions, record.inputs)
+    first = _values(record, next(iter(record)), where, positions)
+    checked = _checked_labels(labels, first.shape[1:3])
+    reading = _Reading(checked, _folds(checked, folds, held_out, seed), folds, shuffles, shrinkage, seed)
+    found = reading.of(record, where, positions)
+    control = None
+    if untrained is not None:
+        before = look(untrained, inputs, sites, output=False, axes=axes)
+        control = reading.of(before, where, positions, shuffled=False)[0]
+    counted = checked[checked >= 0].bincount()
+    return Probe(tuple(record), found[0], found[1:], control, float(counted.max() / counted.sum()))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Labels `[batch (position)]`, the fold of each of them, of the same shape, and the number of folds."""
+
+    labels: Tensor
+    folds: Tensor
+    count: int
+    shuffles: int
+    shrinkage: float
+    seed: int
+
+    def of(
+        self,
+        record: Record,
+        where: Mapping[str, int] | None,
+        positions: Tensor | None,
+        shuffled: bool = True,
+    ) -> Float[Tensor, "labelling member site *position"]:
+        """The accuracy with the labels as they are, and then with each shuffle of them."""
+        whole, known = self.labels.ndim == 1, self.labels >= 0
+        labels, folds = self.labels[known], self.folds[known]
+        draw = torch_generator(self.seed, "probe", "shuffles")
+        orders = [torch.randperm(len(labels), generator=draw) for _ in range(self.shuffles if shuffled else 0)]
+        labellings = torch.stack([labels, *(labels[order] for order in orders)])
+        accuracies = []
+        for site in record:
+            values = _values(record, site, where, positions)
+            _check_places(values, self.labels, site)
+            each = values.unbind(dim=2) if whole else [values]
+            scores = [self._accuracy(value[:, known], labellings, folds) for value in each]
+            accuracies.append(torch.stack(scores, dim=-1) if whole else scores[0])
+        return torch.stack(accuracies, dim=2)
+
+    def _accuracy(
+        self, rows: Float[Tensor, "member row width"], labellings: Int[Tensor, "labelling row"], folds: Tensor
+    ) -> Float[Tensor, "labelling member"]:
+        """The share of rows whose label is found by the discriminant of the other folds."""
+        rows = rows.double()
+        rows = rows - rows.mean(dim=1, keepdim=True)
+        spread = rows.square().mean(dim=1, keepdim=True).sqrt()
+        rows = rows / torch.where(spread > 0, spread, 1)
+        parts = [folds == fold for fold in range(self.count)]
+        scatters = torch.stack([rows[:, part].mT @ rows[:, part] for part in parts], dim=1)
+        others = scatters.sum(dim=1, keepdim=True) - scatters  # of all rows outside the fold
+        accuracies = []
+        for labels in labellings:
+            classes = one_hot(labels).double()
+            counts = torch.stack([classes[~part].sum(dim=0) for part in parts])
+            sums = torch.stack([classes[~part].mT @ rows[:, ~part] for part in parts], dim=1)
+            means = sums / counts.clamp(min=1).unsqueeze(-1)  # of each class outside each fold
+            between = means.mT @ (counts.unsqueeze(-1) * means)
+            within = (others - between) / counts.sum(dim=-1).reshape(-1, 1, 1)
+            identity = torch.eye(rows.shape[-1], dtype=rows.dtype, device=rows.device)
+            covariance = (1 - self.shrinkage) * within + self.shrinkage * identity
+            directions = torch.linalg.solve(covariance, means.mT)
+            shares = counts / counts.sum(dim=-1, keepdim=True)  # 0 for a class that is in the fold alone
+            offsets = shares.log() - (means.mT * directions).sum(dim=-2) / 2
+            right = torch.zeros(len(rows), dtype=torch.float64)
+            for fold, part in enumerate(parts):
+                scores = rows[:, part] @ directions[:, fold] + offsets[:, fold].unsqueeze(1)
+                right += (scores.argmax(dim=-1) == labels[part]).sum(dim=1)
+            accuracies.append(right / len(labels))
+        return torch.stack(accuracies)
+
+
+def _values(
+    record: Record, site: str, where: Mapping[str, int] | None, positions: Tensor | None
+) -> Float[Tensor, "member batch position width"]:
+    """A site's values; one position for a site without positions."""
+    value = record.at(site, **(where or {}))
+    names = [name for name in record.axes(site) if name not in (where or {})]
+    if names[:2] != ["member", "batch"]:
+        raise SpecError("site", f"{site} has no batch axis", "name a site with a value for each sequence")
+    if "position" not in names:
+        if positions is not None:
+            raise SpecError("positions", f"{site} has the axes {', '.join(names)}", "leave them out")
+        return value.flatten(2).unsqueeze(2)
+    value = value.movedim(names.index("position"), 2)
+    value = value.unsqueeze(-1) if value.ndim == 3 else value.flatten(3)
+    return value if positions is None else torch.stack([gather_positions(one, positions) for one in value])
+
+
+def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch *position"]:
+    labels = torch.as_tensor(labels)
+    if labels.is_floating_point() or tuple(labels.shape) not in ((shape[0],), tuple(shape)):
+        kind = "numbers" if labels.is_floating_point() else "labels"
+        problem = f"are {kind} of shape {tuple(labels.shape)}"
+        raise SpecError("labels", problem, f"give integers, [{shape[0]}] or {list(shape)}")
+    known = torch.tensor(sorted(set(labels[labels >= 0].tolist())), dtype=labels.dtype)
+    if len(known) < 2:
+        raise SpecError("labels", "are all the same", "give at least two different ones")
+    return torch.where(labels < 0, -1, torch.searchsorted(known, labels.clamp(min=0)))
+
+
+def _check_places(values: Float[Tensor, "member batch position width"], labels: Tensor, site: str) -> None:
+    if labels.ndim == 2 and values.shape[2] != labels.shape[1]:
+        problem = f"are for {labels.shape[1]} positions, and {site} has {values.shape[2]}"
+        raise SpecError("labels", problem, "probe it by itself")
+
+
+def _folds(labels: Tensor, folds: int, held_out: HeldOut, seed: int) -> Int[Tensor, "batch *position"]:
+    """The fold of each label: whole sequences, or whole positions, in folds whose sizes differ by at most one."""
+    if held_out not in ("sequences", "positions"):
+        raise SpecError("held_out", f"{held_out!r} cannot be held out", "choose 'sequences' or 'positions'")
+    if held_out == "positions" and labels.ndim == 1:
+        raise SpecError("held_out", "labels of whole sequences have a probe for each position", "hold out sequences")
+    dim = 0 if held_out == "sequences" else 1
+    present = (labels >= 0).reshape(len(labels), -1).any(dim=1 - dim)
+    count = int(present.sum())
+    if not 2 <= folds <= count:
+        raise SpecError("folds", f"{folds} do not divide {count} {held_out}", f"give one of 2..{count}")
+    found = torch.zeros(len(present), dtype=torch.int64)
+    order = torch.randperm(count, generator=torch_generator(seed, "probe", "folds"))
+    found[present] = order % folds
+    return found if labels.ndim == 1 else found.unsqueeze(1 - dim).expand_as(labels)
