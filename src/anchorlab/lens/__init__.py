@@ -44,11 +44,13 @@ from anchorlab.lens.mapping import distinct_counts, mapping_sequences
 from anchorlab.lens.sweep import METRICS, Patching, Sweep, patch, sweep
 from anchorlab.lens.vectors import (
     TSNE,
+    Alignment,
     Attribution,
     Directions,
     PrincipalComponents,
     Probe,
     attribute,
+    cka,
     condensation,
     cosine_similarity,
     head_similarity,

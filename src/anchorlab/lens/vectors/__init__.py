@@ -1,6 +1,7 @@
 """Read what vectors of the residual stream, queries and keys hold."""
 
 from anchorlab.lens.vectors.attribution import Attribution, attribute
+from anchorlab.lens.vectors.cka import Alignment, cka
 from anchorlab.lens.vectors.directions import Directions, position_directions, recorded_directions, token_directions
 from anchorlab.lens.vectors.geometry import condensation, cosine_similarity, head_similarity, similarity
 from anchorlab.lens.vectors.logit_lens import logit_lens, unembed

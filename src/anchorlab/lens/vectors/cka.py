@@ -1,0 +1,136 @@
+"""Centred kernel alignment: how far two sets of vectors for the same rows have the same geometry."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.record import Record
+
+if TYPE_CHECKING:
+    import polars
+
+_ROUNDING = 1e-6
+"""Rows whose spread is smaller than this share of their size do not vary: float32 tells no more apart."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Linear CKA between the values at sites of two records, and what unrelated values of their shape would give.
+
+    Shapes
+        sites, other_sites: the sites of both records
+        values: `[member site other_member other_site]`, from 0 to 1; NaN where values do not vary over the rows
+        chance: the same, the mean over all orders of the rows of one side
+    """
+
+    sites: tuple[str, ...]
+    other_sites: tuple[str, ...]
+    values: Float[Tensor, "member site other_member other_site"]
+    chance: Float[Tensor, "member site other_member other_site"]
+
+    def layers(self, member: int = 0, other_member: int | None = None) -> Float[Tensor, "site other_site"]:
+        """Return the sites of one member against those of another, by default itself.
+
+        Errors: `SpecError` for a member that is not there.
+        """
+        other = member if other_member is None else other_member
+        for field, index, axis in (("member", member, 0), ("other_member", other, 2)):
+            count = self.values.shape[axis]
+            if not 0 <= index < count:
+                raise SpecError(field, f"there is no member {index}", f"choose one from 0 to {count - 1}")
+        return self.values[member, :, other]
+
+    @property
+    def table(self) -> "polars.DataFrame":
+        """One row per pair: member, site, other_member, other_site, cka, chance."""
+        import polars
+
+        grid = torch.cartesian_prod(*(torch.arange(size) for size in self.values.shape)).reshape(-1, 4)
+        member, site, other_member, other_site = grid.T.tolist()
+        return polars.DataFrame(
+            {
+                "member": member,
+                "site": [self.sites[index] for index in site],
+                "other_member": other_member,
+                "other_site": [self.other_sites[index] for index in other_site],
+                "cka": self.values.flatten().tolist(),
+                "chance": self.chance.flatten().tolist(),
+            }
+        )
+
+
+def cka(record: Record, other: Record | None = None) -> Alignment:
+    """Return the similarity between the values at all sites and in all members of a record, or of two.
+
+    Every sequence, or every position of every sequence at a site with positions, is a row; all other axes together are
+    the vector. With centred rows X and Y,
+
+        CKA = |Xᵀ Y|² / (|Xᵀ X| |Yᵀ Y|)
+
+    in Frobenius norms. It is 1 for vectors that are equal up to rotation, reflection, shift and scale, so that it
+    compares layers of different widths, and members whose neurons have nothing to do with each other. It is not
+    invariant under other linear maps: directions of large variance count most.
+
+    With few rows for their width, unrelated values are alike by accident. `chance` is the mean over all orders of the
+    rows, tr(XᵀX) tr(YᵀY) / (rows - 1) over the same norms: read a value as its way from there to 1.
+
+        record = look(ensemble, inputs, ["hook_embed", "blocks.*.hook_resid_post"], output=False)
+        cka(record).values  # [member site other_member other_site]
+
+    Args:
+        record: at least one site; the output counts as one.
+        other: another record of the same sequences, such as that of another model; None: the same.
+
+    Errors: `SpecError` for candidates, a site without a row for each sequence, and sites whose rows differ in number.
+    Source: Kornblith et al., 2019, sections 3 and 4; the chance level: the mean of a permutation test, Kazi-Aoual et
+    al., 1995.
+    """
+    right = record if other is None else other
+    lefts = _rows(record, "record")
+    rights = lefts if right is record else _rows(right, "other")
+    counts = sorted({one.shape[1] for one in (*lefts, *rights)})
+    if len(counts) != 1:
+        raise SpecError("record", f"has sites of {counts} rows", "record sites with positions, or sites without, alone")
+    # Each member at each site against all members at a site, `[other_member width other_width]` at a time.
+    products = [[torch.stack([_square(one, many) for many in rights]) for one in members] for members in lefts]
+    values = torch.stack([torch.stack(one) for one in products]).permute(1, 0, 3, 2)
+    norms = [torch.stack([_square(one, one) for one in sides], dim=1).sqrt() for sides in (lefts, rights)]
+    traces = [torch.stack([one.square().sum(dim=(1, 2)) for one in sides], dim=1) for sides in (lefts, rights)]
+    whole = _outer(*norms)
+    whole = torch.where(whole > 0, whole, torch.nan)
+    return Alignment(tuple(record), tuple(right), values / whole, _outer(*traces) / (counts[0] - 1) / whole)
+
+
+def _rows(record: Record, field: str) -> list[Float[Tensor, "member row width"]]:
+    """The centred rows at each site; exactly 0 where they do not vary beyond rounding."""
+    if record.candidates is not None:
+        raise SpecError(field, "has candidates", "choose one with record.candidate(name)")
+    if not len(record):
+        raise SpecError(field, "has no site", "record at least one")
+    found = []
+    for site in record:
+        value, axes = record[site].double(), list(record.axes(site))
+        if axes[:2] != ["member", "batch"]:
+            raise SpecError(field, f"site {site} has no row for each sequence", "leave it out")
+        place = next((axes.index(name) for name in ("position", "scored") if name in axes), None)
+        value = value.unsqueeze(2) if place is None else value.movedim(place, 2)
+        rows = value.reshape(len(value), value.shape[1] * value.shape[2], -1)
+        centred = rows - rows.mean(dim=1, keepdim=True)
+        varies = centred.norm(dim=(1, 2)) > _ROUNDING * rows.norm(dim=(1, 2))
+        found.append(centred * varies.reshape(-1, 1, 1))
+    return found
+
+
+def _square(
+    left: Float[Tensor, "*member row width"], right: Float[Tensor, "member row other_width"]
+) -> Float[Tensor, "member"]:
+    """The squared norm of Xᵀ Y for each member of the right side."""
+    return (left.mT @ right).square().sum(dim=(1, 2))
+
+
+def _outer(left: Float[Tensor, "member site"], right: Float[Tensor, "other_member other_site"]) -> Tensor:
+    return left[:, :, None, None] * right
