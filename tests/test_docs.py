@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from importlib import import_module
 from math import inf
@@ -22,6 +23,7 @@ from anchorlab.findings import Claim, Control, Findings, LineFigure, Provenance,
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
 from anchorlab.studies.claim import judge
+from anchorlab.tasks import Combined, task
 from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
 
 GALLERY = DOCS / "gallery"
@@ -340,6 +342,12 @@ def test_the_spread_beside_the_gain_of_own_study_is_that_of_the_gain():
     accuracy = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.0], [0.2, 0.2]])  # the gains of the second: 0.4 and 0.2
     result = judge(own.STUDY.claim(own.helps), own.helps(accuracy), "quick")
     assert (round(result.value, 6), result.spread) == (0.3, "0.2 to 0.4 over 2 seeds")
+
+
+def test_the_separation_on_the_page_about_files_is_that_of_the_task():
+    (block,) = blocks(DOCS / "how_to" / "anchor_function.md", "toml")
+    written = tomllib.loads(block)["separation"]
+    assert Combined.parse(written) == task("anchor/composite").separation
 
 
 @pytest.mark.slow

@@ -26,6 +26,27 @@ def test_show_takes_arguments_of_the_task(anchorlab):
         assert example["tokens"][roles.index("key")]["text"] == example["answer"]
 
 
+def test_show_as_toml_is_a_file_that_declares_the_task(anchorlab, workplace):
+    said = anchorlab("show", "anchor/identity", "--task.length", "12", "--toml")
+    assert said.out.startswith('family = "anchor"\n')
+    (workplace / "mine.toml").write_text(said.out)
+    shown = [anchorlab("show", name, "--json").out for name in ("mine.toml", "anchor/identity")]
+    assert len(json.loads(shown[0])[0]["tokens"]) == 12 != len(json.loads(shown[1])[0]["tokens"])
+
+
+def test_models_and_their_fields(anchorlab):
+    kinds = json.loads(anchorlab("models", "--json").out)
+    assert {"decoder", "lstm", "fnn", "recall", "vectors"} <= {one["kind"] for one in kinds}
+    decoder = json.loads(anchorlab("models", "decoder", "--json").out)
+    assert decoder in kinds
+    fields = {one["name"]: one["default"] for one in decoder["fields"]}
+    assert (fields["layers"], fields["width"], fields["hidden"], "kind" in fields) == (4, 400, None, False)
+    shown = anchorlab("models", "decoder")
+    assert "layers          4" in shown.out and "torch or gamma" in shown.out and shown.new_files == set()
+    assert max(map(len, shown.out.splitlines())) <= COLUMNS
+    assert "did you mean 'recall'" in anchorlab("models", "recal").err
+
+
 def test_show_prints_answer_and_trace(anchorlab):
     said = anchorlab("show", "retrieval/minimal", "-n", "1", "--split", "test")
     assert said.out.startswith("test\n")

@@ -21,6 +21,7 @@ app = App(
 )
 commands = {
     "tasks": "List the tasks that models can be trained on.",
+    "models": "List the kinds of models, or the fields of one.",
     "show": "Show examples of a task and how their answers follow.",
     "check": "Check that the splits of a task are separate.",
     "export": "Export a task as data files with a data card.",

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from anchorlab.cli.experiment import read_task
 from anchorlab.cli.fields import Fields, part
-from anchorlab.cli.output import Json, print_json, print_text
+from anchorlab.cli.output import Flag, Json, print_json, print_text
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def show(
     split: str | None = None,
     seed: int = 0,
     task_fields: Annotated[Fields, part("task")] = None,
+    toml: Flag = False,
     json: Json = False,
 ) -> None:
     """Show examples of a task and how their answers follow, in colour.
@@ -51,14 +52,20 @@ def show(
         Seed of the examples.
     task_fields
         Argument of the task, such as `--task.length 12`.
+    toml
+        Print no examples but the task itself, as a file to copy and change.
     json
         Print JSON.
     """
     from anchorlab.tasks import example_data
+    from anchorlab.tasks.export.toml_text import toml_text
 
     if n > _MOST:
         raise SpecError("n", f"cannot show {n} examples", f"give at most {_MOST}")
     chosen = read_task(task, task_fields)
+    if toml:
+        print(toml_text(chosen), end="")
+        return
     found = {
         name: chosen.render(chosen.sample(name, n, seed).inputs)
         for name in ([split] if split is not None else chosen.splits)
