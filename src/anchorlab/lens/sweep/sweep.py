@@ -156,7 +156,7 @@ def sweep(
     inputs, over = as_sequences(inputs, access), as_list(over, str, "over", "give names of axes")
     patch_inputs = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
     positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
-    _check_targets(targets, (len(inputs), positions.shape[-1]))
+    check_targets(targets, (len(inputs), positions.shape[-1]))
     sizes = _sizes(ensemble, inputs, sites, intervention, over, axes)
     places = list(product(*(range(size) for size in sizes)))
     single = intervention.replace(may_do_nothing=True)
@@ -284,7 +284,8 @@ def _sizes(
     return sizes
 
 
-def _check_targets(targets: Tensor, expected: tuple[int, int]) -> None:
+def check_targets(targets: Tensor, expected: tuple[int, int]) -> None:
+    """Raise `SpecError` for targets that do not begin with the axes batch and scored of the expected sizes."""
     if tuple(targets.shape[:2]) != expected:
         problem = f"have shape {tuple(targets.shape)}, whose first two axes are not batch and scored {expected}"
         raise SpecError("targets", problem, "give one for each scored position")

@@ -1,0 +1,163 @@
+"""Steering: add multiples of a direction at a site, and see how far the answers follow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
+from anchorlab.lens.look.interventions import Intervention, Operand
+from anchorlab.lens.look.look import look
+from anchorlab.lens.sweep.places import place_columns
+from anchorlab.lens.sweep.sweep import METRICS, Metric, check_targets
+from anchorlab.rng import torch_generator
+from anchorlab.spec import unknown_name
+
+if TYPE_CHECKING:
+    import polars
+
+
+@dataclass(frozen=True)
+class Steering:
+    """The metrics under each multiple of a direction, averaged over all sequences and scored positions.
+
+    Shapes
+        multiples: what the direction was multiplied by
+        values: `[metric member site multiple]`
+        random: `[direction metric member site multiple]`, under random directions of the same length
+    """
+
+    metrics: tuple[str, ...]
+    sites: tuple[str, ...]
+    multiples: tuple[float, ...]
+    values: Float[Tensor, "metric member site multiple"]
+    random: Float[Tensor, "direction metric member site multiple"]
+
+    def curve(self, metric: str) -> Float[Tensor, "member site multiple"]:
+        """Return one metric over the multiples.
+
+        Errors: `SpecError` for an unknown metric.
+        """
+        if metric not in self.metrics:
+            raise unknown_name("metric", metric, self.metrics, "metric")
+        return self.values[self.metrics.index(metric)]
+
+    @property
+    def table(self) -> "polars.DataFrame":
+        """One row per metric, member, site and multiple, with the value and the mean under random directions.
+
+        The columns are metric, member, site, layer, multiple, value, random; the last is null without such directions.
+        """
+        import polars
+
+        places = place_columns(self.sites, ("multiple",), self.values.shape[1:])
+        places["multiple"] = [self.multiples[int(str(place))] for place in places["multiple"]]
+        columns: dict[str, list[object]] = {"metric": [name for name in self.metrics for _ in places["member"]]}
+        columns |= {name: column * len(self.metrics) for name, column in places.items()}
+        columns["value"] = self.values.flatten().tolist()
+        random = self.random.mean(dim=0).flatten().tolist()
+        columns["random"] = random if len(self.random) else [None] * len(random)
+        return polars.DataFrame(columns, schema_overrides={"random": polars.Float64})
+
+
+def steer(
+    model: AnyModel,
+    inputs: AnyInputs,
+    targets: Tensor,
+    direction: Float[Tensor, "*member width"],
+    site: str = "blocks.*.hook_resid_post",
+    multiples: Sequence[float] = (-2, -1, 0, 1, 2),
+    *,
+    where: Mapping[str, Any] | None = None,
+    at: Mapping[str, Any] | None = None,
+    positions: AnyPositions | None = None,
+    metrics: Mapping[str, Metric] = METRICS,
+    random_directions: int = 3,
+    seed: int = 0,
+    axes: Mapping[str, tuple[str, ...]] | None = None,
+    batch_size: int | None = None,
+) -> Steering:
+    """Return the metrics of a model while multiples of a direction are added to the value at each matching site.
+
+    The direction may be the difference of two means, the embedding of a token, or a singular vector; 1 adds it as it
+    is:
+
+        difference = values[labels == 1].mean(dim=0) - values[labels == 0].mean(dim=0)
+        steer(model, inputs, targets, difference, "blocks.1.hook_resid_post", range(-4, 5)).curve("logit")
+
+    A large value added anywhere changes answers. Random directions of the same length tell what is owed to this one.
+
+    Args:
+        model: as in `look`.
+        inputs: as in `look`.
+        targets: `[batch scored ...]`, what the metrics compare the outputs with: the tokens to steer towards.
+        direction: `[width]`, or `[member width]` with one for each member, along the last axis of the site.
+        site: a name or a pattern; the direction is added at one matching site at a time.
+        multiples: the factors of the direction; 0 is the model itself.
+        where: as in `Intervention`: `{"position": -1}` steers at the last position alone; None: everywhere.
+        at: as in `Intervention`, places that differ between sequences.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
+        metrics: functions of outputs and targets, by name, as in `sweep`.
+        random_directions: how many random directions are tried beside this one.
+        seed: draws them.
+        axes: as in `look`.
+        batch_size: as in `look`.
+
+    Errors: those of `look`; `SpecError` for a direction that does not fit the site or has length 0, for no multiple,
+    and for targets that do not fit the positions.
+    Source: Turner et al., 2023; Rimsky et al., 2024 (differences of means).
+    """
+    ensemble = as_ensemble(model)
+    access = Access(ensemble.template, axes or {})
+    inputs = as_sequences(inputs, access)
+    positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
+    check_targets(targets, (len(inputs), positions.shape[-1]))
+    factors = tuple(float(multiple) for multiple in multiples)
+    if not factors:
+        raise SpecError("multiples", "are none", "give at least one number")
+    sites = access.resolve(site, "site")
+    sample = look(ensemble.select([0]), inputs[:1], sites, output=False, axes=axes)
+    steered = torch.as_tensor(direction).detach().double()
+    for name in sites:
+        _check_direction(steered, (ensemble.size, sample[name].shape[-1]), name)
+    drawn = torch.randn(
+        random_directions, *steered.shape, generator=torch_generator(seed, "steer"), dtype=torch.float64
+    )
+    length = steered.norm(dim=-1, keepdim=True)
+    tried = torch.cat([steered.unsqueeze(0), drawn / drawn.norm(dim=-1, keepdim=True) * length])
+    added = torch.stack([factor * one for one in tried for factor in factors])
+    aims = targets.repeat(ensemble.size * len(added), *(1,) * (targets.ndim - 1))
+    values = []
+    for name in sites:
+        names = (*(("member",) if steered.ndim == 2 else ()), sample.axes(name)[-1])
+        changes = [
+            Intervention(
+                site=name,
+                where=dict(where or {}),
+                at=dict(at or {}),
+                rule="add",
+                operand=Operand(values=one, axes=names),
+                may_do_nothing=not bool(one.any()),
+            )
+            for one in added
+        ]
+        candidates = {str(number): change for number, change in enumerate(changes)}
+        record = look(ensemble, inputs, candidates=candidates, positions=positions, axes=axes, batch_size=batch_size)
+        output = record["output"].flatten(0, 2)
+        each = [metric(output, aims).double() for metric in metrics.values()]
+        values.append(torch.stack(each).reshape(len(metrics), ensemble.size, len(tried), len(factors), -1).mean(dim=-1))
+    found = torch.stack(values, dim=3).movedim(2, 0)  # direction metric member site multiple
+    return Steering(tuple(metrics), tuple(sites), factors, found[0], found[1:])
+
+
+def _check_direction(direction: Tensor, shape: tuple[int, int], site: str) -> None:
+    if tuple(direction.shape) not in (shape[1:], shape):
+        problem = f"has shape {tuple(direction.shape)}, and {site} a last axis of {shape[1]}"
+        raise SpecError("direction", problem, f"give [{shape[1]}], or {list(shape)} for one of each member")
+    if bool((direction.norm(dim=-1) == 0).any()):
+        raise SpecError("direction", "has length 0", "give one of nonzero length")
