@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from anchorlab.models import fast_float32
+from anchorlab.engine import job
+from anchorlab.models import denormals_as_zero, fast_float32
 
 
 def switch():
@@ -27,3 +28,50 @@ def test_the_switch_is_put_back():
     with fast_float32(), fast_float32():
         pass
     assert switch() == before
+
+
+def smallest_kept() -> float:
+    """Whether a number below the normal ones survives a product, in the calling thread."""
+    return float(torch.tensor([1e-39]) * 1.0)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_denormal_numbers_are_zero_inside_and_as_before_after(before):
+    torch.set_flush_denormal(before)
+    try:
+        with pytest.raises(RuntimeError, match="inside"), denormals_as_zero():
+            assert smallest_kept() == 0.0
+            assert float(torch.tensor([2e-38]) * 1.0) > 0.0  # a normal number
+            raise RuntimeError("inside")
+        assert (smallest_kept() == 0.0) is before
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_job_of_one_thread_takes_them_for_zero(threads, monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(job, "fit", lambda *_: seen.append(smallest_kept()) or Trained())
+    chunk = Kept()
+    job.Job(None, chunk, "cpu", "auto", threads, 60.0, 1).train(lambda progress: None)
+    assert [one == 0.0 for one in seen] == [threads == 1]
+    assert smallest_kept() > 0.0
+
+
+class Trained:
+    rows = ()
+
+
+class Kept:
+    """A chunk that keeps nothing."""
+
+    finished = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def finish(self, found):
+        assert found == {"rows": []}

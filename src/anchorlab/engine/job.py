@@ -1,12 +1,13 @@
 """Jobs: some members of one experiment, trained by one process at a time."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from anchorlab.models import denormals_as_zero
 from anchorlab.runs import ChunkDirectory, Run
 from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
 from anchorlab.training.trainer import ExecutionName
@@ -50,10 +51,14 @@ class Job:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Let torch compute with `count` threads inside."""
+    """Let torch compute with `count` threads inside; one alone takes denormal numbers for zero.
+
+    Further threads would not follow, and which numbers each of them computes can change when a run is resumed.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield
+        with denormals_as_zero() if count == 1 else nullcontext():
+            yield
     finally:
         torch.set_num_threads(before)

@@ -1,7 +1,7 @@
 """Models: modules for one member, with named sites."""
 
 from anchorlab.models.associative import AssociativeSpec
-from anchorlab.models.cpu import fast_float32
+from anchorlab.models.cpu import denormals_as_zero, fast_float32
 from anchorlab.models.decoder import DecoderSpec
 from anchorlab.models.edits import Edit, Remove, Truncate, apply_each, apply_edits, check_edits
 from anchorlab.models.factory import register_module
