@@ -73,6 +73,7 @@ check: lint types imports docs
 # every number that the README and the docs give about speed
 bench: .venv/installed-dev
 	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/denormals.py
 	$(BIN)/python benchmarks/learners.py
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/recall.py
