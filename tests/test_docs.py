@@ -395,6 +395,7 @@ def store_of_pages(tmp_path_factory) -> Path:
         ("match_heads", r"│ 0 +┆ 1 +┆ 1 +┆ 1 +┆ 1\.0"),  # the reference's heads are their own
         ("cka", r"tensor\(\[\[1\.0000, 0\.\d"),  # a layer is like itself, and less like the next
         ("steering", r"┆ 1 +┆ 2\.0 +┆ (0\.[89]\d*|1\.0) +┆ 0\.[01]"),  # far along it most answer the token
+        ("path_patching", r"╡\n│ \d +┆ 0\.\d +┆ 1\.\d +┆ k +┆"),  # layer 0 reaches keys most
     ],
 )
 def test_the_pages_of_instruments_print_what_they_say(page, printed, store_of_pages, tmp_path):

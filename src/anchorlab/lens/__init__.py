@@ -41,7 +41,7 @@ from anchorlab.lens.heads import (
 )
 from anchorlab.lens.look import Intervention, Operand, Record, look, look_by_parts, record_patterns, shift_pattern
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
-from anchorlab.lens.sweep import METRICS, Patching, Steering, Sweep, patch, steer, sweep
+from anchorlab.lens.sweep import METRICS, Patching, PathPatching, Steering, Sweep, patch, patch_paths, steer, sweep
 from anchorlab.lens.vectors import (
     TSNE,
     Alignment,

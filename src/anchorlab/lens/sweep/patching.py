@@ -2,26 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.errors import SpecError
-from anchorlab.lens.look.access import Access
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look
+from anchorlab.lens.sweep.pairs import Into, Pairs, logit_difference, recovered_fraction
 from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.lens.sweep.sweep import sweep
-from anchorlab.tasks.batch import Batch
 
 if TYPE_CHECKING:
     import polars
-
-_ROUNDING = 1e-6
-"""Two logit differences that are closer than this, relative to their size, do not tell clean from corrupted."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +42,7 @@ class Patching:
 
         Below 0 and above 1 a patch leads beyond the two runs. NaN for a member that answers both alike.
         """
-        shape = (-1, *(1,) * (self.difference.ndim - 1))
-        whole = self.clean - self.corrupted
-        alike = whole.abs() <= _ROUNDING * (self.clean.abs() + self.corrupted.abs())
-        whole = torch.where(alike, torch.nan, whole)
-        return (self.difference - self.corrupted.reshape(shape)) / whole.reshape(shape)
+        return recovered_fraction(self.difference, self.clean, self.corrupted)
 
     def map(self, member: int | None = None) -> Float[Tensor, "row place"]:
         """Return the recovered fraction as a heat map, of one member or the mean over all (`Sweep.map`).
@@ -86,7 +76,7 @@ def patch(
     over: str | Sequence[str] = ("head", "position"),
     where: Mapping[str, Any] | None = None,
     at: Mapping[str, Any] | None = None,
-    into: Literal["corrupted", "clean"] = "corrupted",
+    into: Into = "corrupted",
     positions: AnyPositions | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
@@ -123,83 +113,20 @@ def patch(
     or do not fit the positions, and for answers that are the same in both runs.
     Source: Meng et al., 2022, section 2 (causal tracing); Zhang & Nanda, 2024 (logit difference and its fraction).
     """
-    runs = _Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, axes)
-    if into not in ("corrupted", "clean"):
-        raise SpecError("into", f"{into!r} is no run", "choose 'corrupted' or 'clean'")
-    base, source = (runs.corrupted, runs.clean) if into == "corrupted" else (runs.clean, runs.corrupted)
+    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into, axes)
     swept = sweep(
         model,
-        base,
-        runs.answers,
+        pairs.base,
+        pairs.answers,
         Intervention(site=site, rule="patch", where=dict(where or {}), at=dict(at or {})),
         over,
-        positions=runs.positions,
+        positions=pairs.positions,
         metrics={"difference": logit_difference},
-        patch_inputs=source,
+        patch_inputs=pairs.source,
         axes=axes,
         batch_size=batch_size,
         progress=progress,
     )
-    output = look(model, source, positions=runs.positions, axes=axes, batch_size=batch_size)["output"]
-    other = torch.stack([logit_difference(one, runs.answers).double().mean() for one in output])
-    ends = (other, swept.baseline[0]) if into == "corrupted" else (swept.baseline[0], other)
+    record = look(model, pairs.source, positions=pairs.positions, axes=axes, batch_size=batch_size)
+    ends = pairs.ends(swept.baseline[0], pairs.difference(record["output"]))
     return Patching(swept.sites, swept.over, *ends, swept.values[0])
-
-
-def logit_difference(
-    output: Float[Tensor, "sequence scored output"], answers: Int[Tensor, "sequence scored 2"]
-) -> Float[Tensor, "sequence scored"]:
-    """Return the logit of the first answer minus that of the second."""
-    right, wrong = output.gather(-1, answers).unbind(dim=-1)
-    return right - wrong
-
-
-@dataclass(frozen=True)
-class _Pairs:
-    """Clean and corrupted sequences, both answers `[batch scored 2]`, and the scored positions."""
-
-    clean: Tensor
-    corrupted: Tensor
-    answers: Int[Tensor, "batch scored 2"]
-    positions: Int[Tensor, "*batch scored"]
-
-    @classmethod
-    def of(
-        cls,
-        model: AnyModel,
-        clean: AnyInputs,
-        corrupted: AnyInputs,
-        answers: Tensor | None,
-        corrupted_answers: Tensor | None,
-        positions: AnyPositions | None,
-        axes: Mapping[str, tuple[str, ...]] | None,
-    ) -> "_Pairs":
-        access = Access(as_ensemble(model).template, axes or {})
-        left, right = as_sequences(clean, access, "clean"), as_sequences(corrupted, access, "corrupted")
-        if left.shape != right.shape:
-            problem = f"have shape {tuple(right.shape)}, and the clean ones {tuple(left.shape)}"
-            raise SpecError("corrupted", problem, "give one of the same length for each")
-        if positions is None:
-            positions = clean.positions if isinstance(clean, Batch) else left.shape[1] - 1
-        places = as_positions(positions, left)
-        shape = (len(left), places.shape[-1])
-        both = [
-            _tokens(given if given is not None else getattr(side, "answers", None), shape, field)
-            for field, given, side in (
-                ("answers", answers, clean),
-                ("corrupted_answers", corrupted_answers, corrupted),
-            )
-        ]
-        if torch.equal(*both):
-            raise SpecError("corrupted_answers", "are those of the clean sequences", "corrupt what the answer rests on")
-        return cls(left, right, torch.stack(both, dim=-1), places)
-
-
-def _tokens(given: Any, shape: tuple[int, int], field: str) -> Int[Tensor, "batch scored"]:
-    if given is None:
-        raise SpecError(field, "are missing", "give tokens [batch scored], or a batch of a task")
-    found = torch.as_tensor(given)
-    if found.is_floating_point() or tuple(found.shape) != shape:
-        problem = f"are {'no tokens' if found.is_floating_point() else 'tokens'} of shape {tuple(found.shape)}"
-        raise SpecError(field, problem, f"give one token for each scored position, {list(shape)}")
-    return found

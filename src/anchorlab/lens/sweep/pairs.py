@@ -1,0 +1,108 @@
+"""Clean and corrupted sequences, and how far a run goes from one answer to the other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
+from anchorlab.tasks.batch import Batch
+
+Into = Literal["corrupted", "clean"]
+"""The run that values are put into; they come from the other one."""
+
+_ROUNDING = 1e-6
+"""Two logit differences that are closer than this, relative to their size, do not tell clean from corrupted."""
+
+
+def recovered_fraction(
+    difference: Float[Tensor, "member *place"], clean: Float[Tensor, "member"], corrupted: Float[Tensor, "member"]
+) -> Float[Tensor, "member *place"]:
+    """Return (difference - corrupted) / (clean - corrupted); NaN for a member that answers both alike."""
+    shape = (-1, *(1,) * (difference.ndim - 1))
+    whole = clean - corrupted
+    alike = whole.abs() <= _ROUNDING * (clean.abs() + corrupted.abs())
+    whole = torch.where(alike, torch.nan, whole)
+    return (difference - corrupted.reshape(shape)) / whole.reshape(shape)
+
+
+def logit_difference(
+    output: Float[Tensor, "*sequence scored output"], answers: Int[Tensor, "*sequence scored 2"]
+) -> Float[Tensor, "*sequence scored"]:
+    """Return the logit of the first answer minus that of the second."""
+    right, wrong = output.gather(-1, answers).unbind(dim=-1)
+    return right - wrong
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sequences that values are put into, partners that they come from, both answers, and the scored positions.
+
+    The first answer is the clean one, whichever run is the base.
+    """
+
+    base: Tensor
+    source: Tensor
+    answers: Int[Tensor, "batch scored 2"]
+    positions: Int[Tensor, "*batch scored"]
+    into: Into
+
+    @classmethod
+    def of(
+        cls,
+        model: AnyModel,
+        clean: AnyInputs,
+        corrupted: AnyInputs,
+        answers: Tensor | None,
+        corrupted_answers: Tensor | None,
+        positions: AnyPositions | None,
+        into: Into,
+        axes: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> "Pairs":
+        """Check what `patch` is given. Errors: as there."""
+        if into not in ("corrupted", "clean"):
+            raise SpecError("into", f"{into!r} is no run", "choose 'corrupted' or 'clean'")
+        access = Access(as_ensemble(model).template, axes or {})
+        left, right = as_sequences(clean, access, "clean"), as_sequences(corrupted, access, "corrupted")
+        if left.shape != right.shape:
+            problem = f"have shape {tuple(right.shape)}, and the clean ones {tuple(left.shape)}"
+            raise SpecError("corrupted", problem, "give one of the same length for each")
+        if positions is None:
+            positions = clean.positions if isinstance(clean, Batch) else left.shape[1] - 1
+        places = as_positions(positions, left)
+        shape = (len(left), places.shape[-1])
+        both = [
+            _tokens(given if given is not None else getattr(side, "answers", None), shape, field)
+            for field, given, side in (
+                ("answers", answers, clean),
+                ("corrupted_answers", corrupted_answers, corrupted),
+            )
+        ]
+        if torch.equal(*both):
+            raise SpecError("corrupted_answers", "are those of the clean sequences", "corrupt what the answer rests on")
+        base, source = (right, left) if into == "corrupted" else (left, right)
+        return cls(base, source, torch.stack(both, dim=-1), places, into)
+
+    def difference(self, output: Float[Tensor, "*lead batch scored output"]) -> Float[Tensor, "*lead"]:
+        """Return the logit difference of outputs at the scored positions, averaged over sequences and positions."""
+        answers = self.answers.expand(*output.shape[:-1], 2)
+        return logit_difference(output, answers).double().mean(dim=(-1, -2))
+
+    def ends(self, base: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the clean and the corrupted one of two values, of the base and of the source."""
+        return (source, base) if self.into == "corrupted" else (base, source)
+
+
+def _tokens(given: Any, shape: tuple[int, int], field: str) -> Int[Tensor, "batch scored"]:
+    if given is None:
+        raise SpecError(field, "are missing", "give tokens [batch scored], or a batch of a task")
+    found = torch.as_tensor(given)
+    if found.is_floating_point() or tuple(found.shape) != shape:
+        problem = f"are {'no tokens' if found.is_floating_point() else 'tokens'} of shape {tuple(found.shape)}"
+        raise SpecError(field, problem, f"give one token for each scored position, {list(shape)}")
+    return found

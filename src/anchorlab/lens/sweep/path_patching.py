@@ -1,0 +1,177 @@
+"""Path patching: what one head hands to another directly, through the other's queries, keys or values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble
+from anchorlab.lens.look.interventions import Intervention, Operand
+from anchorlab.lens.look.look import look
+from anchorlab.lens.look.record import Record
+from anchorlab.lens.sweep.pairs import Into, Pairs, recovered_fraction
+
+if TYPE_CHECKING:
+    import polars
+
+Head = tuple[int, int]
+"""Layer and head, from 0."""
+
+HeadInput = Literal["q", "k", "v"]
+
+
+@dataclass(frozen=True)
+class PathPatching:
+    """What each path from a sender to an input of a receiver brings back (`Patching`).
+
+    Shapes
+        clean, corrupted: `[member]`, the logit difference without a patch
+        difference: `[member sender receiver input]`, with one path patched; NaN where there is no path, because the
+            sender is not in an earlier layer
+    """
+
+    senders: tuple[Head, ...]
+    receivers: tuple[Head, ...]
+    inputs: tuple[HeadInput, ...]
+    clean: Float[Tensor, "member"]
+    corrupted: Float[Tensor, "member"]
+    difference: Float[Tensor, "member sender receiver input"]
+
+    @property
+    def recovered(self) -> Float[Tensor, "member sender receiver input"]:
+        """(difference - corrupted) / (clean - corrupted), as in `Patching`."""
+        return recovered_fraction(self.difference, self.clean, self.corrupted)
+
+    @property
+    def table(self) -> "polars.DataFrame":
+        """One row per member and path: member, sender, receiver, input, difference, clean, corrupted, recovered.
+
+        Heads are written as `layer.head`.
+        """
+        import polars
+
+        names = (self.senders, self.receivers, self.inputs)
+        grid = torch.cartesian_prod(*(torch.arange(size) for size in self.difference.shape)).reshape(-1, 4)
+        member, *others = grid.T.tolist()
+        columns: dict[str, list[object]] = {"member": member}
+        for name, known, numbers in zip(("sender", "receiver", "input"), names, others, strict=True):
+            columns[name] = [".".join(map(str, known[number])) for number in numbers]
+        columns["difference"] = self.difference.flatten().tolist()
+        columns["clean"] = self.clean[grid[:, 0]].tolist()
+        columns["corrupted"] = self.corrupted[grid[:, 0]].tolist()
+        columns["recovered"] = self.recovered.flatten().tolist()
+        return polars.DataFrame(columns).filter(polars.col("difference").is_not_nan())
+
+
+def patch_paths(
+    model: AnyModel,
+    clean: AnyInputs,
+    corrupted: AnyInputs,
+    senders: Sequence[Head],
+    receivers: Sequence[Head],
+    answers: Int[Tensor, "batch scored"] | None = None,
+    corrupted_answers: Int[Tensor, "batch scored"] | None = None,
+    *,
+    inputs: Sequence[HeadInput] = ("q", "k", "v"),
+    through_feed_forward: bool = True,
+    into: Into = "corrupted",
+    positions: AnyPositions | None = None,
+    batch_size: int | None = None,
+) -> PathPatching:
+    """Return how much of the answer comes back along the path from each sender to each input of each receiver.
+
+    Patching a head changes everything after it. Along a path only the receiver learns of the change:
+
+    1. The model reads the corrupted sequences. The sender has its clean values, and all other heads keep their
+       corrupted ones, so that what reaches the receiver came from the sender itself and through no other head.
+    2. The model reads the corrupted sequences again. Only the receiver's queries, keys or values are those of step 1.
+
+        patch_paths(ensemble, clean, corrupted, senders=[(0, 0), (0, 1)], receivers=[(1, 0)]).recovered
+
+    Args:
+        model: as in `look`, with attention of heads: sites `blocks.0.attn.hook_z`, `hook_q`, `hook_k` and `hook_v`.
+        clean: as in `patch`.
+        corrupted: as in `patch`.
+        senders: heads as (layer, head), all positions together.
+        receivers: heads as (layer, head).
+        answers: as in `patch`.
+        corrupted_answers: as in `patch`.
+        inputs: the inputs of the receivers. Where query heads share keys and values, so do all heads of the group.
+        through_feed_forward: whether feed-forward layers between both react to the change, as in the source; otherwise
+            they keep their corrupted outputs, too.
+        into: as in `patch`.
+        positions: as in `patch`.
+        batch_size: as in `look`.
+
+    Errors: those of `patch`; `SpecError` for a head that is not there, an unknown input, and no sender in a layer
+    before a receiver.
+    Source: Wang et al., 2023, section 3.1 and appendix B (the indirect object task); Goldowsky-Dill et al., 2023.
+    """
+    ensemble = as_ensemble(model)
+    pairs = Pairs.of(ensemble, clean, corrupted, answers, corrupted_answers, positions, into)
+    for place, name in enumerate(inputs):
+        if name not in ("q", "k", "v"):
+            raise SpecError(f"inputs.{place}", f"{name!r} is no input of a head", "choose among 'q', 'k' and 'v'")
+    kept = ["blocks.*.attn.hook_z", *([] if through_feed_forward else ["blocks.*.hook_mlp_out"])]
+    plain = look(ensemble, pairs.base, kept, positions=pairs.positions, batch_size=batch_size)
+    _check_heads(plain, senders, receivers)
+
+    frozen = [_replace(site, plain[site], plain.axes(site)) for site in plain if site != "output"]
+    changed = look(
+        ensemble,
+        pairs.base,
+        [f"blocks.{layer}.attn.hook_{name}" for layer in sorted({layer for layer, _ in receivers}) for name in inputs],
+        frozen,
+        candidates={f"{layer}.{head}": _sent(layer, head) for layer, head in senders},
+        patch_inputs=pairs.source,
+        output=False,
+        batch_size=batch_size,
+    )
+    difference = torch.full((ensemble.size, len(senders), len(receivers), len(inputs)), torch.nan, dtype=torch.float64)
+    for place, (layer, head) in enumerate(receivers):
+        before = [number for number, (sender, _) in enumerate(senders) if sender < layer]
+        heads = plain[f"blocks.{layer}.attn.hook_z"].shape[3]
+        for number, name in enumerate(inputs if before else ()):
+            site = f"blocks.{layer}.attn.hook_{name}"
+            axes = tuple(axis for axis in changed.axes(site) if axis != "candidate")
+            own = head * changed[site].shape[-2] // heads  # that of the group, where heads share keys and values
+            received = {
+                str(sender): _replace(site, changed[site][:, sender, :, :, [own]], axes, own) for sender in before
+            }
+            output = look(ensemble, pairs.base, candidates=received, positions=pairs.positions, batch_size=batch_size)[
+                "output"
+            ]
+            difference[:, before, place, number] = pairs.difference(output)
+    record = look(ensemble, pairs.source, positions=pairs.positions, batch_size=batch_size)
+    ends = pairs.ends(pairs.difference(plain["output"]), pairs.difference(record["output"]))
+    return PathPatching(tuple(senders), tuple(receivers), tuple(inputs), *ends, difference)
+
+
+def _sent(layer: int, head: int) -> Intervention:
+    return Intervention(site=f"blocks.{layer}.attn.hook_z", where={"head": head}, rule="patch", may_do_nothing=True)
+
+
+def _replace(site: str, values: Tensor, axes: tuple[str, ...], head: int | None = None) -> Intervention:
+    """The values of a run in place of those at a site, or at one head of it; axes begin with the member."""
+    where = {} if head is None else {axes[-2]: head}
+    operand = Operand(values=values, axes=axes)
+    return Intervention(site=site, where=where, rule="replace", operand=operand, may_do_nothing=True)
+
+
+def _check_heads(plain: Record, senders: Sequence[Head], receivers: Sequence[Head]) -> None:
+    layers = sum(site.endswith(".attn.hook_z") for site in plain)
+    for field, heads in (("senders", senders), ("receivers", receivers)):
+        if not heads:
+            raise SpecError(field, "are none", "give heads as (layer, head)")
+        for place, (layer, head) in enumerate(heads):
+            known = plain[f"blocks.{layer}.attn.hook_z"].shape[3] if 0 <= layer < layers else 0
+            if not 0 <= head < known:
+                problem = f"there is no head {head} in layer {layer}"
+                remedy = f"choose one from 0 to {known - 1}" if known else f"layers go from 0 to {layers - 1}"
+                raise SpecError(f"{field}.{place}", problem, remedy)
+    if min(layer for layer, _ in senders) >= max(layer for layer, _ in receivers):
+        raise SpecError("senders", "are in no layer before a receiver", "give heads of earlier layers")
