@@ -43,8 +43,11 @@ def test_the_other_side_of_every_band():
 def test_what_no_depth_answers_is_not_judged():
     accuracy = SEEN.accuracy.clone()
     accuracy[2, 3] = 0.5
+    accuracy[1, 2] = 0.9  # two layers answer three steps, one of the five that are out of reach and are answered
     found = values_of(STUDY, replace(SEEN, accuracy=accuracy))
-    assert found == {"out-of-reach": None, "more-layers-further": 3.0}
+    assert found == {"out-of-reach": pytest.approx(1 / 5), "more-layers-further": 3.0}
+    nothing = replace(SEEN, accuracy=torch.full_like(accuracy, 0.25))
+    assert values_of(STUDY, nothing) == {"out-of-reach": None, "more-layers-further": 0.0}
 
 
 class Oracle:

@@ -117,11 +117,10 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
 )
 def out_of_reach(seen: Answered) -> Measurement:
     """Share of the numbers of steps that would take more layers than a model has, and that models of its depth answer
-    all the same (accuracy at least {ANSWERED:g}); judged only where some depth answers every one of them."""
+    all the same (accuracy at least {ANSWERED:g}); of those numbers that models of some depth answer."""
     short = seen.least > seen.layers.unsqueeze(1)
-    found = seen.answered[short].float()
-    learnable = bool(seen.answered.any(dim=0)[short.any(dim=0)].all())
-    return Measurement(float(found.mean()) if len(found) and learnable else None, detail=f"of {len(found)}")
+    found = seen.answered[short & seen.answered.any(dim=0)].float()
+    return Measurement(float(found.mean()) if len(found) else None, detail=f"of {len(found)}")
 
 
 @claim(
