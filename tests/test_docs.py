@@ -81,6 +81,15 @@ def test_a_trained_model_opens_in_torch(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-model", "runs"]
 
 
+def test_everything_draws_itself(tmp_path):
+    source = "\n".join(blocks(DOCS / "how_to" / "draw.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    drawn = {path.name for path in tmp_path.glob("*.png") if path.stat().st_size > 5000}
+    assert drawn == {"accuracy.png", "pattern.png", "heads.png", "circuit.png", "figure.png"}
+
+
 class ReachedTrainingError(BaseException):
     """Raised in place of training, or of opening a model: everything before it was in order. One study of several may
     not swallow it."""

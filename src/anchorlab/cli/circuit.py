@@ -10,10 +10,8 @@ from anchorlab.cli.output import Json, check_file, print_json, print_table, prin
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
-    from anchorlab.findings import CircuitFigure
     from anchorlab.lens import Circuit
     from anchorlab.lens.circuits.search import Progress
-    from anchorlab.training import TrainedRun
 
 _MOST = 100_000  # sequences
 _SOON = 2.0  # seconds before a progress bar appears
@@ -94,10 +92,12 @@ def circuit(
     title = f"{trained.run.label}: circuit of member {member} at step {step}"
     if figure is not None:
         from anchorlab.findings import provenance
+        from anchorlab.findings.circuit_panel import circuit_figure
         from anchorlab.report import save
 
         made = provenance("own", [trained], time.monotonic() - began)
-        save(_figure(trained, found, f"member {member}, step {step}"), made, figure)
+        drawn = circuit_figure(f"{trained.run.label}: circuit", found, f"member {member}, step {step}")
+        save(drawn, made, figure)
     if page is not None:
         from anchorlab.report import show as viewer
         from anchorlab.viewer import view_run
@@ -191,15 +191,3 @@ def _loss_lines(found: "Circuit") -> list[tuple[str, float]]:
         ("uniform attention everywhere", found.empty_loss),
         ("the model without these paths", found.rest_loss),
     ]
-
-
-def _figure(trained: "TrainedRun", found: "Circuit", which: str) -> "CircuitFigure":
-    from anchorlab.findings import CircuitFigure
-    from anchorlab.findings.circuit_panel import circuit_panel
-
-    layers = 1 + max(layer for layer, _ in found.explanations)
-    return CircuitFigure(
-        title=f"{trained.run.label}: circuit",
-        caption="The attention paths that suffice, and the live loss when each is cut.",
-        panels=(circuit_panel(which, found, layers),),
-    )

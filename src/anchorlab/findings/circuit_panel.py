@@ -1,6 +1,6 @@
-"""Turn a circuit that `find_circuit` found into a panel of a figure."""
+"""Turn a circuit that `find_circuit` found into a panel of a figure, and into a figure."""
 
-from anchorlab.findings.figures import CircuitArrow, CircuitPanel
+from anchorlab.findings.figures import CircuitArrow, CircuitFigure, CircuitPanel
 from anchorlab.lens import Circuit
 
 
@@ -26,3 +26,10 @@ def circuit_panel(title: str, circuit: Circuit, layers: int) -> CircuitPanel:
         for path in circuit.paths
     ]
     return CircuitPanel(title, (*dict.fromkeys(columns), *circuit.roles), layers, tuple(arrows))
+
+
+def circuit_figure(title: str, circuit: Circuit, panel: str = "") -> CircuitFigure:
+    """Return the figure of one circuit; `panel` is the title above its panel."""
+    layers = 1 + max(layer for layer, _ in circuit.explanations)
+    caption = "The attention paths that suffice, and the live loss when each is cut."
+    return CircuitFigure(title, caption, (circuit_panel(panel, circuit, layers),))

@@ -3,7 +3,7 @@
 Findings are frozen, can be compared, are checked when they are made, and hold no tensors.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -11,8 +11,12 @@ from pydantic.dataclasses import dataclass
 from anchorlab.findings.claims import ALSO_UNTRAINED, SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
+from anchorlab.shown import plotted
 from anchorlab.spec import JSON_CONFIG, spec_error
 from anchorlab.viewer.view import AttentionView
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -40,6 +44,13 @@ class Findings:
             mark = f", {ALSO_UNTRAINED}" if result.holds_untrained else ""
             lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{value}{mark}")
         return "\n".join(lines)
+
+    def plot(self, title: str | None = None) -> "Drawing":
+        """Draw a figure by its title, or by a part of it that no other title has; None where there is only one figure.
+
+        Errors: `SpecError` for a title that no figure or several have; it names those that there are.
+        """
+        return plotted(self, title=title)
 
     def to_json(self) -> str:
         """Return the findings as JSON; numbers that are not finite are strings. Equal findings give the same text."""

@@ -26,20 +26,22 @@ from anchorlab.report.dots import draw_dots
 from anchorlab.report.lines import draw_lines
 from anchorlab.report.maps import draw_maps
 from anchorlab.report.scatters import draw_scatters
+from anchorlab.report.shown_figure import ShownFigure
 from anchorlab.report.style import DRAWING, MUTED, PAGE_COLOURS
 from anchorlab.report.timeline import draw_timeline
 
 _MARGIN = 0.55  # inches for a figure's title and provenance
 
 
-def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
-    """Return a figure as a matplotlib drawing, with its title above and its provenance below.
+def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = False) -> Drawing:
+    """Return a figure as a matplotlib drawing, with its title above and its provenance, where it is known, below.
 
     The figure's own provenance, if it has one, takes the place of `provenance`. `bare` leaves out title and provenance,
     for a page that prints them itself. No global state changes: neither the backend nor the settings of matplotlib.
+    The drawing shows itself in a notebook.
     """
     with matplotlib.rc_context(dict(DRAWING)):
-        drawing = Drawing(layout="constrained")
+        drawing = ShownFigure(layout="constrained")
         drawing.get_layout_engine().set(w_pad=0.06, h_pad=0.06)  # type: ignore[union-attr, call-arg]
         margin = 0.0 if bare else _MARGIN
         if isinstance(figure, LineFigure):
@@ -60,10 +62,11 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
         if not bare:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
-            words = (figure.provenance or provenance).line
+            made = figure.provenance or provenance
+            words = [made.line] if made else []
             if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals:
-                words = f"{figure.drawn} · {words}"
-            note = fill(words, int(width * 20), break_long_words=False)
+                words = [figure.drawn, *words]
+            note = fill(" · ".join(words), int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)
     return drawing
 

@@ -10,6 +10,7 @@ from torch import nn
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.runs import Run
 from anchorlab.runs.metrics import last_metrics, select_metric
+from anchorlab.shown import plotted
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.executions import member_module
@@ -18,6 +19,7 @@ from anchorlab.training.saved_model import save_model
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure
 
 
 class TrainedRun:
@@ -80,6 +82,20 @@ class TrainedRun:
         Errors: `SpecError` that names the argument and the nearest known name.
         """
         return select_metric(self.metrics, metric, split, group, edit)
+
+    def plot(
+        self, metric: str | None = None, split: str | None = None, *, group: str = "all", edit: str = UNEDITED
+    ) -> "Figure":
+        """Draw a metric along training: for each split the mean over members, with a band from lowest to highest.
+
+        Args:
+            metric: a name such as `loss`; when None, the accuracy, or the loss where there is no accuracy
+            split: one split alone
+            group, edit: as for `metric`
+
+        Errors: as `metric`.
+        """
+        return plotted(self, metric=metric, split=split, group=group, edit=edit)
 
     @property
     def checkpoints(self) -> list[int]:

@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation
+from anchorlab.shown import plotted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Head = tuple[int, int]
 """A layer and a head of that layer, both from 0."""
@@ -119,6 +124,10 @@ class Circuit:
         """The smallest factor by which cutting a path raises the circuit's live loss; infinite without paths."""
         least = min((path.cut_loss for path in self.paths), default=inf)
         return least / self.live_loss if self.live_loss else inf
+
+    def plot(self, title: str = "circuit") -> "Figure":
+        """Draw the paths between roles, layer by layer; each arrow carries the live loss when its path is cut."""
+        return plotted(self, title=title)
 
     def _share(self, loss: float) -> float:
         whole = self.empty_loss - self.model_loss

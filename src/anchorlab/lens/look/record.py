@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
+from anchorlab.shown import plotted
 from anchorlab.spec import unknown_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +78,18 @@ class Record:
             if not -size <= place < size:
                 raise SpecError(f"at.{axis}", f"index {place} is out of range", f"{site} has {self._shape(site)}")
         return value[tuple(index.get(axis, slice(None)) for axis in names)]
+
+    def plot(self, site: str, /, **index: int) -> "Figure":
+        """Draw a site's values of one member and one sequence as heat maps: one for each head, and for each candidate.
+
+            record.plot("blocks.0.attn.hook_pattern", member=1, batch=4)
+
+        Of the axes without an index, `member` and `batch` are at 0. The last two that remain, other than heads and
+        candidates, are the rows and columns.
+
+        Errors: as `at`; `SpecError` for more maps than a figure has room for.
+        """
+        return plotted(self, site=site, index=index)
 
     def candidate(self, name: str) -> "Record":
         """Return the record of one candidate, without the candidate axis.

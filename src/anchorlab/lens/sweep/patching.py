@@ -13,9 +13,11 @@ from anchorlab.lens.look.look import look
 from anchorlab.lens.sweep.pairs import Into, Pairs, logit_difference, recovered_fraction
 from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.lens.sweep.sweep import sweep
+from anchorlab.shown import plotted
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,13 @@ class Patching:
         Errors: `SpecError` for a member that is not there, and for a mean over heads of several members.
         """
         return heat_map(self.recovered, self.over, member, "map(member=0)")
+
+    def plot(self, member: int | None = None) -> "Figure":
+        """Draw the recovered fraction as heat maps: layers down, places across, a map for each member or for one.
+
+        Errors: as `map`; `SpecError` for more members than a figure has room for.
+        """
+        return plotted(self, member=member)
 
     @property
     def table(self) -> "polars.DataFrame":

@@ -35,12 +35,12 @@ def heat_map(
 def place_columns(sites: Sequence[str], over: Sequence[str], shape: Sequence[int]) -> dict[str, list[object]]:
     """Return the columns member, site, layer and one for each axis in `over`, for values `[member site ...]` flattened.
 
-    The layer is the first number in a site's name, or the site's place among the sites.
+    The layer is as in `layers_of`.
     """
     axes = ("member", "site", *over)
     grid = torch.cartesian_prod(*(torch.arange(size) for size in shape)).reshape(-1, len(axes))
     numbers = {axis: column.tolist() for axis, column in zip(axes, grid.unbind(dim=1), strict=True)}
-    layers = [_layer(site, place) for place, site in enumerate(sites)]
+    layers = layers_of(sites)
     columns: dict[str, list[object]] = {
         "member": numbers["member"],
         "site": [sites[index] for index in numbers["site"]],
@@ -49,6 +49,7 @@ def place_columns(sites: Sequence[str], over: Sequence[str], shape: Sequence[int
     return columns | {axis: numbers[axis] for axis in over}
 
 
-def _layer(site: str, place: int) -> int:
-    number = re.search(r"\d+", site)
-    return int(number.group()) if number else place
+def layers_of(sites: Sequence[str]) -> list[int]:
+    """Return the layer of each site: the first number in its name, or its place among the sites."""
+    numbers = [re.search(r"\d+", site) for site in sites]
+    return [int(number.group()) if number else place for place, number in enumerate(numbers)]

@@ -30,11 +30,13 @@ from anchorlab.lens.sweep.batched import MappedPasses
 from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
+from anchorlab.shown import plotted
 from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.figure import Figure
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 """A function of outputs `[sequence scored output]` and targets `[sequence scored ...]` that returns one number for each
@@ -83,11 +85,18 @@ class Sweep:
         """
         return heat_map(self.change(metric), self.over, member, f"map({metric!r}, member=0)")
 
+    def plot(self, metric: str = "accuracy", member: int | None = None) -> "Figure":
+        """Draw the change of a metric as heat maps: layers down, places across, a map for each member or for one.
+
+        Errors: as `map`; `SpecError` for more members than a figure has room for.
+        """
+        return plotted(self, metric=metric, member=member)
+
     @property
     def table(self) -> "polars.DataFrame":
         """One row per metric, member and intervention: metric, member, site, layer, places, value, baseline, change.
 
-        The layer is the first number in a site's name, or the site's place among the sites.
+        The layer is as in `layers`.
         """
         import polars
 

@@ -90,9 +90,9 @@ def probe(
     values of every label are normally distributed with the same covariance. It has a closed form, so that all members,
     folds and shuffles take one solve each. Values are brought to unit variance first.
 
-    Two controls say what an accuracy means. With shuffled labels a probe has nothing to read; it reaches about the
-    share of the most frequent label. Members that were never trained show what the inputs alone give away, as a random
-    embedding tells tokens apart, too.
+    Two controls say what an accuracy means. With shuffled labels a probe has nothing to read; it reaches the share of
+    the most frequent label at best, but for luck. Members that were never trained show what the inputs alone give
+    away, as a random embedding tells tokens apart, too.
 
     Args:
         model: as in `look`. A run brings its untrained members with it.

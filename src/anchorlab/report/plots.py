@@ -1,0 +1,118 @@
+"""What `plot` of a value draws: a figure as a plain value, which `draw` draws."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import singledispatch
+from itertools import product
+from typing import Any
+
+from matplotlib.figure import Figure as Drawing
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line, provenance
+from anchorlab.findings.circuit_panel import circuit_figure
+from anchorlab.lens import Circuit, Patching, Record, Sweep
+from anchorlab.lens.sweep.places import layers_of
+from anchorlab.report.figures import draw
+from anchorlab.report.record_maps import MOST_MAPS, in_rows, record_maps
+from anchorlab.spec import unknown_name
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along_units
+from anchorlab.training import TrainedRun
+
+
+@singledispatch
+def plot(value: Any, **choices: Any) -> Drawing:
+    """Return the drawing of a value; `choices` are the arguments of the `plot` of its class."""
+    raise TypeError(f"a {type(value).__name__} has no figure")
+
+
+@plot.register
+def _run(run: TrainedRun, metric: str | None, split: str | None, group: str, edit: str) -> Drawing:
+    measured = run.metrics
+    known = measured["metric"].unique(maintain_order=True).to_list()
+    metric = metric or ("accuracy" if "accuracy" in known else "loss")
+    if metric not in known:
+        raise unknown_name("metric", metric, known, "metric")
+    found = measured.filter(measured["metric"] == metric)["split"].unique()
+    splits = [one for one in run.experiment.task.splits if one in found] if split is None else [split]
+    chosen = [f"group {group}"] * (group != "all") + [f"edit {edit}"] * (edit != "none")
+    figure = LineFigure(
+        title=f"{run.run.label}: {', '.join([metric, *chosen])}",
+        caption=MEAN_AND_RANGE,
+        x_label=run.experiment.recipe.unit,
+        y_label=metric,
+        lines=tuple(line(one, *along_units(run, one, metric, edit, group)) for one in splits),
+        y_range=ACCURACY if metric == "accuracy" else (None, None),
+    )
+    return draw(figure, provenance("own", [run], 0.0))
+
+
+@plot.register
+def _record(record: Record, site: str, index: Mapping[str, int]) -> Drawing:
+    return draw(record_maps(record, site, index))
+
+
+@plot.register
+def _sweep(sweep: Sweep, metric: str, member: int | None) -> Drawing:
+    figure = _places(sweep, len(sweep.change(metric)), member, lambda one: sweep.map(metric, one))
+    title = f"Change of {metric}, {_pattern(sweep.sites)}"
+    caption = "The metric under each intervention minus the metric without."
+    return draw(replace(figure, title=title, caption=caption, value_label=f"change of {metric}", signed=True))
+
+
+@plot.register
+def _patching(patching: Patching, member: int | None) -> Drawing:
+    figure = _places(patching, len(patching.clean), member, patching.map)
+    title = f"Recovered by each patch, {_pattern(patching.sites)}"
+    caption = "1 as in the clean run, 0 as in the corrupted one."
+    return draw(replace(figure, title=title, caption=caption, value_label="recovered fraction", signed=True))
+
+
+@plot.register
+def _findings(findings: Findings, title: str | None) -> Drawing:
+    figures = {figure.title: figure for figure in findings.figures}
+    if not figures:
+        raise SpecError("title", f"{findings.study} has no figures", "read findings.tables")
+    found = [one for one in figures if title is None or title.casefold() in one.casefold()]
+    found = [title] if title in figures else found
+    if len(found) != 1:
+        problem = "is missing" if title is None else f"{len(found) or 'no'} figures have {title!r} in their titles"
+        raise SpecError("title", problem, f"choose one of {'; '.join(found or figures)}")
+    return draw(figures[found[0]], findings.provenance)
+
+
+@plot.register
+def _circuit(circuit: Circuit, title: str) -> Drawing:
+    return draw(circuit_figure(title, circuit))
+
+
+def _places(
+    grid_of: Sweep | Patching, members: int, member: int | None, heat_map: Callable[[int], Tensor]
+) -> MapFigure:
+    """Return the heat maps of a grid of sites and places, one for each member or for one, without a title."""
+    shown = range(members) if member is None else [member]
+    if len(shown) > MOST_MAPS:
+        raise SpecError("member", f"{len(shown)} maps do not fit into a figure", "choose one, as in member=0")
+    layers = layers_of(grid_of.sites)
+    by_layer = len(set(layers)) == len(layers)
+    values = grid_of.values[0] if isinstance(grid_of, Sweep) else grid_of.difference
+    rows = [[str(layer) for layer in layers] if by_layer else list(grid_of.sites)]
+    rows += [
+        [f"{axis} {at}" for at in range(size)] for axis, size in zip(grid_of.over[:-1], values.shape[2:], strict=False)
+    ]
+    ticks = tuple(", ".join(places) for places in product(*rows))
+    return MapFigure(
+        title="",
+        caption="",
+        maps=in_rows([Map(f"member {one}", grid(heat_map(one)), ticks) for one in shown]),
+        x_label=grid_of.over[-1] if grid_of.over else "",
+        y_label="layer" if by_layer else "",
+        value_range=(None, None),
+    )
+
+
+def _pattern(sites: Sequence[str]) -> str:
+    """The sites as one pattern where they differ in numbers alone, such as `blocks.*.attn.hook_z`."""
+    return ", ".join(sorted({re.sub(r"\d+", "*", site) for site in sites}))

@@ -1,0 +1,238 @@
+"""`plot` of runs, records, sweeps, findings and circuits: what is drawn, by numbers known without it."""
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from anchorlab.engine import run
+from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens import Patching, Record, Sweep
+from anchorlab.runs import Store
+from anchorlab.training import Evaluation
+from tests.report.hand_made_findings import PROVENANCE
+from tests.small_experiments import experiment
+from tests.studies.hand_made_circuits import FIRST, JOIN, circuit, path
+
+PATTERN = "blocks.0.attn.hook_pattern"
+TOKENS = torch.tensor([[4, 5, 6], [7, 8, 9]])
+
+
+def record(**sites):
+    """A record whose value at each place is the number of the place."""
+    arrays = {
+        site.replace("__", "."): torch.arange(int(np.prod(sizes))).view(sizes).float()
+        for site, (sizes, _) in sites.items()
+    }
+    names = {site.replace("__", "."): tuple(names.split()) for site, (_, names) in sites.items()}
+    return Record(arrays, names, TOKENS)
+
+
+def maps(drawing):
+    """The maps of a drawing: title and values; the last axes are the colour bar."""
+    return {
+        unwrapped(axes.get_title(loc="left")): np.array(axes.images[0].get_array())
+        for axes in drawing.axes
+        if axes.images and axes.get_subplotspec() is not None and axes.get_label() != "<colorbar>"
+    }
+
+
+def unwrapped(text):
+    return text.replace("\n", " ")
+
+
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    one = experiment(duration=4, evaluation=Evaluation(every=2, size=8))
+    return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
+
+
+class TestRuns:
+    @pytest.mark.parametrize("metric", ["accuracy", "loss"])
+    def test_mean_and_range_over_members(self, trained, metric):
+        axes = trained.plot(metric).axes[0]
+        labels = [text.get_text() for text in axes.texts]
+        assert sorted(labels) == ["test", "train"]
+        for split, curve in zip(("train", "test"), axes.lines, strict=True):
+            rows = trained.metrics.filter(pl.col("metric") == metric, pl.col("split") == split)
+            for step in (0, 2, 4):
+                values = rows.filter(pl.col("step") == step)["value"]
+                assert curve.get_ydata()[step // 2] == pytest.approx(values.mean())
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("steps", metric)
+
+    def test_title_provenance_and_the_default(self, trained):
+        drawing = trained.plot(split="test")
+        assert drawing.get_suptitle() == "anchor/identity: accuracy"
+        assert "seeds 0..2" in drawing.get_supxlabel()
+        assert len(drawing.axes[0].lines) == 1
+
+    def test_a_task_without_accuracy_shows_its_loss(self, tmp_path):
+        one = experiment("vectors", duration=1, evaluation=Evaluation(size=4))
+        drawing = run([one], Store(tmp_path), workers=1)[0].plot()
+        assert drawing.axes[0].get_ylabel() == "loss"
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"metric": "acuracy"}, r"^metric: unknown metric 'acuracy'; did you mean 'accuracy'\?"),
+            ({"metric": "height"}, r"^metric: unknown metric 'height'; known: accuracy, .*loss"),
+            ({"split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),
+            ({"group": "rare"}, r"^group: unknown group 'rare'; known: all"),
+        ],
+    )
+    def test_unknown_names(self, trained, arguments, message):
+        with pytest.raises(SpecError, match=message):
+            trained.plot(**arguments)
+
+
+class TestRecords:
+    def test_a_pattern_is_a_map_for_each_head(self):
+        found = record(blocks__0__attn__hook_pattern=((2, 2, 2, 3, 3), "member batch head query key"))
+        drawing = found.plot(PATTERN, member=1, batch=1)
+        values = found[PATTERN].numpy()
+        shown = maps(drawing)
+        assert list(shown) == ["head 0", "head 1"]
+        assert all((shown[f"head {head}"] == values[1, 1, head]).all() for head in range(2))
+        axes = drawing.axes[0]
+        assert ticks(axes.xaxis) == ticks(axes.yaxis) == ["7", "8", "9"]
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("key", "query")
+        assert unwrapped(drawing.get_suptitle()) == f"{PATTERN}, member 1, sequence 1"
+        assert drawing.get_supxlabel() == ""
+
+    def test_one_head(self):
+        found = record(blocks__0__attn__hook_pattern=((1, 2, 2, 3, 3), "member batch head query key"))
+        ((_, shown),) = maps(found.plot(PATTERN, head=1)).items()
+        assert (shown == found[PATTERN][0, 0, 1].numpy()).all()
+
+    def test_heads_stand_between_rows_and_columns(self):
+        found = record(z=((1, 1, 3, 2, 5), "member batch position head head_width"))
+        drawing = found.plot("z")
+        shown = maps(drawing)
+        assert all((shown[f"head {head}"] == found["z"][0, 0, :, head].numpy()).all() for head in range(2))
+        assert (drawing.axes[0].get_ylabel(), drawing.axes[0].get_xlabel()) == ("position", "head_width")
+
+    def test_candidates_are_rows_of_maps(self):
+        found = record(blocks__0__attn__hook_pattern=((1, 2, 1, 2, 3, 3), "member candidate batch head query key"))
+        found = Record(found.arrays, found.axis_names, TOKENS, ("as it is", "cut"))
+        shown = maps(found.plot(PATTERN))
+        assert list(shown) == ["as it is, head 0", "as it is, head 1", "cut, head 0", "cut, head 1"]
+        assert (shown["cut, head 0"] == found[PATTERN][0, 1, 0, 0].numpy()).all()
+        alone = found.plot(PATTERN, candidate=1)
+        assert list(maps(alone)) == ["head 0", "head 1"]
+        assert unwrapped(alone.get_suptitle()) == f"{PATTERN}, member 0, sequence 0, cut"
+
+    def test_a_vector_is_one_row(self):
+        found = record(x=((1, 2, 5), "member batch width"))
+        ((_, shown),) = maps(found.plot("x", batch=1)).items()
+        assert (shown == [[5, 6, 7, 8, 9]]).all()
+
+    def test_many_heads_are_in_rows_of_four(self):
+        found = record(blocks__0__attn__hook_pattern=((1, 1, 6, 3, 3), "member batch head query key"))
+        rows = {axes.get_subplotspec().rowspan.start for axes in found.plot(PATTERN).axes if axes.images}
+        assert rows == {0, 1}
+
+    def test_too_many_maps(self):
+        found = record(blocks__0__attn__hook_pattern=((1, 1, 40, 3, 3), "member batch head query key"))
+        with pytest.raises(SpecError, match=r"has 40 maps, more than a figure has room for; .*head=0"):
+            found.plot(PATTERN)
+        assert len(maps(found.plot(PATTERN, head=39))) == 1
+
+    def test_unknown_sites_and_axes(self):
+        found = record(blocks__0__attn__hook_pattern=((1, 2, 2, 3, 3), "member batch head query key"))
+        with pytest.raises(SiteError, match=r"unknown site 'blocks.0.attn.hook_patern'; did you mean"):
+            found.plot("blocks.0.attn.hook_patern")
+        with pytest.raises(SpecError, match=r"^at\.layer: unknown axis 'layer'; .* has the axes member, batch, head"):
+            found.plot(PATTERN, layer=0)
+        with pytest.raises(SpecError, match=r"^at\.head: index 2 is out of range"):
+            found.plot(PATTERN, head=2)
+
+
+class TestSweeps:
+    def swept(self, members=2):
+        baseline = torch.tensor([[0.9, 0.8, 0.7][:members]])
+        values = torch.arange(members * 4).view(1, members, 2, 2) / 10
+        sites = ("blocks.0.attn.hook_z", "blocks.1.attn.hook_z")
+        return Sweep(("accuracy",), sites, ("head",), baseline, values)
+
+    def test_a_map_of_changes_for_each_member(self):
+        drawing = self.swept().plot("accuracy")
+        shown = maps(drawing)
+        np.testing.assert_allclose(shown["member 0"], [[-0.9, -0.8], [-0.7, -0.6]], atol=1e-6)
+        np.testing.assert_allclose(shown["member 1"], [[-0.4, -0.3], [-0.2, -0.1]], atol=1e-6)
+        axes = drawing.axes[0]
+        assert (axes.get_ylabel(), axes.get_xlabel(), ticks(axes.yaxis)) == ("layer", "head", ["0", "1"])
+        assert drawing.get_suptitle() == "Change of accuracy, blocks.*.attn.hook_z"
+        scale = axes.images[0].norm
+        assert scale.vmin == -scale.vmax == pytest.approx(-0.9)
+
+    def test_one_member(self):
+        ((title, shown),) = maps(self.swept().plot(member=1)).items()
+        assert title == "member 1"
+        np.testing.assert_allclose(shown, [[-0.4, -0.3], [-0.2, -0.1]], atol=1e-6)
+
+    def test_further_axes_are_rows(self):
+        values = torch.arange(12.0).view(1, 1, 2, 2, 3)
+        swept = Sweep(("loss",), ("blocks.0.x", "blocks.1.x"), ("head", "query"), torch.zeros(1, 1), values)
+        drawing = swept.plot("loss")
+        ((_, shown),) = maps(drawing).items()
+        assert (shown == np.arange(12).reshape(4, 3)).all()
+        assert ticks(drawing.axes[0].yaxis) == ["0, head 0", "0, head 1", "1, head 0", "1, head 1"]
+
+    def test_unknown_metrics_and_members(self):
+        with pytest.raises(SpecError, match=r"^metric: unknown metric 'logits'; known: accuracy"):
+            self.swept().plot("logits")
+        with pytest.raises(SpecError, match=r"^member: there is no member 2; choose one from 0 to 1"):
+            self.swept().plot(member=2)
+
+
+class TestPatching:
+    def test_a_map_of_recovered_fractions(self):
+        difference = torch.tensor([[[[0.0, 1.0], [2.0, 4.0]]]])  # [member site head position]
+        sites, over = ("blocks.3.attn.hook_z",), ("head", "position")
+        drawing = Patching(sites, over, torch.tensor([4.0]), torch.tensor([0.0]), difference).plot()
+        ((_, shown),) = maps(drawing).items()
+        np.testing.assert_allclose(shown, [[0, 0.25], [0.5, 1]])
+        assert ticks(drawing.axes[0].yaxis) == ["3, head 0", "3, head 1"]
+        assert drawing.axes[0].get_xlabel() == "position"
+        assert drawing.get_suptitle() == "Recovered by each patch,\nblocks.*.attn.hook_z"
+
+
+class TestFindings:
+    def test_by_title_or_a_part_of_it(self, findings):
+        for title in ("Height against size", "against SIZE"):
+            drawing = findings.plot(title)
+            assert drawing.get_suptitle() == "Height against size"
+            assert PROVENANCE.line.split(" · ")[0] in drawing.get_supxlabel()
+        assert list(maps(findings.plot("A map"))) == ["layer 0"]
+
+    @pytest.mark.parametrize(
+        ("title", "message"),
+        [
+            (None, r"^title: is missing; choose one of Height against size; A map$"),
+            ("Width", r"^title: no figures have 'Width' in their titles; choose one of Height against size; A map$"),
+            ("a", r"^title: 2 figures have 'a' in their titles; choose one of Height against size; A map$"),
+        ],
+    )
+    def test_unknown_titles(self, findings, title, message):
+        with pytest.raises(SpecError, match=message):
+            findings.plot(title)
+
+
+class TestCircuits:
+    def test_roles_layers_and_losses(self):
+        drawing = circuit(path(0, JOIN, cut=0.51), path(2, FIRST, cut=0.25)).plot("how it follows")
+        (axes,) = drawing.axes
+        assert drawing.get_suptitle() == "how it follows"
+        assert {"0.51", "0.25"} <= {text.get_text() for text in axes.texts}
+        assert ticks(axes.yaxis) == ["layer 0", "layer 2"]
+
+
+def test_a_drawing_shows_itself_without_pyplot(findings):
+    png, shown_at = findings.plot("A map")._repr_png_()
+    width, height = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))  # of the image header
+    assert png[:4] == b"\x89PNG"
+    assert (shown_at["width"], shown_at["height"]) == (round(width / 2), round(height / 2))  # 220 dots an inch at 110
