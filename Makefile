@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIN := -c requirements/constraints.txt
 
 SLOW := browser or killed or language or slow
-SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/two-distances anchor/working-memory \
+SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/two-distances anchor/working-memory \
 	retrieval/circuits retrieval/emergence
 
 .PHONY: demo language test test-fast lint types imports docs gallery gallery-again check bench browser clean
@@ -55,7 +55,7 @@ docs: .venv/installed-dev
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 # the published results: run every study and write what the docs and the README show of them. The published runs took
-# thirteen hours on two cores with other work beside them: six for quick, four for scaled, three for paper-start
+# fourteen hours on two cores with other work beside them: six for quick, five for scaled, three for paper-start
 gallery: language
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
