@@ -11,3 +11,11 @@ def plotted(value: Any, **choices: Any) -> "Figure":
     """Return the drawing of a value, as `anchorlab.report.plots` makes it for values of its class."""
     drawing: Figure = import_module("anchorlab.report.plots").plot(value, **choices)
     return drawing
+
+
+class Shown:
+    """A value that a notebook shows as a card."""
+
+    def _repr_html_(self) -> str:
+        """Return the card, as `anchorlab.report.cards` makes it for values of this class."""
+        return str(import_module("anchorlab.report.cards").html(self))

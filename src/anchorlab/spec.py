@@ -67,14 +67,14 @@ class Spec(BaseModel):
                 raise
             raise SpecError(at or "spec", "has a field name that is not text") from None
 
-    def __repr_args__(self) -> Iterable[tuple[str, Any]]:
+    def __repr_args__(self) -> Iterable[tuple[str, "Cut"]]:
         """Yield the fields that differ from their defaults, as one would write them; long ones are cut."""
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if field.is_required() or value != field.get_default(call_default_factory=True):
                 parts = value if isinstance(value, tuple) else (value,)
                 own = all(isinstance(part, Spec) for part in parts)
-                yield name, _Cut(value if own else self.model_dump(mode="json", include={name}).get(name, value))
+                yield name, Cut(value if own else self.model_dump(mode="json", include={name}).get(name, value))
 
     def replace(self: SomeSpec, **changes: Any) -> SomeSpec:
         """Return a copy with some fields changed, validated like a new value.
@@ -85,7 +85,7 @@ class Spec(BaseModel):
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
 
 
-class _Cut:
+class Cut:
     """A value whose text is cut after so many signs."""
 
     def __init__(self, value: Any) -> None:

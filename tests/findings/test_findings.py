@@ -188,3 +188,7 @@ def test_view_of_several_members_and_predictions():
 def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(ValueError, match=message):  # a SpecError, or pydantic's ValidationError around one
         make()
+
+
+def test_findings_print_in_one_line(findings):
+    assert repr(findings) == "Findings of made/by-hand, profile quick: 4 claims, 2 figures, 1 table, 1 view"

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from anchorlab.findings.claims import ALSO_UNTRAINED, SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
-from anchorlab.shown import plotted
+from anchorlab.shown import Shown, plotted
 from anchorlab.spec import JSON_CONFIG, spec_error
 from anchorlab.viewer.view import AttentionView
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 
-@dataclass(frozen=True, config=JSON_CONFIG)
-class Findings:
+@dataclass(frozen=True, config=JSON_CONFIG, repr=False)
+class Findings(Shown):
     """All results of a study under one profile.
 
     `summary` says what was studied, and how the profile differs from the paper's setting.
@@ -35,6 +35,11 @@ class Findings:
     figures: tuple[Annotated[Figure, Field(discriminator="kind")], ...] = ()
     tables: tuple[Table, ...] = ()
     views: tuple[AttentionView, ...] = ()
+
+    def __repr__(self) -> str:
+        held = ("claims", "figures", "tables", "views")
+        counts = [f"{count} {name if count > 1 else name[:-1]}" for name in held if (count := len(getattr(self, name)))]
+        return f"Findings of {self.study}, profile {self.profile}: {', '.join(counts) or 'nothing'}"
 
     def __str__(self) -> str:
         """The study's claims, a line each: verdict, statement and value."""

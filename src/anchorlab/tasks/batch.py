@@ -7,9 +7,11 @@ from typing import Any
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from anchorlab.shown import Shown
+
 
 @dataclass(frozen=True, repr=False)
-class Batch:
+class Batch(Shown):
     """Sequences with their targets and answers.
 
     Shapes

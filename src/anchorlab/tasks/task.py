@@ -4,7 +4,6 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float, Int
@@ -12,15 +11,16 @@ from torch import Tensor
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
+from anchorlab.shown import Shown
 from anchorlab.spec import Spec, unknown_name
-from anchorlab.tasks.batch import Answer, Batch, Example, Token
+from anchorlab.tasks.batch import Answer, Batch, Example
 from anchorlab.tasks.metrics import LossKind
 
 _ROWS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(Shown):
     """What was shown about a task's splits.
 
     method: `enumeration` if every latent was listed, `samples` if sequences were drawn and sorted into splits
@@ -34,7 +34,7 @@ class Proof:
     numbers: Mapping[str, Any]
 
 
-class Task(Spec):
+class Task(Spec, Shown):
     """A benchmark function: a frozen value that draws sequences, answers them and proves that its splits are separate.
 
     Subclasses set `family`, a tag unique among task classes, which every run records.
@@ -55,13 +55,6 @@ class Task(Spec):
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.model_dump(mode="json"), sort_keys=True))
-
-    def _repr_html_(self) -> str:
-        """Show two examples of each split in a notebook: noise in grey, the oracle's trace below each sequence."""
-        rows = [
-            _html_row(split, one) for split in self.splits for one in self.render(self.sample(split, 2, seed=0).inputs)
-        ]
-        return f"<p><b>{escape(self.name or self.family)}</b></p><table>{''.join(rows)}</table>"
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -171,13 +164,3 @@ def crossings(task: Task, samples: int) -> dict[str, int]:
             found += int(((sides != index) if task.separated else (sides < 0)).sum())
         crossed[split] = found
     return crossed
-
-
-def _html_row(split: str, example: Example) -> str:
-    def shown(token: Token) -> str:
-        text = escape(token.text)
-        return f'<span style="color:grey">{text}</span>' if token.role == "noise" else f"<b>{text}</b>"
-
-    tokens = example.separator.join(map(shown, example.tokens)).replace("\n", "<br>")
-    trace = escape("; ".join(example.trace))
-    return f"<tr><td>{split}</td><td>{tokens}<br>{trace}</td><td><b>{escape(example.answer)}</b></td></tr>"

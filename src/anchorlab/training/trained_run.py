@@ -1,7 +1,6 @@
 """Finished runs, for reading: metrics, and members at every checkpoint."""
 
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +8,8 @@ from torch import nn
 
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.runs import Run
-from anchorlab.runs.metrics import last_metrics, select_metric
-from anchorlab.shown import plotted
+from anchorlab.runs.metrics import select_metric
+from anchorlab.shown import Shown, plotted
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.executions import member_module
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class TrainedRun:
+class TrainedRun(Shown):
     """A finished run: the experiment, its metrics, and its members at every checkpoint.
 
     The run of an untrained experiment has the initial weights, and what they measure, at all times of its recipe.
@@ -48,11 +47,6 @@ class TrainedRun:
         seeds = f"{len(one.members)} seed{'s' if len(one.members) > 1 else ''}"
         trained = f"{one.steps} steps" if one.trained else "untrained"
         return f"{one.model!r}, {seeds}, {trained}"
-
-    def _repr_html_(self) -> str:
-        """Return the label, the address and the last metrics, for a notebook."""
-        last = last_metrics(self.metrics)
-        return f"<p><b>{escape(self.run.label)}</b> {self.run.address}</p>{last._repr_html_()}"
 
     @cached_property
     def experiment(self) -> Experiment:

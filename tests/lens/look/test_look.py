@@ -54,7 +54,15 @@ class TestEnsembles:
         assert record["blocks.1.attn.hook_pattern"].shape == (3, 7, 2, 6, 6)
         assert len(record) == 2
         assert "blocks.1.attn.hook_pattern: member 3, batch 7, head 2, query 6, key 6" in repr(record)
-        assert "<code>output</code>" in record._repr_html_()
+
+    def test_sites_of_several_layers_print_as_one_line(self, ensemble):
+        record = look(ensemble, INPUTS, record=[PATTERNS, "blocks.1.hook_resid_pre"])
+        assert repr(record).splitlines() == [
+            "Record",
+            "  blocks.*.attn.hook_pattern, layers 0..1: member 3, batch 7, head 2, query 6, key 6",
+            "  blocks.1.hook_resid_pre: member 3, batch 7, position 6, width 8",
+            "  output: member 3, batch 7, position 6, output 11",
+        ]
 
     def test_patterns_of_names(self, ensemble):
         record = look(ensemble, INPUTS, record=[PATTERNS, "blocks.0.hook_resid_p*"])

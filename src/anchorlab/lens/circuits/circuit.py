@@ -6,7 +6,7 @@ from math import inf, nan
 from typing import TYPE_CHECKING
 
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation
-from anchorlab.shown import plotted
+from anchorlab.shown import Shown, plotted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ class CircuitPath:
 
 
 @dataclass(frozen=True)
-class Circuit:
+class Circuit(Shown):
     """A set of attention paths that suffices for a task when all other attention is replaced.
 
     All losses are on sequences that the search did not use.

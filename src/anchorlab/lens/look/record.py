@@ -1,8 +1,8 @@
 """Records: the values at a model's sites, as arrays with named axes."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.shown import plotted
+from anchorlab.shown import Shown, plotted
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Record:
+class Record(Shown):
     """The values that `look` recorded: one array per site.
 
     `record["blocks.0.attn.hook_pattern"]` is a tensor, and `record.axes(...)` names its axes, such as
@@ -104,14 +104,36 @@ class Record:
         return Record(arrays, axes, self.inputs)
 
     def __repr__(self) -> str:
-        return "\n".join(["Record", *(f"  {site}: {self._shape(site)}" for site in self.arrays)])
-
-    def _repr_html_(self) -> str:
-        rows = (f"<tr><td><code>{escape(site)}</code></td><td>{self._shape(site)}</td></tr>" for site in self.arrays)
-        return f"<table><tr><th>site</th><th>axes</th></tr>{''.join(rows)}</table>"
+        rows = sites_by_layer(self)
+        lines = (f"  {site}{f', layers {layers}' if layers else ''}: {axes}" for site, layers, axes in rows)
+        return "\n".join(["Record", *lines])
 
     def _shape(self, site: str) -> str:
         return ", ".join(f"{axis} {size}" for axis, size in zip(self.axes(site), self[site].shape, strict=True))
+
+
+def sites_by_layer(record: Record) -> list[tuple[str, str, str]]:
+    """Return the sites of a record in words, each with its layers and axes.
+
+    Sites that differ in the number of their layer alone are one pattern with its layers, such as
+    `blocks.*.attn.hook_pattern` and `0..29`; the layers of any other site are empty.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for site in record:
+        axes = record._shape(site)
+        groups.setdefault((re.sub(r"\d+", "*", site, count=1), axes), []).append(site)
+    return [
+        (pattern, _layers(sites), axes) if len(sites) > 1 else (sites[0], "", axes)
+        for (pattern, axes), sites in groups.items()
+    ]
+
+
+def _layers(sites: Sequence[str]) -> str:
+    """The first numbers in the names of sites, as a range where they have no gap."""
+    numbers = sorted(int(found.group()) for site in sites if (found := re.search(r"\d+", site)))
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}..{numbers[-1]}"
+    return ", ".join(map(str, numbers))
 
 
 def record_patterns(patterns: Sequence[Any], inputs: Shaped[Tensor, "batch position"]) -> Record:
