@@ -165,7 +165,7 @@ def slow_first(seen: Seen) -> Measurement:
     "Training and validation loss fall together",
     at="Fig 6 left",
     paper="both drawn; no value",
-    band=at_most(0.05),  # a validation loss below 0.05 is low (appendix E); both begin at 1
+    band=at_most(0.05),  # appendix E calls a validation loss below 0.05 low; no answer at all gives 1
 )
 def losses_together(seen: Seen) -> Measurement:
     """Largest excess of the validation loss over the training loss at any time, over the whole fall of the training
