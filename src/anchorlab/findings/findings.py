@@ -3,9 +3,9 @@
 Findings are frozen, can be compared, are checked when they are made, and hold no tensors.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from anchorlab.findings.claims import ALSO_UNTRAINED, SYMBOLS, ClaimResult
@@ -13,6 +13,13 @@ from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
 from anchorlab.spec import JSON_CONFIG, spec_error
 from anchorlab.viewer.view import AttentionView
+
+
+def _of_today(figure: Any) -> Any:
+    """Return a figure's data without the empty field `provenance`, which figures had before they had `seeds`."""
+    if isinstance(figure, dict) and figure.get("provenance", ...) is None:
+        return {name: value for name, value in figure.items() if name != "provenance"}
+    return figure
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -28,7 +35,7 @@ class Findings:
     profile: str
     provenance: Provenance
     claims: tuple[ClaimResult, ...] = ()
-    figures: tuple[Annotated[Figure, Field(discriminator="kind")], ...] = ()
+    figures: tuple[Annotated[Figure, Field(discriminator="kind"), BeforeValidator(_of_today)], ...] = ()
     tables: tuple[Table, ...] = ()
     views: tuple[AttentionView, ...] = ()
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from xml.sax.saxutils import quoteattr
@@ -35,8 +36,8 @@ _MARGIN = 0.55  # inches for a figure's title and provenance
 def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
     """Return a figure as a matplotlib drawing, with its title above and its provenance below.
 
-    The figure's own provenance, if it has one, takes the place of `provenance`. `bare` leaves out title and provenance,
-    for a page that prints them itself. No global state changes: neither the backend nor the settings of matplotlib.
+    `bare` leaves out title and provenance, for a page that prints them itself. No global state changes: neither the
+    backend nor the settings of matplotlib.
     """
     with matplotlib.rc_context(dict(DRAWING)):
         drawing = Drawing(layout="constrained")
@@ -60,12 +61,16 @@ def draw(figure: Figure, provenance: Provenance, bare: bool = False) -> Drawing:
         if not bare:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
-            words = (figure.provenance or provenance).line
-            if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals:
-                words = f"{figure.drawn} · {words}"
-            note = fill(words, int(width * 20), break_long_words=False)
+            note = fill(footer(figure, provenance), int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)
     return drawing
+
+
+def footer(figure: Figure, provenance: Provenance) -> str:
+    """Return the line below a figure: what its lines and bands mean, if it has any, and where its numbers come from."""
+    source = provenance if figure.seeds is None else replace(provenance, seeds=figure.seeds)
+    drawn = figure.drawn if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals else ""
+    return " · ".join(filter(None, (drawn, source.line)))
 
 
 def save(figure: Figure, provenance: Provenance, path: Path) -> Path:
