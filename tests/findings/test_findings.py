@@ -52,8 +52,8 @@ def test_findings_go_to_json_and_back():
         (CLAIM.judge(0.95, "quick", "0.9 to 1", paper_setting=True), CLAIM.judge(None, "quick")),
         (
             LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),), references=(Reference("g", 0.1),)),
-            MapFigure("t", "c", ((Map("m", grid(np.eye(2)), ("a", "b"), ("a", "b")),),), provenance=PROVENANCE),
-            ScatterFigure("t", "c", (Scatter("s", (1, 2), (3, 4), (5, 6)),), "x", "y", "v"),
+            MapFigure("t", "c", ((Map("m", grid(np.eye(2)), ("a", "b"), ("a", "b"), "x", ""),),), seeds="0"),
+            ScatterFigure("t", "c", (Scatter("s", (1, 2), (3, 4), (1, 0)),), "x", "y", "v", ("no", "yes")),
             CircuitFigure("t", "c", (CircuitPanel("p", ("k", "q"), 2, (CircuitArrow(1, 0, "q", "k", "0.5"),)),)),
         ),
         (Table("t", "c", ("n", "v", "w"), ((1, 0.5, "x"), (2, None, "1"))),),
@@ -65,6 +65,18 @@ def test_findings_go_to_json_and_back():
     assert again.to_json() == text
     assert [type(cell) for cell in again.tables[0].rows[0]] == [int, float, str]
     assert again.tables[0].rows[1][2] == "1"
+
+
+def test_findings_from_before_figures_had_seeds_are_read():
+    figure = LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0, 1]]),))
+    findings = Findings("a/b", "t", "s", "quick", PROVENANCE, figures=(figure,))
+    old = json.loads(findings.to_json())
+    del old["figures"][0]["seeds"]
+    old["figures"][0]["provenance"] = None
+    assert Findings.from_json(json.dumps(old)) == findings
+    old["figures"][0]["provenance"] = {"profile": "other"}
+    with pytest.raises(SpecError, match=r"figures\.0.*provenance"):
+        Findings.from_json(json.dumps(old))
 
 
 def test_findings_print_as_verdicts():

@@ -24,6 +24,7 @@ from anchorlab.findings import (
 from anchorlab.report import draw, save
 from anchorlab.report.figures import page_svg
 from anchorlab.report.lines import _apart, _spread
+from anchorlab.report.style import INK, PAPER
 from tests.report.hand_made_findings import PROVENANCE
 
 TENS = [10.0, 10.0]
@@ -53,10 +54,32 @@ def test_says_title_provenance_and_labels(findings, tmp_path):
     assert "band: lowest to highest" in note
 
 
-def test_a_figures_own_provenance_is_preferred(findings):
-    own = replace(PROVENANCE, seeds="0..99")
-    drawing = draw(replace(findings.figures[1], provenance=own), PROVENANCE)
-    assert "seeds 0..99" in drawing.get_supxlabel()
+def test_a_figure_of_one_seed_names_that_seed_alone(findings):
+    assert draw(findings.figures[1], PROVENANCE).get_supxlabel().startswith("profile quick · seeds 0..2 · ")
+    one = replace(findings.figures[1], seeds="2")
+    assert draw(one, PROVENANCE).get_supxlabel().startswith("profile quick · seeds 2 · ")
+
+
+def test_a_band_without_width_is_not_called_a_band():
+    """That of a single seed."""
+    several, one = line("a", [1, 2], [[1, 2], [3, 2]]), line("a", [1, 2], [[1, 2]])
+    for lines, banded in (((several,), True), ((one,), False), ((one, several), True)):
+        drawn = draw(LineFigure("t", "", "x", "y", lines), PROVENANCE).get_supxlabel()
+        assert ("band" in drawn, drawn.startswith("profile")) == (banded, not banded)
+
+
+def test_equal_curves_are_drawn_once_with_both_names():
+    nan = float("nan")
+    lines = (
+        line("first", [1, 2, 3], [[1, nan, 2]]),
+        line("other", [1, 2, 3], [[1, 0, 2]]),
+        line("second", [1, 2, 3], [[1, nan, 2]]),
+        line("elsewhere", [1, 2, 4], [[1, nan, 2]]),
+    )
+    axes = draw(LineFigure("t", "", "x", "y", lines), PROVENANCE).axes[0]
+    assert [one.get_label() for one in axes.lines] == ["first = second", "other", "elsewhere"]
+    assert len({one.get_color() for one in axes.lines}) == 3
+    assert {one.get_text() for one in axes.texts} == {"first\n= second", "other", "elsewhere"}
 
 
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
@@ -105,6 +128,58 @@ def test_a_maps_rows_are_along_y_from_above_and_its_columns_along_x():
     ]
     assert [one.get_text() for one in axes.get_xticklabels()] == ["c0", "c1", "c2"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("keys", "queries")
+
+
+def test_names_of_curves_are_in_the_order_of_the_curves():
+    """However near their ends are, and wherever they stand in the list."""
+    ends = [0.500, 0.503, 0.498, 0.506, 0.501]
+    lines = tuple(line(f"{end}", [0, 1], [[0.5, end]]) for end in ends)
+    axes = draw(LineFigure("t", "", "x", "y", lines, y_range=(0, 1)), PROVENANCE).axes[0]
+    places = {float(one.get_text()): one.xy[1] + one.get_position()[1] / 1000 for one in axes.texts}
+    assert sorted(ends, key=places.get) == sorted(ends)
+
+
+def test_cells_of_a_small_map_have_their_numbers():
+    values = [[0.0, 0.25, 1.0], [0.5, float("nan"), 0.875]]
+    axes = draw(MapFigure("t", "", ((Map("", grid(values)),),), value_range=(0, 1)), PROVENANCE).axes[0]
+    assert {one.get_position(): one.get_text() for one in axes.texts} == {
+        (0, 0): "0", (1, 0): "0.25", (2, 0): "1", (0, 1): "0.5", (2, 1): "0.88",
+    }  # fmt: skip
+    colours = {one.get_text(): one.get_color() for one in axes.texts}
+    assert colours["0"] == colours["0.25"] == INK and colours["1"] == colours["0.88"] == PAPER
+    svg = page_svg(MapFigure("t", "", ((Map("", grid(values)),),)), PROVENANCE)
+    assert "var(--paper)" in svg and PAPER not in svg
+    for larger in (np.zeros((5, 5)), np.zeros((1, 25))):
+        maps = ((Map("", grid(values)), Map("", grid(larger))),)
+        assert not [one for axes in draw(MapFigure("t", "", maps), PROVENANCE).axes[:2] for one in axes.texts]
+
+
+def test_a_map_may_name_its_own_axes():
+    one, other = Map("a", grid(np.eye(9))), Map("b", grid(np.eye(9)), x_label="token", y_label="")
+    left, right, below = draw(MapFigure("t", "", ((one, other), (one,))), PROVENANCE).axes[:3]
+    assert (left.get_xlabel(), left.get_ylabel()) == ("", "query")  # the figure's names are at its left and lower side
+    assert (right.get_xlabel(), right.get_ylabel()) == ("token", "")
+    assert (below.get_xlabel(), below.get_ylabel()) == ("key", "query")
+
+
+def test_points_of_kinds_have_a_name_for_each_in_place_of_a_scale():
+    clouds = (Scatter("one", (0, 1, 2), (2, 3, 4), (0, 1, 0)), Scatter("two", (5,), (7,), (1,)))
+    figure = ScatterFigure("Points", "", clouds, "x", "y", "holds the key", ("no", "yes"))
+    drawing = draw(figure, PROVENANCE)
+    left, right = drawing.axes  # and no bar
+    (legend,) = drawing.legends
+    assert legend.get_title().get_text() == "holds the key"
+    assert [one.get_text() for one in legend.get_texts()] == ["no", "yes"]
+    no, yes = left.collections
+    np.testing.assert_array_equal(no.get_offsets(), [[0, 2], [2, 4]])
+    np.testing.assert_array_equal(yes.get_offsets(), [[1, 3]])
+    np.testing.assert_array_equal(right.collections[1].get_offsets(), [[5, 7]])
+    assert {one.get_facecolor()[0].tobytes() for one in (no, yes)} == {
+        one.get_facecolor()[0].tobytes() for one in legend.legend_handles
+    }
+    assert len({one.get_paths()[0].vertices.shape for one in (no, yes)}) == 2  # told apart without colour, too
+    with pytest.raises(ValueError, match=r"figure\.value_names: name 1 values; number the kinds from 0"):
+        replace(figure, value_names=("no",))
 
 
 def test_signed_maps_are_white_at_zero():
@@ -214,7 +289,7 @@ def test_a_small_range_on_a_logarithmic_axis_still_has_labels():
 
 @pytest.mark.parametrize("count", [1, 7, 12])
 def test_every_curve_is_named(count):
-    lines = tuple(line(f"curve {i}", [0, 1], [[0.0, 1.0]]) for i in range(count))
+    lines = tuple(line(f"curve {i}", [0, 1], [[0.0, i]]) for i in range(count))
     said = texts(page_svg(LineFigure("t", "", "x", "y", lines), PROVENANCE))
     assert [f"curve {i}" for i in range(count)] == sorted((s for s in said if s.startswith("curve")), key=_number)
 
@@ -226,7 +301,8 @@ def _number(text: str) -> int:
 def test_labels_are_pushed_apart_but_no_further_than_needed():
     assert _apart([50.0, 10.0], TENS, 0.0, 100.0) == [50, 10]
     assert _apart([20.0, 20.0], TENS, 0.0, 100.0) == [25, 15]  # for equal wants, the first is above
-    assert _apart([0.0, 1.0], TENS, 0.0, 100.0) == [15, 5]  # kept inside, the first above: they want nearly the same
+    assert _apart([0.0, 1.0], TENS, 0.0, 100.0) == [5, 15]  # kept inside, in the order of what they want
+    assert _apart([52.0, 53.0, 51.0, 51.0], TENS * 2, 0.0, 100.0) == [56.75, 66.75, 46.75, 36.75]
     assert _apart([90.0, 99.0], TENS, 0.0, 100.0) == [85, 95]
 
 

@@ -8,7 +8,7 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.findings import Control, Table
 from anchorlab.report import write_report
-from anchorlab.report.page import duration_text, render, time_text, value_text
+from anchorlab.report.page import duration_text, placed, render, time_text, value_text
 from anchorlab.viewer import ViewExample, ViewPath
 from tests.report.hand_made_findings import PROVENANCE
 
@@ -160,15 +160,49 @@ def test_untrained_members_have_a_column_and_a_mark(findings, page):
     assert "no value<small>fails: E</small>" in shown
 
 
-def test_a_figure_with_its_own_provenance_has_it_in_its_caption(findings):
-    own = replace(PROVENANCE, seeds="0..99", commit="fedcba9876543210")
+def test_the_caption_of_a_figure_of_one_seed_names_that_seed(findings):
     shared, other = findings.figures
-    page = render([replace(findings, figures=(shared, replace(other, provenance=own)))], "title")
-    sources = re.findall(r'<p class="source">(.*?)</p>', page)
-    assert [source.rpartition("profile ")[2] for source in sources] == [
-        "quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
-        "quick · seeds 0..99 · 2 CPU cores · commit fedcba987654",
+    page = render([replace(findings, figures=(shared, replace(other, seeds="2")))], "title")
+    assert re.findall(r'<p class="source">(.*?)</p>', page) == [
+        "line: mean, band: lowest to highest · profile quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
+        "profile quick · seeds 2 · 2 CPU cores · commit 0123456789ab",
     ]
+
+
+def test_a_figure_without_a_neighbour_has_its_row_alone(findings):
+    curve, maps = findings.figures
+    wide = replace(maps, maps=(maps.maps[0] * 3,))
+    for given, places in (
+        ([curve], ["alone"]),
+        ([curve, maps], ["", ""]),
+        ([curve, maps, curve], ["", "", "alone"]),
+        ([wide, curve, wide, curve, curve], ["wide", "alone", "wide", "", ""]),
+        ([wide], ["wide"]),
+        ([], []),
+    ):
+        assert placed(given) == list(zip(given, places, strict=True))
+
+
+def test_a_lone_figure_fills_its_row_with_its_caption_beside_it(findings, read):
+    curve, maps = findings.figures
+    page = read(replace(findings, figures=(curve, maps, curve)), width=1400).page
+    row = page.locator(".figures").bounding_box()
+    drawing, caption = (page.locator(f"figure.alone {part}").bounding_box() for part in (".drawing", "figcaption"))
+    assert drawing["x"] == pytest.approx(row["x"], abs=1)
+    assert caption["x"] > drawing["x"] + drawing["width"]
+    assert caption["x"] + caption["width"] == pytest.approx(row["x"] + row["width"], abs=1)
+    assert drawing["y"] <= caption["y"] < drawing["y"] + drawing["height"]
+    assert drawing["width"] == pytest.approx(page.locator("figure .drawing").first.bounding_box()["width"], abs=1)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_whole_navigation_is_in_the_window(findings, read, width):
+    others = [replace(findings, study=f"made/another-one-{index}") for index in range(5)]
+    for page in (read(findings, width=width).page, read([findings, *others], width=width).page):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for part in page.locator(".bar nav a, .bar button").all():
+            box = part.bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= width, part.inner_text()
 
 
 def test_claims_are_read_in_the_browser(findings, read):

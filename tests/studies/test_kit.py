@@ -111,7 +111,8 @@ def test_curves_against_a_quantity():
 
 def test_attention_maps_keep_rows_and_columns():
     pattern = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
-    made = attention_maps("t", {"layer 1": pattern}, ["a", "b"], caption="c")
+    made = attention_maps("t", {"layer 1": pattern}, ["a", "b"], caption="c", seed=7)
+    assert made.seeds == "7"
     assert made.maps[0][0].values == ((1.0, 0.0), (0.25, 0.75))
     assert made.maps[0][0].row_ticks == made.maps[0][0].column_ticks == ("a", "b")
     assert made.value_range == (0.0, 1.0)

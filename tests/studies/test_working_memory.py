@@ -142,10 +142,28 @@ def test_outputs_and_accuracy_are_read_from_the_test_split():
     assert read_off.answered()[0] == 1 and values_of(STUDY, read_off)["function-of-key"] == 1
 
 
+def test_the_intermediate_result_and_the_answer_are_drawn_where_they_differ():
+    """A member may learn to subtract 2 at the first anchor, as if anchor 4 were sure to come: only after anchor 3 the
+    answer is another number then. One curve would lie over the other on the sequences with anchor 4."""
+    of = task("anchor/working-memory")
+    batch = of.sample("test", 400, seed=0)
+    answers, position = batch.answers[:, :1], torch.arange(batch.inputs.shape[1])
+    first, second = (batch.latents["anchor_positions"][:, [place]] for place in (0, 1))
+    guessed = holding(batch.inputs).gather(1, first) - 2
+    early = torch.where((position >= first) & (position < second), guessed, answers)
+    read_off = read(torch.stack([early, holding(batch.inputs)]), batch, torch.tensor([1.0, 1.0]))
+    assert read_off.constants.tolist() == [[-2, -1], [0, 1]]
+    with_anchor_3 = batch.latents["anchors"][:, 1] == 3
+    assert read_off.changing.tolist() == [with_anchor_3.tolist(), (~with_anchor_3).tolist()]
+    moved, answered = (around(one, batch, read_off.changing, 2) for one in (read_off.moved, read_off.right))
+    assert moved.tolist() == [[1.0, 1.0, 0.0, 0.0, 0.0]] * 2
+    assert answered.tolist() == [[0.0, 0.0, 1.0, 1.0, 1.0]] * 2
+
+
 def test_values_are_aligned_at_the_second_anchor():
     values = torch.tensor([[[1, 1, 0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 1, 1, 1], [1] * 8]]).bool()
-    means = around(values, BATCH, torch.tensor([True, True, False]), 3)
+    means = around(values, BATCH, torch.tensor([[True, True, False]]), 3)
     # Before: the first sequence from its first anchor on, the second at one place alone.
     torch.testing.assert_close(means, torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0, 0.5, 1.0]]))
-    nothing = around(values, BATCH, torch.tensor([False, True, False]), 3)
+    nothing = around(values, BATCH, torch.tensor([[False, True, False]]), 3)
     assert nothing.isnan().tolist() == [[True, True, False, False, False, False, False]]

@@ -92,9 +92,24 @@ def test_takes_fewer_checkpoints_along_where_all_would_be_heavy(run, monkeypatch
     monkeypatch.setattr("anchorlab.viewer.make._CARRIED", 3 * size)
     live = view_run(run, members=range(3), steps=[0, 4, 8, 12, 16, 20], examples=1).live
     assert [one is not None for one in live.data[0]] == [True, False, True, False, False, True]
-    monkeypatch.setattr("anchorlab.viewer.make._CARRIED", size - 1)
-    live = view_run(run, members=range(3), steps=[0, 20], examples=1).live
-    assert [one is not None for one in live.data[0]] == [False, True]
+    for room, members in ((size - 1, 2), (size / 3, 1), (1, 1)):
+        monkeypatch.setattr("anchorlab.viewer.make._CARRIED", room)
+        live = view_run(run, members=range(3), steps=[0, 20], examples=1).live
+        carried = [[one is not None for one in member] for member in live.data]
+        assert carried == [[False, True]] * members + [[False, False]] * (3 - members)
+
+
+def test_a_page_of_the_default_size_has_two_megabytes(tmp_path):
+    """Of the two layers of width 64 of the pages in the docs, along training."""
+    recipe = al.Recipe(
+        data=al.FixedSample(size=50), duration=8, checkpoints=Times(every=1), evaluation=al.Evaluation(size=10)
+    )
+    model = al.DecoderSpec(layers=2, heads=1, width=64)
+    run = al.train("anchor/identity", model, recipe, seeds=2, workers=1, store=al.Store(tmp_path))
+    assert len(run.checkpoints) == 9
+    page = show(run)
+    assert len(page.html.encode()) < 2_000_000
+    assert [[one is not None for one in member] for member in page.view.live.data] == [[False] * 7 + [True]] * 2
 
 
 def test_says_why_a_page_cannot_run_the_model(run, monkeypatch):

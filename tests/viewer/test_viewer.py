@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from anchorlab.tasks.batch import Example, Token
+from anchorlab.viewer import AttentionView
 from tests.report.hand_made_findings import one_hot_view
 
 LARGE, HEAD = ".attention-view .large", ".attention-view .head"
@@ -175,3 +178,28 @@ def test_letters_go_to_the_viewer_last_used(read, findings):
     second.locator(".head").first.click()
     page.keyboard.press("n")
     assert [page.locator(".attention-view").nth(i).get_attribute("data-example") for i in (0, 1)] == ["0", "1"]
+
+
+def test_a_role_has_the_same_colour_on_every_page(read, findings):
+    """Whichever role comes first, and whatever other roles there are."""
+
+    def colours(*roles):
+        tokens = tuple(Token(str(at), role) for at, role in enumerate(roles))
+        view = AttentionView.of("t", [Example(tokens, (), "", "")], [0], np.zeros((1, 1, 1, 1, *[len(roles)] * 2)))
+        page = read(replace(findings, figures=(), views=(view,))).page
+        chips = page.locator(".sequence li").evaluate_all("all => all.map(one => getComputedStyle(one).color)")
+        return dict(zip(roles, chips, strict=True))
+
+    pages = [
+        colours("anchor", "key", "noise"),
+        colours("key", "noise", "anchor"),
+        colours("mine", "key", "yours", "query", "anchor"),
+        colours("yours", "mine", "query"),
+        colours("trigger", "output", "plain"),
+    ]
+    first = pages[0]
+    assert len(set(first.values())) == 3
+    assert [page[role] for page in pages[1:3] for role in ("anchor", "key")] == [first["anchor"], first["key"]] * 2
+    assert (pages[4]["trigger"], pages[4]["output"]) == (first["anchor"], first["key"])
+    assert len(set(pages[2].values())) == 5 and pages[3]["query"] == pages[2]["query"]
+    assert len(set(pages[3].values())) == 3

@@ -197,7 +197,7 @@ def test_the_slider_changes_the_live_model(page):
     assert verdict(page) == "answer 9 · predicted 0 ✗"  # all logits are zero
     assert page.locator(".readout").inner_text().endswith("with weight 0.111")  # and all heads uniform
     slider.fill("1")
-    assert "does not include the weights of this checkpoint" in page.locator(".pane .notice").inner_text()
+    assert "does not include these weights" in page.locator(".pane .notice").inner_text()
     assert "does not include" in verdict(page)
     slider.fill("2")
     assert page.locator(".pane .notice").inner_text() == ""

@@ -148,7 +148,8 @@ def _heat_maps(
     from anchorlab.findings import Map, MapFigure, grid
 
     y_label, x_label = ("\n@ ".join(part.strip() for part in side.split("@")) for side in sides)
-    maps = tuple(Map(f"step {step}", grid(form), *map(tuple, names)) for step, form in forms.items())
+    rows, columns = map(tuple, names)
+    maps = tuple(Map(f"step {step}", grid(form), rows, columns) for step, form in forms.items())
     return MapFigure(
         title=f"{label}: what the weights associate",
         caption="The inner product of each row's vector with each column's vector.",

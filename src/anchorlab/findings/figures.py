@@ -10,7 +10,6 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.provenance import Provenance
 from anchorlab.spec import JSON_CONFIG
 
 Numbers = tuple[float, ...]
@@ -51,7 +50,7 @@ class LineFigure:
 
     Fields
         y_range: the ends of the y axis
-        provenance: the figure's own provenance if it differs from that of the findings, such as in seeds or hardware
+        seeds: the seeds that it shows, in words, if not all those of the findings
         drawn: what lines and bands mean; printed only if there is a band
     """
 
@@ -64,24 +63,29 @@ class LineFigure:
     log_y: bool = False
     y_range: Range = (None, None)
     references: tuple[Reference, ...] = ()
-    provenance: Provenance | None = None
+    seeds: str | None = None
     drawn: str = "line: mean, band: lowest to highest"
     kind: Literal["lines"] = "lines"
 
     @property
     def has_intervals(self) -> bool:
-        """Whether any line has a band."""
-        return any(line.low for line in self.lines)
+        """Whether any line has a band of some width; that of a single member has none."""
+        return any(line.low != line.high for line in self.lines)
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Map:
-    """One heat map of `values` `[row column]`. Ticks are labelled with the given texts, or from 0 if there are none."""
+    """One heat map of `values` `[row column]`. Ticks are labelled with the given texts, or from 0 if there are none.
+
+    `x_label` and `y_label` name its axes, if they are not those of the figure.
+    """
 
     title: str
     values: Grid
     row_ticks: tuple[str, ...] = ()
     column_ticks: tuple[str, ...] = ()
+    x_label: str | None = None
+    y_label: str | None = None
 
     def __post_init__(self) -> None:
         columns = {len(row) for row in self.values}
@@ -103,7 +107,7 @@ class MapFigure:
         maps: `[row of the grid][column of the grid]`
         value_range: the ends of the colour scale
         signed: whether white is at zero, for values of both signs
-        provenance: as in `LineFigure`
+        seeds: as in `LineFigure`
     """
 
     title: str
@@ -114,7 +118,7 @@ class MapFigure:
     value_label: str = "attention"
     value_range: Range = (0.0, None)
     signed: bool = False
-    provenance: Provenance | None = None
+    seeds: str | None = None
     kind: Literal["maps"] = "maps"
 
 
@@ -137,7 +141,9 @@ class Scatter:
 class ScatterFigure:
     """Clouds of points side by side, all on one colour scale but each with its own axis ranges.
 
-    `provenance` is as in `LineFigure`.
+    Fields
+        value_names: the name of each value 0, 1, .. where values are kinds and not numbers, such as `("no", "yes")`
+        seeds: as in `LineFigure`
     """
 
     title: str
@@ -146,12 +152,16 @@ class ScatterFigure:
     x_label: str
     y_label: str
     value_label: str
-    provenance: Provenance | None = None
+    value_names: tuple[str, ...] = ()
+    seeds: str | None = None
     kind: Literal["scatters"] = "scatters"
 
     def __post_init__(self) -> None:
         if not self.scatters:
             raise SpecError("figure.scatters", "has none", "give at least one")
+        kinds = {value for one in self.scatters for value in one.values}
+        if self.value_names and not kinds <= {*map(float, range(len(self.value_names)))}:
+            raise SpecError("figure.value_names", f"name {len(self.value_names)} values", "number the kinds from 0")
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -175,14 +185,14 @@ class Dots:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class DotFigure:
-    """Panels of points on one y axis, each with the means joined by a line; `provenance` is as in `LineFigure`."""
+    """Panels of points on one y axis, each with the means joined by a line; `seeds` is as in `LineFigure`."""
 
     title: str
     caption: str
     panels: tuple[Dots, ...]
     y_label: str
     y_range: Range = (None, None)
-    provenance: Provenance | None = None
+    seeds: str | None = None
     kind: Literal["dots"] = "dots"
 
     def __post_init__(self) -> None:
@@ -225,7 +235,7 @@ class BarFigure:
     dashed: Numbers = ()
     dashed_label: str = ""
     y_range: Range = (0.0, None)
-    provenance: Provenance | None = None
+    seeds: str | None = None
     drawn: str = "line: 95 % interval"
     kind: Literal["bars"] = "bars"
 
@@ -255,8 +265,8 @@ class Event:
 class TimelineFigure:
     """Events along training, one row each: a point for every member and a bar at their median.
 
-    `end` is the last step of training; the drawing says there how many members never had the event. `provenance` is as
-    in `LineFigure`.
+    `end` is the last step of training; the drawing says there how many members never had the event. `seeds` is as in
+    `LineFigure`.
     """
 
     title: str
@@ -265,7 +275,7 @@ class TimelineFigure:
     events: tuple[Event, ...]
     end: float
     log_x: bool = False
-    provenance: Provenance | None = None
+    seeds: str | None = None
     kind: Literal["timeline"] = "timeline"
 
     def __post_init__(self) -> None:
@@ -310,12 +320,12 @@ class CircuitPanel:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class CircuitFigure:
-    """Circuits drawn as in Figure 5 of stacked attention heads; `provenance` is as in `LineFigure`."""
+    """Circuits drawn as in Figure 5 of stacked attention heads; `seeds` is as in `LineFigure`."""
 
     title: str
     caption: str
     panels: tuple[CircuitPanel, ...]
-    provenance: Provenance | None = None
+    seeds: str | None = None
     kind: Literal["circuits"] = "circuits"
 
     def __post_init__(self) -> None:

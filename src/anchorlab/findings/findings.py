@@ -3,9 +3,9 @@
 Findings are frozen, can be compared, are checked when they are made, and hold no tensors.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from anchorlab.findings.claims import ALSO_UNTRAINED, SYMBOLS, ClaimResult
@@ -17,6 +17,13 @@ from anchorlab.viewer.view import AttentionView
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
+
+
+def _of_today(figure: Any) -> Any:
+    """Return a figure's data without the empty field `provenance`, which figures had before they had `seeds`."""
+    if isinstance(figure, dict) and figure.get("provenance", ...) is None:
+        return {name: value for name, value in figure.items() if name != "provenance"}
+    return figure
 
 
 @dataclass(frozen=True, config=JSON_CONFIG, repr=False)
@@ -32,7 +39,7 @@ class Findings(Shown):
     profile: str
     provenance: Provenance
     claims: tuple[ClaimResult, ...] = ()
-    figures: tuple[Annotated[Figure, Field(discriminator="kind")], ...] = ()
+    figures: tuple[Annotated[Figure, Field(discriminator="kind"), BeforeValidator(_of_today)], ...] = ()
     tables: tuple[Table, ...] = ()
     views: tuple[AttentionView, ...] = ()
 

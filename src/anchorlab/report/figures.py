@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from xml.sax.saxutils import quoteattr
@@ -36,9 +37,8 @@ _MARGIN = 0.55  # inches for a figure's title and provenance
 def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = False) -> Drawing:
     """Return a figure as a matplotlib drawing, with its title above and its provenance, where it is known, below.
 
-    The figure's own provenance, if it has one, takes the place of `provenance`. `bare` leaves out title and provenance,
-    for a page that prints them itself. No global state changes: neither the backend nor the settings of matplotlib.
-    The drawing shows itself in a notebook.
+    `bare` leaves out title and provenance, for a page that prints them itself. No global state changes: neither the
+    backend nor the settings of matplotlib. The drawing shows itself in a notebook.
     """
     with matplotlib.rc_context(dict(DRAWING)):
         drawing = ShownFigure(layout="constrained")
@@ -62,13 +62,18 @@ def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = Fals
         if not bare:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
-            made = figure.provenance or provenance
-            words = [made.line] if made else []
-            if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals:
-                words = [figure.drawn, *words]
-            note = fill(" · ".join(words), int(width * 20), break_long_words=False)
+            note = fill(footer(figure, provenance), int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)
     return drawing
+
+
+def footer(figure: Figure, provenance: Provenance | None) -> str:
+    """Return the line below a figure: what its lines and bands mean, if it has any, and where its numbers come from."""
+    drawn = figure.drawn if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals else ""
+    if provenance is None:
+        return drawn
+    source = provenance if figure.seeds is None else replace(provenance, seeds=figure.seeds)
+    return " · ".join(filter(None, (drawn, source.line)))
 
 
 def save(figure: Figure, provenance: Provenance, path: Path) -> Path:

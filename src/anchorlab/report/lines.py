@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from anchorlab.findings import LineFigure
+from anchorlab.findings import Line, LineFigure
 from anchorlab.report.style import LINES, MARKERS, MUTED
 
 _MOST_MARKERS = 30  # a curve with more points has no markers
@@ -20,14 +20,14 @@ def draw_lines(drawing: Drawing, figure: LineFigure) -> None:
     """Draw the curves of a figure with their bands, reference lines and names."""
     axes = drawing.add_subplot()
     axes.grid(axis="y")
-    for index, line in enumerate(figure.lines):
+    for index, line, names in _distinct(figure.lines):
         colour = LINES[index % len(LINES)]
         # Line style and marker differ as well, so that curves can be told apart without colour.
         style = ("-", "--", ":")[index // len(LINES) % 3]
         marker = MARKERS[index % len(MARKERS)] if len(line.x) <= _MOST_MARKERS else None
         if line.low:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.16, linewidth=0)
-        axes.plot(line.x, line.mean, style, color=colour, marker=marker, label=line.label)
+        axes.plot(line.x, line.mean, style, color=colour, marker=marker, label=" = ".join(names))
     for reference in figure.references:
         across = axes.axhline if reference.axis == "y" else axes.axvline
         across(reference.value, color=MUTED, linewidth=0.9, dashes=(4, 3), zorder=1)
@@ -35,6 +35,15 @@ def draw_lines(drawing: Drawing, figure: LineFigure) -> None:
     axes.set_xlabel(figure.x_label)
     axes.set_ylabel(figure.y_label)
     _label_directly(drawing, axes, figure)
+
+
+def _distinct(lines: Sequence[Line]) -> list[tuple[int, Line, list[str]]]:
+    """Return the curves with their places and names; of equal ones the first, with the names of all."""
+    found: dict[str, tuple[int, Line, list[str]]] = {}
+    for index, line in enumerate(lines):
+        same = repr((line.x, line.mean, line.low, line.high))  # text, since NaN is no equal of NaN
+        found.setdefault(same, (index, line, []))[2].append(line.label)
+    return list(found.values())
 
 
 def _scale(axes: Axes, figure: LineFigure) -> None:
@@ -77,10 +86,11 @@ def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
     many = len(figure.lines) > len(LINES)
     if many:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, handlelength=2.4)
-    for index, line in enumerate(() if many else figure.lines):
+    for index, line, names in () if many else _distinct(figure.lines):
         finite = [value for value in line.mean if np.isfinite(value)]
+        text = "\n".join(fill(f"{'= ' * (place > 0)}{name}", 24) for place, name in enumerate(names))
         if finite:
-            labels.append((fill(line.label, 24), finite[-1], LINES[index % len(LINES)]))
+            labels.append((text, finite[-1], LINES[index % len(LINES)]))
     labels += [(fill(mark.label, 24), mark.value, MUTED) for mark in figure.references if mark.axis == "y"]
     above = axes.get_xaxis_transform()
     for mark in figure.references:
@@ -128,8 +138,8 @@ def _apart(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
 
     Boxes that touch form a block around the mean of their wanted centres; blocks that touch are joined.
     """
-    # Boxes with nearly the same wanted centre keep the given order, from the top.
-    order = sorted(range(len(wanted)), key=lambda index: (round(wanted[index] / 6), -index))
+    # Boxes with the same wanted centre, to a tenth of a point, keep the given order, from the top.
+    order = sorted(range(len(wanted)), key=lambda index: (round(wanted[index], 1), -index))
     blocks: list[tuple[list[int], float, float]] = []  # members from below, bottom, height
 
     def block(members: list[int]) -> tuple[list[int], float, float]:

@@ -9,12 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize, TwoSlopeNorm
 from matplotlib.figure import Figure as Drawing
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 from anchorlab.findings import Map, MapFigure
-from anchorlab.report.style import GRID, SEQUENTIAL, SIGNED
+from anchorlab.report.style import GRID, INK, PAPER, SEQUENTIAL, SIGNED
 
 _MOST_TICK_LABELS = 24  # a map with more tokens has numbers as tick labels
+_MOST_NUMBERS, _NUMBER = 24, 0.36  # in maps of at most so many cells each has its number, in so many inches
 
 
 def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
@@ -24,7 +26,8 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
     """
     rows, columns = len(figure.maps), max(len(row) for row in figure.maps)
     largest = max(max(len(one.values), len(one.values[0])) for row in figure.maps for one in row)
-    side = min(max(0.17 * largest, 1.2), 2.4)
+    numbered = all(len(one.values) * len(one.values[0]) <= _MOST_NUMBERS for row in figure.maps for one in row)
+    side = min(max((_NUMBER if numbered else 0.17) * largest, 1.2), 2.4)
     wrapped = [[fill(one.title, max(int(side * 11), 8)) for one in row] for row in figure.maps]
     title_lines = sum(max(text.count("\n") + 1 for text in row) for row in wrapped)
     height = rows * (side + 0.1) + 0.15 * title_lines + 0.5 + margin
@@ -49,14 +52,25 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
         left = figure.maps[i][j - 1] if j > 0 else None
         below = figure.maps[i + 1][j] if i + 1 < rows and j < len(figure.maps[i + 1]) else None
         _map_ticks(axes, one, left, below)
-        if left is None:
-            axes.set_ylabel(figure.y_label)
-        if below is None:
-            axes.set_xlabel(figure.x_label)
+        if numbered:
+            _numbers(axes, values, image)
+        if left is None or one.y_label is not None:
+            axes.set_ylabel(figure.y_label if one.y_label is None else one.y_label)
+        if below is None or one.x_label is not None:
+            axes.set_xlabel(figure.x_label if one.x_label is None else one.x_label)
     if image is not None:
         bar = drawing.colorbar(image, ax=grid, label=figure.value_label, aspect=22, pad=0.02, fraction=0.05)
         bar.outline.set_visible(False)
         bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+
+
+def _numbers(axes: Axes, values: np.ndarray, image: AxesImage) -> None:
+    """Write the number of each cell into it, in the colour of the paper where the cell is dark."""
+    for row, column in np.argwhere(np.isfinite(values)):
+        red, green, blue, _ = image.to_rgba(values[[row], [column]])[0]
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
+        text = f"{values[row, column]:.2g}"
+        axes.text(column, row, text, ha="center", va="center", size=7, color=PAPER if dark else INK)
 
 
 def _colour_scale(figure: MapFigure) -> tuple[Normalize, LinearSegmentedColormap]:

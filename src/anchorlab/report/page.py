@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import ALSO_UNTRAINED, SYMBOLS, Figure, Findings, Provenance
-from anchorlab.report.figures import page_svg
+from anchorlab.findings import ALSO_UNTRAINED, SYMBOLS, CircuitFigure, Figure, Findings, MapFigure, Provenance
+from anchorlab.report.figures import footer, page_svg
 from anchorlab.studies.registry import study
 from anchorlab.viewer import view_json, viewer_script, viewer_style
 
@@ -71,6 +71,8 @@ def environment() -> Environment:
     made.globals |= {
         "symbols": SYMBOLS,
         "also_untrained": ALSO_UNTRAINED,
+        "footer": footer,
+        "placed": placed,
         "rebuild_command": rebuild_command,
         "svg": _svg,
         "view_json": lambda view: Markup(view_json(view)),
@@ -112,6 +114,27 @@ def duration_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def placed(figures: Sequence[Figure]) -> list[tuple[Figure, str]]:
+    """Return figures with their places on the page: `wide` over a row, `alone` in one, or empty beside another."""
+    places: list[str] = []
+    waiting = False  # whether the last figure has room beside it
+    for figure in figures:
+        wide = _is_wide(figure)
+        if waiting and wide:
+            places[-1] = "alone"
+        waiting = not wide and not waiting
+        places.append("wide" if wide else "")
+    if waiting:
+        places[-1] = "alone"
+    return list(zip(figures, places, strict=True))
+
+
+def _is_wide(figure: Figure) -> bool:
+    if isinstance(figure, MapFigure):
+        return max(map(len, figure.maps)) > 2
+    return isinstance(figure, CircuitFigure) and len(figure.panels) > 1
 
 
 def _svg(figure: Figure, provenance: Provenance) -> Markup:

@@ -3,7 +3,7 @@
 from types import MappingProxyType
 from typing import Any
 
-INK, MUTED, GRID, RAISED = "#1c2530", "#5d6875", "#e4e8ed", "#f6f8fa"
+INK, MUTED, GRID, RAISED, PAPER = "#1c2530", "#5d6875", "#e4e8ed", "#f6f8fa", "#fefefe"
 LINES = ("#0072b2", "#c8500a", "#00856a", "#a8477f", "#a87400", "#3d8fd1", "#5b5b5b")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SEQUENTIAL = ("#ffffff", "#d3e4f3", "#8dbbdf", "#3f86be", "#12507f", "#052a47")
@@ -16,6 +16,7 @@ PAGE_COLOURS = MappingProxyType(
         MUTED: "var(--muted)",
         GRID: "var(--rule)",
         RAISED: "var(--raised)",
+        PAPER: "var(--paper)",
         **{colour: f"var(--line-{index})" for index, colour in enumerate(LINES)},
     }
 )

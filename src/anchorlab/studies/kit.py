@@ -153,13 +153,15 @@ def curves_against(
     )
 
 
-def attention_maps(title: str, maps: Mapping[str, Tensor], ticks: Sequence[str] = (), *, caption: str) -> MapFigure:
+def attention_maps(
+    title: str, maps: Mapping[str, Tensor], ticks: Sequence[str] = (), *, caption: str, seed: int
+) -> MapFigure:
     """Return the figure of attention patterns `[query key]` in a row, each under its name, on a scale from 0 to 1.
 
-    `ticks` are the tokens of the sequence.
+    `ticks` are the tokens of the sequence, `seed` is that of the model.
     """
     row = tuple(Map(name, grid(values), tuple(ticks), tuple(ticks)) for name, values in maps.items())
-    return MapFigure(title=title, caption=caption, maps=(row,), value_range=(0.0, 1.0))
+    return MapFigure(title=title, caption=caption, maps=(row,), value_range=(0.0, 1.0), seeds=str(seed))
 
 
 def column_table(title: str, caption: str, columns: Mapping[str, Any]) -> Table:

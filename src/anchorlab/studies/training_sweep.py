@@ -105,13 +105,13 @@ def _figure(title: str, vary: Vary, scores: Mapping[str, Tensor], metric: str) -
             y_range=ACCURACY if metric == "accuracy" else (None, None),
         )
     rows, columns = (values[0], values[1]) if len(paths) == 2 else ((metric,), values[0])
-    ticks = [tuple(map(str, side)) for side in (rows, columns)]
+    up, across = (tuple(map(str, side)) for side in (rows, columns))
     return MapFigure(
         title=title,
         caption="Mean over seeds.",
         maps=(
             tuple(
-                Map(split, grid(score.mean(dim=1).reshape(len(rows), len(columns))), *ticks)
+                Map(split, grid(score.mean(dim=1).reshape(len(rows), len(columns))), up, across)
                 for split, score in scores.items()
             ),
         ),

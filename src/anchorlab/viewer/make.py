@@ -23,7 +23,7 @@ _PATTERNS = "blocks.*.attn.hook_pattern"
 _PATTERN_AXES = ("member", "batch", "head", "query", "key")
 _MEMBERS, _STEPS = 2, 8  # shown by default
 _LABELLED = 64  # sequences that the detectors see
-_CARRIED = 2**23  # most bytes of model weights in a view
+_CARRIED = 1_400_000  # most bytes of model weights in a view, unless one model alone has more; a page of about 2 MB
 MOST_RECORDED = 2**26
 """The most bytes of recorded attention in a view; browsers become slow above it."""
 
@@ -48,8 +48,9 @@ def view_run(
         steps: training steps of checkpoints; by default all, or if there are more than eight, eight that are evenly
             spaced and include the first and the last
         examples: number of sequences per split
-        live: whether to include the weights, if a page can run the model (`can_run`). If those of all steps exceed
-            8 MiB, fewer steps have them, always with the last. If a page cannot run it, the view gives the reason.
+        live: whether to include the weights, if a page can run the model (`can_run`). If those of all members and steps
+            exceed 1.4 MB, fewer steps have them, always with the last, and then fewer members, always with the first.
+            If a page cannot run the model, the view gives the reason.
         title: heading of the view; by default the name of the run
         circuits: the circuit of each member shown (`anchorlab.lens.find_circuit`), drawn on the examples
 
@@ -202,7 +203,10 @@ def _recorded_only(why_not: str) -> str:
 
 
 def _live(ensembles: Sequence[Ensemble], task: Task) -> LiveModel:
-    """Return the models for the page to run, at as many checkpoints as fit into the limit."""
-    each = 4 * sum(value.numel() for value in ensembles[0].weights.values())
-    carried = _spread(range(len(ensembles)), max(1, _CARRIED // each))
-    return live_model([one if at in carried else None for at, one in enumerate(ensembles)], task)
+    """Return the models for the page to run: as many checkpoints and then members as fit into the limit."""
+    each = 4 * sum(value[0].numel() for value in ensembles[0].weights.values())
+    models = max(1, _CARRIED // each)
+    carried = _spread(range(len(ensembles)), max(1, models // ensembles[0].size))
+    made = live_model([one if at in carried else None for at, one in enumerate(ensembles)], task)
+    data = [row if member < models else (None,) * len(row) for member, row in enumerate(made.data)]
+    return replace(made, data=tuple(data))

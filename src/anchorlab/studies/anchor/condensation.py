@@ -234,6 +234,7 @@ def _maps(run: TrainedRun) -> MapFigure:
         caption=f"Seed {members.seeds[member]} at γ = {members.gamma.given['all'][member]:g}, with a test accuracy of "
         f"{float(accuracy[member]):.3g}, on one test sequence: of the members that learned, the one with the median "
         "similarity of heads. In the paper all twelve are alike: they broadcast.",
+        seed=members.seeds[member],
     )
     (maps,) = figure.maps
     return replace(figure, maps=tuple(maps[start : start + 4] for start in range(0, len(maps), 4)))

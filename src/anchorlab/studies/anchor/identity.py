@@ -272,12 +272,14 @@ def _maps(run: TrainedRun) -> MapFigure:
     batch = function.sample("test", LOOKED_AT, seed=0)
     place, ticks = example(function, batch, batch.latents["anchor_positions"][:, 0] == 4)  # as in the paper's figure
     record = look(run.ensemble().select([0]), batch.inputs[[place]], record=PATTERNS)
+    seed = run.experiment.members.seeds[0]
     return attention_maps(
         "Attention of a two-layer model (Fig 13)",
         {f"layer {layer}": record[site][0, 0, 0] for layer, site in enumerate(PATTERNS)},
         ticks,
-        caption="Seed 0 on one test sequence. In the paper, each position attends to the one before in layer 0 "
+        caption=f"Seed {seed} on one test sequence. In the paper, each position attends to the one before in layer 0 "
         "(shift), and in layer 1 the last position reads the key right after the anchor 3 (broadcast).",
+        seed=seed,
     )
 
 

@@ -36,7 +36,7 @@ def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
     Most are for the first seed, on a sequence whose key is where the paper's is.
     """
     function, one = run.experiment.task, run.ensemble().select([0])
-    batch, seed = function.sample("test", LOOKED_AT, seed=0), f"Seed {run.experiment.members.seeds[0]}"
+    batch, seed = function.sample("test", LOOKED_AT, seed=0), run.experiment.members.seeds[0]
     place, ticks = example(function, batch, key_positions(batch) == MIDDLE)
     inputs = batch.inputs[[place]]
     return [
@@ -61,7 +61,7 @@ def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
 
 
 def _first_attention(
-    seed: str, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...], first: FirstAttention
+    seed: int, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...], first: FirstAttention
 ) -> MapFigure:
     site = "blocks.0.attn.hook_pattern"
     parts = {"X(1)": [], "tokens alone": ["hook_pos_embed"], "positions alone": ["hook_embed"]}
@@ -70,27 +70,29 @@ def _first_attention(
     maps = [Map(name, grid(seen.candidate(name)[site][0, 0, 0]), ticks, ticks) for name in changes]
     return MapFigure(
         title="Layer 0's attention, what it comes from, and the directions behind it (Fig 21)",
-        caption=f"{seed}, one test sequence: the map of the whole stream, of tokens alone and of positions alone; and "
-        "the cosine between the queries and keys of positions, which is greatest where the query's position is the "
-        "key's next.",
+        caption=f"Seed {seed}, one test sequence: the map of the whole stream, of tokens alone and of positions alone; "
+        "and the cosine between the queries and keys of positions, which is greatest where the query's position is "
+        "the key's next.",
         maps=((*maps, Map("cosine of Q and K of positions", grid(first.queries_to_keys[0]))),),
         value_range=(-1.0, 1.0),
         value_label="attention, cosine",
         signed=True,
+        seeds=str(seed),
     )
 
 
-def _stages(seed: str, stages: Stages, name: str, figure: int) -> MapFigure:
+def _stages(seed: int, stages: Stages, name: str, figure: int) -> MapFigure:
     maps = tuple(Map(stage, grid(stages.similarity[0, index])) for index, stage in enumerate(STAGES))
     return MapFigure(
         title=f"Cosine between positions along the feed-forward network, input {name} (Fig {figure})",
-        caption=f"{seed}; mean over test sequences whose key is at position {MIDDLE}, counted from 0.",
+        caption=f"Seed {seed}; mean over test sequences whose key is at position {MIDDLE}, counted from 0.",
         maps=(maps[:3], maps[3:]),
         x_label="position",
         y_label="position",
         value_label="cosine",
         value_range=(-1.0, 1.0),
         signed=True,
+        seeds=str(seed),
     )
 
 
@@ -109,7 +111,7 @@ def _norms(stages: Mapping[str, Stages]) -> LineFigure:
     )
 
 
-def _outputs(seed: str, seen: Mechanism, batch: Batch) -> ScatterFigure:
+def _outputs(seed: int, seen: Mechanism, batch: Batch) -> ScatterFigure:
     at = key_positions(batch) == MIDDLE
     outputs = torch.stack([seen.stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
     found = principal_components(outputs.unsqueeze(0))
@@ -117,9 +119,8 @@ def _outputs(seed: str, seen: Mechanism, batch: Batch) -> ScatterFigure:
     is_key = (torch.arange(outputs.shape[2]) == MIDDLE).float().repeat(outputs.shape[1])
     return ScatterFigure(
         title="Outputs of the feed-forward network in the plane of their main components (Fig 24)",
-        caption=f"{seed}; every position of test sequences whose key is at position {MIDDLE}, in one plane for all "
-        f"three inputs, which holds {float(found.explained.sum()):.0%} of the variance. Coloured by whether the "
-        "position holds the key.",
+        caption=f"Seed {seed}; every position of test sequences whose key is at position {MIDDLE}, in one plane for "
+        f"all three inputs, which holds {float(found.explained.sum()):.0%} of the variance.",
         scatters=tuple(
             Scatter(name, numbers(points[:, 0]), numbers(points[:, 1]), numbers(is_key))
             for name, points in zip(INPUTS, plane, strict=True)
@@ -127,23 +128,26 @@ def _outputs(seed: str, seen: Mechanism, batch: Batch) -> ScatterFigure:
         x_label="first component",
         y_label="second component",
         value_label="holds the key",
+        value_names=("no", "yes"),
+        seeds=str(seed),
     )
 
 
-def _by_anchor(seed: str, found: AnchorMaps) -> MapFigure:
+def _by_anchor(seed: int, found: AnchorMaps) -> MapFigure:
     maps = [
         Map(f"anchor at {position}", grid(found.maps[0, place]))
         for place, position in enumerate(found.positions.tolist())
     ]
     return MapFigure(
         title="Layer 1's attention by the anchor's position (section 5.1)",
-        caption=f"{seed}; mean maps over the test sequences with the anchor at each position, counted from 0.",
+        caption=f"Seed {seed}; mean maps over the test sequences with the anchor at each position, counted from 0.",
         maps=tuple(tuple(maps[start : start + 4]) for start in range(0, len(maps), 4)),
         value_range=(0.0, 1.0),
+        seeds=str(seed),
     )
 
 
-def _second_attention(seed: str, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...]) -> MapFigure:
+def _second_attention(seed: int, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...]) -> MapFigure:
     sites = [f"blocks.1.attn.hook_{name}" for name in ("q", "k", "pattern")]
     record = look(one, inputs, record=sites)
     queries, keys = (record[site][0, 0, :, 0] for site in sites[:2])
@@ -153,16 +157,17 @@ def _second_attention(seed: str, one: Ensemble, inputs: Int[Tensor, "1 position"
     names = ("Q, other", "Q, key", "K, other", "K, key")
     return MapFigure(
         title="Layer 1's attention before and after mask and softmax, and its directions (Fig 25 and 26)",
-        caption=f"{seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), the pattern, "
-        "and the cosines between the queries and keys of the first position and the key's.",
+        caption=f"Seed {seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), the "
+        "pattern, and the cosines between the queries and keys of the first position and the key's.",
         maps=(
             (
                 Map("scores", grid(scores / reach), ticks, ticks),
                 Map("pattern", grid(record[sites[2]][0, 0, 0]), ticks, ticks),
-                Map("directions", grid(cosine_similarity(directions, directions)), names, names),
+                Map("directions", grid(cosine_similarity(directions, directions)), names, names, "", ""),
             ),
         ),
         value_label="scaled score, attention, cosine",
         value_range=(-1.0, 1.0),
         signed=True,
+        seeds=str(seed),
     )

@@ -42,7 +42,7 @@ def speed_curves(runs: Sequence[TrainedRun]) -> LineFigure:
 
 def spike_curves(run: TrainedRun, rates: Sequence[float]) -> list[LineFigure]:
     """Return training loss and test accuracy of the first seed at each constant learning rate."""
-    seeds = len(run.experiment.members) // len(rates)
+    seeds, first = len(run.experiment.members) // len(rates), run.experiment.members.seeds[0]
     chosen = {f"learning rate {rate:g}": index * seeds for index, rate in enumerate(rates)}
     made = []
     for title, split, metric, log in (
@@ -54,12 +54,13 @@ def spike_curves(run: TrainedRun, rates: Sequence[float]) -> list[LineFigure]:
         made.append(
             LineFigure(
                 title=title,
-                caption="Seed 0, without clipping.",
+                caption=f"Seed {first}, without clipping.",
                 x_label="steps",
                 y_label=f"{split} {metric}",
                 lines=tuple(replace(one, low=(), high=()) for one in lines),
                 log_y=log,
                 y_range=(None, None) if log else ACCURACY,
+                seeds=str(first),
             )
         )
     return made

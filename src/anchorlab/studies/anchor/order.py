@@ -206,14 +206,15 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         {"train": "train", "test": "test"},
         caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
     )
-    return Analysis(seen, figures=[_picture_figure(seen), _place_figure(seen), learning], tables=[_table(seen)])
+    first = run.experiment.members.seeds[0]
+    return Analysis(seen, figures=[_picture_figure(seen, first), _place_figure(seen), learning], tables=[_table(seen)])
 
 
-def _picture_figure(seen: Seen) -> ScatterFigure:
+def _picture_figure(seen: Seen, seed: int) -> ScatterFigure:
     planes = {"before training": plane(seen.before.embeddings[:1]), "after training": seen.picture}
     return ScatterFigure(
         title="Embeddings of the items (Fig 5)",
-        caption="t-SNE of the token embeddings of the first seed, coloured by the item's value. The axes of t-SNE have "
+        caption=f"t-SNE of the token embeddings of seed {seed}, coloured by the item's value. The axes of t-SNE have "
         "no unit and no direction; only what is near means something.",
         scatters=tuple(
             Scatter(name, numbers(points[0, :, 0]), numbers(points[0, :, 1]), numbers(ITEMS))
@@ -222,6 +223,7 @@ def _picture_figure(seen: Seen) -> ScatterFigure:
         x_label="t-SNE, first axis",
         y_label="t-SNE, second axis",
         value_label="item",
+        seeds=str(seed),
     )
 
 

@@ -170,6 +170,7 @@ def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
     record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[PATTERNS], output=False)
     layers = [record[site][0, 0] for site in record]
     shifting, (later, reading) = int(seen.heads.shifting[member]), (int(one[member]) for one in seen.heads.reading)
+    seed = run.experiment.members.seeds[member]
     return attention_maps(
         "Attention of the two heads that answer",
         {
@@ -177,9 +178,10 @@ def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
             f"layer {later + 1}, head {reading}": layers[later + 1][reading],
         },
         ticks,
-        caption=f"Seed {run.experiment.members.seeds[member]} on one test sequence whose question asks for the second "
+        caption=f"Seed {seed} on one test sequence whose question asks for the second "
         "pair. In the paper's mechanism each position of layer 0 attends to the one before (shift), and the question, "
         "in the last row of a later layer, reads the item after its anchor (broadcast).",
+        seed=seed,
     )
 
 

@@ -241,6 +241,7 @@ def _maps(run: TrainedRun, member: int) -> MapFigure:
         caption=f"Seed {run.experiment.members.seeds[member]}, the best in test, on one test sequence. In the paper "
         "layer 0 brings the key to the anchor's position and the anchor to all others, layer 1 the anchor's "
         "position, which holds the key by then, to all; their product reads the key everywhere.",
+        seed=run.experiment.members.seeds[member],
     )
 
 
@@ -258,6 +259,7 @@ def _classification(run: TrainedRun, member: int) -> MapFigure:
         value_label="logit",
         value_range=(None, None),
         signed=True,
+        seeds=str(run.experiment.members.seeds[member]),
     )
 
 

@@ -177,13 +177,15 @@ def _figure(run: TrainedRun, member: int) -> MapFigure:
             for head, values in enumerate(record[site][0, 0])
         ]
         rows.append(tuple(maps))
+    seed = run.experiment.members.seeds[member]
     return MapFigure(
         title="Attention of a model of two layers with two heads (Fig 14)",
-        caption=f"Seed {member} on two test sequences, with the anchor 3 above and 4 below, both at the fourth "
+        caption=f"Seed {seed} on two test sequences, with the anchor 3 above and 4 below, both at the fourth "
         "position. In the paper one head of layer 0 shifts by one position and the other by two for every input; "
         "in layer 1 the position that is read lies one later for 4.",
         maps=tuple(rows),
         value_range=(0.0, 1.0),
+        seeds=str(seed),
     )
 
 

@@ -60,6 +60,7 @@ class Seen:
     moved: Bool[Tensor, "member batch position"]  # whether an output is the key plus that constant
     possible: Bool[Tensor, "member batch position"]  # whether it is the answer under one second anchor or the other
     right: Bool[Tensor, "member batch position"]  # whether it is the answer
+    changing: Bool[Tensor, "member batch"]  # whether the answer is not the key plus that constant
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
@@ -85,7 +86,8 @@ def read(outputs: Int[Tensor, "member batch position"], batch: Batch, accuracy: 
     alike = outputs[..., :, None] == outputs[..., None, :]
     most_common = (alike * stretch[:, :, None] * stretch[:, None, :]).sum(dim=-1).amax(dim=-1)
     first = batch.latents["anchors"][:, :1]
-    moves = outputs - batch.inputs.gather(1, batch.latents["key_positions"][:, :1])
+    keys = batch.inputs.gather(1, batch.latents["key_positions"][:, :1])
+    moves = outputs - keys
     constants = torch.stack([moves[:, stretch & (first == one)].mode(dim=-1).values for one in FIRST], dim=1)
     sums = torch.tensor([[ADDS[one] + ADDS[two] for two in SECOND] for one in FIRST])
     which = (first[:, 0] == FIRST[1]).long()
@@ -100,6 +102,7 @@ def read(outputs: Int[Tensor, "member batch position"], batch: Batch, accuracy: 
         moved=moves == constants[:, which, None],
         possible=(moves[..., None] == sums[which, None]).any(dim=-1),
         right=outputs == batch.answers[:, :1],
+        changing=constants[:, which] != (batch.answers[:, :1] - keys)[:, 0],
     )
 
 
@@ -185,32 +188,31 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 
 
 def around(
-    values: Bool[Tensor, "member batch position"], batch: Batch, rows: Bool[Tensor, "batch"], reach: int
+    values: Bool[Tensor, "member batch position"], batch: Batch, rows: Bool[Tensor, "member batch"], reach: int
 ) -> Float[Tensor, "member place"]:
-    """Return the mean over the chosen sequences at the places from `reach` before the second anchor to `reach` after.
+    """Return the mean over each member's sequences at places from `reach` before the second anchor to `reach` after.
 
     Before it only positions from the first anchor on count; NaN where no sequence has such a place.
     """
-    place = _from(batch, 1).masked_fill((_from(batch, 0) < 0) | ~rows[:, None], reach + 1)
-    return torch.stack([values[:, place == at].float().mean(dim=1) for at in range(-reach, reach + 1)], dim=1)
+    place = _from(batch, 1).masked_fill(_from(batch, 0) < 0, reach + 1)
+    counted = rows[:, :, None, None] & (place[:, :, None] == torch.arange(-reach, reach + 1))
+    return (values[..., None] & counted).sum(dim=(1, 2)) / counted.sum(dim=(1, 2))
 
 
 def _switch_figure(seen: Seen) -> LineFigure:
     kept = seen.learned if seen.learned.any() else torch.ones_like(seen.learned)
-    changing = [anchor for anchor in SECOND if ADDS[anchor]]
-    rows = torch.isin(seen.batch.latents["anchors"][:, 1], torch.tensor(changing))
     held = {"key under the first anchor": seen.moved, "final answer": seen.right}
     return curves_against(
         "What the output holds around the second anchor (Fig 8)",
         range(-AROUND, AROUND + 1),
-        {name: around(values, seen.batch, rows, AROUND)[kept] for name, values in held.items()},
+        {name: around(values, seen.batch, seen.changing, AROUND)[kept] for name, values in held.items()},
         x_label="position relative to the second anchor",
         y_label="share of sequences",
         caption="Share of test sequences whose output is the intermediate result (the key plus the constant learned "
         "for the first anchor) or the final answer, by position relative to the second anchor; before it, only "
-        "positions from the first anchor on. Only sequences whose second operation changes the value "
-        f"(anchor {', '.join(map(str, changing))}), since elsewhere both are one. Mean over seeds that learned the "
-        "task; the band reaches from the lowest to the highest.",
+        "positions from the first anchor on. Of each seed only the sequences whose answer is another number than its "
+        "intermediate result, since elsewhere both are one. Mean over seeds that learned the task; the band reaches "
+        "from the lowest to the highest.",
         y_range=ACCURACY,
     )
 

@@ -7,7 +7,7 @@ Source: stacked attention heads, section 9, Figures 6 and 7, appendix D.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
 
@@ -259,6 +259,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
         caption="As in the study of circuits: from the position that is looked at to the one that looks; the number is "
         "the loss when it is cut while all other paths attend as the model makes them.",
         panels=(first.solution.panel(),),
+        seeds=str(first.solution.seed),
     )
     view = view_circuits(runs[0], [one.solution for one in seen.models])
     return Analysis(seen, [_losses(runs), losses, circuit, _attention(first), _timeline(seen)], [_table(seen)], [view])
@@ -281,7 +282,7 @@ def _attention(one: Growth) -> LineFigure:
         f"layer {path.layer}: {path.rule} [{_symbols(one.needs[path])}]": one.attention[path].unsqueeze(0)
         for path in one.solution.paths
     }
-    return curves_against(
+    figure = curves_against(
         "Attention along each path of the first seed (appendix D)",
         one.steps,
         curves,
@@ -291,6 +292,7 @@ def _attention(one: Growth) -> LineFigure:
         y_label="attention",
         y_range=(0.0, 1.02),
     )
+    return replace(figure, seeds=str(one.solution.seed))
 
 
 def _symbols(symbols: frozenset[int]) -> str:

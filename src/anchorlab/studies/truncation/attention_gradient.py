@@ -269,8 +269,8 @@ def _against_tokens(by_tokens: Sequence[Gradient], ratio: int) -> LineFigure:
     for token, sign in (("noise", -1), ("trigger", 1), ("other", 1)):
         drawn = sign * np.stack([one.of(token) for one in by_tokens], axis=1)
         derived = sign * np.array([[one.derived(token) for one in by_tokens]])
-        for label, values in ((LABELS[token], drawn), ("derived", derived)):  # a logarithmic axis has no place below 0
-            shown = values.min(axis=0) > 0
+        for label, values in ((LABELS[token], drawn), (f"derived, {LABELS[token]}", derived)):
+            shown = values.min(axis=0) > 0  # a logarithmic axis has no place below 0
             lines.append(line(label, np.array(tokens)[shown], values[:, shown]))
     return LineFigure(
         title="Gradient of W_KQ after the first step, against N",

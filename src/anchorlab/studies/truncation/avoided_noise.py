@@ -223,15 +223,17 @@ def _maps(runs: Sequence[TrainedRun], found: Followers) -> MapFigure:
         rows = [look(ensemble, tokens, [_PATTERN])[_PATTERN][0, 0, 0, -1, places] for ensemble in ensembles]
         return Map(title, grid(torch.stack(rows)), tuple(map(str, run.checkpoints)), ticks)
 
+    seed = runs[0].experiment.members.seeds[0]
     titles = ("trained with noise", "trained without, then fine-tuned with noise")
     return MapFigure(
         title="One sequence: attention of the last trigger along training (Fig 5)",
-        caption="Layer 1, first seed; a row for each checkpoint, a column for each position that followed an "
+        caption=f"Layer 1, seed {seed}; a row for each checkpoint, a column for each position that followed an "
         "earlier trigger, with what is there. The sequence has most of both among those with "
         f"at most {_MOST_COLUMNS}.",
         maps=(tuple(map(drawn, runs, titles)),),
         x_label="position that followed a trigger",
         y_label="step",
+        seeds=str(seed),
     )
 
 

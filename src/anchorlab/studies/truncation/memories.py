@@ -7,7 +7,7 @@ Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -225,16 +225,17 @@ def match_five(seen: Seen) -> Tensor:
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     """Draw the forms of Figures 7 and 8 at the end, and what they hold along training."""
     seen = see(runs)
-    return Analysis(seen, figures=[*_maps(_task(runs[0]), seen), *_along(runs[0])], tables=[_table(seen)])
+    return Analysis(seen, figures=[*_maps(runs[0], seen), *_along(runs[0])], tables=[_table(seen)])
 
 
-def _maps(task: NoisyRecall, seen: Seen) -> list[MapFigure]:
+def _maps(run: TrainedRun, seen: Seen) -> list[MapFigure]:
+    task, seed = _task(run), run.experiment.members.seeds[0]
     names = tuple(_shown(task.text_of(token)) for token in range(task.shape.input_size))
-    drawn = "First seed, at the end of training."
+    drawn = f"Seed {seed}, at the end of training."
     matches = {"trigger ␣": seen.one.match, f"triggers {' '.join(names[token] for token in FIVE)}": seen.five.match}
-    return [
+    figures = [
         MapFigure(
-            title="First layer: attention by positions alone (Fig 7, left)",
+            title="Layer 0: attention by positions alone (Fig 7, left)",
             caption=f"Softmax of the scores that W_KQ of layer 0 gives to positions without tokens. {drawn}",
             maps=((Map("", grid(seen.one.previous[0])),),),
             value_range=(0.0, 1.0),
@@ -256,6 +257,7 @@ def _maps(task: NoisyRecall, seen: Seen) -> list[MapFigure]:
             ("query's token j", "value's token i", "product"),
         ),
     ]
+    return [replace(figure, seeds=str(seed)) for figure in figures]
 
 
 def _token_maps(

@@ -38,7 +38,7 @@ def spreads(scanned: Scanned) -> LineFigure:
     for logit, label in LOGITS.items():
         found = [point.margins[logit] for point in scanned.points]
         lines.append(line(label, scanned.scan.values, [[one.deviation for one in found]]))
-        lines.append(line("exact", scanned.scan.values, [[one.predicted for one in found]]))
+        lines.append(line(f"exact, {label}", scanned.scan.values, [[one.predicted for one in found]]))
     name = {"samples": "m", "tokens": "N", "length": "T"}[scanned.scan.along]
     return LineFigure(
         title=f"Spread of the margins against {name}{_regime(scanned)}",

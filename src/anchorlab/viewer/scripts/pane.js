@@ -134,7 +134,7 @@
     function draw(colours) {
       ({ palette, inks } = colours);
       const found = scene.sight(which, state);
-      notice.textContent = found ? "" : "The page does not include the weights of this checkpoint. Choose another one to see its maps.";
+      notice.textContent = found ? "" : "The page does not include these weights. Choose another checkpoint or seed to see its maps.";
       const size = tokens().length;
       sight = found ?? { map: () => new Uint16Array(size * size), stride: size };
       root.classList.toggle("live-now", scene.inForce(state));

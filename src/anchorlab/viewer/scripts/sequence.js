@@ -4,6 +4,8 @@
   const ROLE_COLOURS = 6;
   const FEW = 3; // more answers than this are counted instead of listed
   const PLAIN = ["noise", "plain", "token"]; // roles without a colour
+  // The same on every page; others share what is left, by their names.
+  const COLOUR_OF = { anchor: 0, trigger: 0, parent: 0, key: 3, output: 3, value: 3, query: 2, question: 2 };
 
   /** `act` has the actions `point(query, key, pinned)` and `unpoint()`. Predictions are shown under the tokens of a live model only. */
   globalThis.anchorlab.sequence = (scene, state, act) => {
@@ -13,7 +15,9 @@
     const verdict = element("p", { class: "prediction", role: "status" });
     const trace = element("p", { class: "trace" });
     const root = element("div", {}, chips, element("div", { class: "under" }, legend, verdict), trace);
-    const roleClass = (role) => (PLAIN.includes(role) ? "role-noise" : `role-${roles.filter((one) => !PLAIN.includes(one)).indexOf(role) % ROLE_COLOURS}`);
+    const others = [...new Set(scene.roles.map(({ role }) => role))].filter((role) => !PLAIN.includes(role) && !Object.hasOwn(COLOUR_OF, role)).sort();
+    const left = Array.from({ length: ROLE_COLOURS }, (_, colour) => colour).filter((colour) => !scene.roles.some(({ role }) => COLOUR_OF[role] === colour));
+    const roleClass = (role) => (PLAIN.includes(role) ? "role-noise" : `role-${COLOUR_OF[role] ?? left[Math.max(others.indexOf(role), 0) % left.length]}`);
     chips.addEventListener("mouseleave", () => act.unpoint());
 
     function draw() {
@@ -43,7 +47,7 @@
     /** Compares the model's outputs with the oracle's answers, one by one if there are few. */
     function running(said) {
       const { asked, answer } = scene.sequence(state);
-      if (!said) return ["the page does not include the weights of this checkpoint"];
+      if (!said) return ["the page does not include these weights"];
       const final = said.length - 1;
       const text = scene.outputText;
       if (!asked && answer) return ["answer ", element("b", {}, shown(answer)), " · predicted ", judged(text(said[final]), text(said[final]) === answer)];
