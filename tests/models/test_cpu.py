@@ -48,6 +48,7 @@ def test_denormal_numbers_are_zero_inside_and_as_before_after(before):
         torch.set_flush_denormal(False)
 
 
+@pytest.mark.untyped  # what stands in for an experiment and a chunk
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_job_of_one_thread_takes_them_for_zero(threads, monkeypatch, tmp_path):
     seen = []

@@ -87,7 +87,7 @@ def test_findings_of_several_models_are_kept_side_by_side(tmp_path):
 
 
 def test_a_smoke_run_of_another_model_decides_nothing(tmp_path):
-    smoke = Study("own/names", "Names.", (letters, exactly), analyse, {}, Setting(), observe=observe)
+    smoke = Study("own/names", "Names.", (letters, exactly), analyse, {}, Setting(), observe=observe, paper="")
     assert [one.scope for one in run_study(smoke, "smoke@gpt2", Store(tmp_path)).claims] == ["other", "other"]
     run_study(MEASURING, "quick@llama", Store(tmp_path))
     strongest = [one.strongest.profile for one in ledger(kept_findings(Store(tmp_path)))]

@@ -102,6 +102,7 @@ def test_table(hand_built):
     assert table.row(9)[:4] == (1, 1, 0, 1)
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 def test_errors_name_the_remedy(hand_built):
     record = look(hand_built, INPUTS, PATTERNS, output=False)
     with pytest.raises(SpecError, match="reference: there is no member 3; choose one from 0 to 2"):

@@ -215,6 +215,7 @@ def test_tables_and_figures_are_imported_late():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 @pytest.mark.parametrize("given", [nn.Linear(2, 2), torch.zeros(2, 3, 3), [identity_solver()], None])
 def test_what_is_no_record_is_told_to_be_looked_at(given):
     remedy = r"record patterns first: al\.look\(run, batch, record=\['blocks\.\*\.attn\.hook_pattern'\]\)"

@@ -133,6 +133,7 @@ def test_a_run_brings_its_untrained_members(tmp_path):
     assert not torch.equal(found.untrained, found.accuracy)
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 def test_errors_name_the_remedy():
     model = identity_solver()
     with pytest.raises(SpecError, match=r"labels: are numbers .* give integers, \[120\] or \[120, 9\]"):
