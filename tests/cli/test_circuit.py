@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import anchorlab.lens
-from anchorlab.cli.circuit import _phases
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation, find_circuit
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store, metrics_frame
@@ -198,18 +197,3 @@ def test_a_model_without_attention_says_so(anchorlab, small):
     asked = ("train", "anchor/identity", "--model.kind=lstm", "--model.width=4", *small[4:], "--json")
     said = anchorlab("circuit", json.loads(anchorlab(*asked).out)["run"][:6])
     assert said.code == 2 and "no attention to explain" in said.err
-
-
-def test_a_long_search_shows_each_phase_from_its_beginning(monkeypatch, capsys):
-    now = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
-    with _phases(quiet=False) as show:
-        show("each head alone", 0, 4)  # too soon for a bar
-        now += 3
-        show("each head alone", 1, 4)
-        now += 3
-        show("each head alone", 2, 4)  # one in three seconds, two are left
-        show("cutting paths", 0, 2)
-        now += 3
-        show("cutting paths", 1, 2)
-    assert capsys.readouterr().err.splitlines() == ["each head alone: 50%, 6 s left", "cutting paths"]

@@ -1,20 +1,16 @@
 """`anchorlab circuit`."""
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.output import Json, check_file, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Json, check_file, print_json, print_table, print_text
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
     from anchorlab.lens import Circuit
-    from anchorlab.lens.circuits.search import Progress
 
 _MOST = 100_000  # sequences
-_SOON = 2.0  # seconds before a progress bar appears
 _LOSSES = ("model_loss", "loss", "live_loss", "empty_loss", "rest_loss")
 _SCORES = ("faithfulness", "completeness", "minimality")
 _COLUMNS = ("layer", "head", "from", "to", "attention", "loss when cut\n(live)", "loss when cut\n(maps)")
@@ -78,17 +74,16 @@ def circuit(
     began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
     shown = None if step is None else [step]
     step = trained.checkpoints[-1] if step is None else step
-    with _phases(quiet=json) as show:
-        found = find_circuit(
-            trained.ensemble(step),
-            trained.experiment.task,
-            member=member,
-            threshold=threshold,
-            split=split,
-            sequences=sequences,
-            seed=seed,
-            progress=show,
-        )
+    found = find_circuit(
+        trained.ensemble(step),
+        trained.experiment.task,
+        member=member,
+        threshold=threshold,
+        split=split,
+        sequences=sequences,
+        seed=seed,
+        progress=not json,
+    )
     title = f"{trained.run.label}: circuit of member {member} at step {step}"
     if figure is not None:
         from anchorlab.findings import provenance
@@ -113,26 +108,6 @@ def circuit(
         print_text(f"figure: {figure}", wrapped=False)
     if page is not None:
         print_text(f"attention viewer: {page}", wrapped=False)
-
-
-@contextmanager
-def _phases(quiet: bool) -> "Iterator[Progress]":
-    """Yield a function that shows the progress of the search: one bar per phase, after the first seconds."""
-    from anchorlab.engine import Status
-
-    soon, shown = time.monotonic() + _SOON, None
-    with ExitStack() as phase:
-
-        def show(what: str, done: int, of: int) -> None:
-            nonlocal shown
-            if time.monotonic() < soon:
-                return
-            if shown is None or not done:
-                phase.close()
-                shown = phase.enter_context(progress(quiet))
-            shown(Status(of, done, what))
-
-        yield show
 
 
 def _print_circuit(found: "Circuit", title: str, measured_on: str) -> None:

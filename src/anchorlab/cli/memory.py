@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _OF_TOKENS = ("embed.W_E", "unembed.W_U.T")
 _LARGEST, _MOST_MAPS = 10, 4  # entries printed, maps drawn
-_SOON = 2.0  # seconds before a progress bar appears
 
 
 def memory(
@@ -105,13 +104,12 @@ def _forms(
     from anchorlab.engine import Status
     from anchorlab.lens import memory as form
 
-    began, found, one = time.monotonic(), {}, len(steps) == 1
+    found, one = {}, len(steps) == 1
     with progress(quiet or one) as show, waiting("reading the weights", quiet or not one):
         for done, step in enumerate(steps, 1):
             ensemble = trained.ensemble(step)
             found[step] = form(ensemble if member is None else ensemble.select([member]), left, right).mean(dim=0)
-            if time.monotonic() > began + _SOON:
-                show(Status(len(steps), done, "reading the weights"))
+            show(Status(len(steps), done, "reading the weights"))
     return found
 
 

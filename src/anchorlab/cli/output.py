@@ -3,9 +3,8 @@
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,21 +16,17 @@ from rich.text import Text
 
 from anchorlab.cli.layout import GAP, lay_out
 from anchorlab.errors import SpecError
+from anchorlab.progress import FIRST, Report, shown
 
 if TYPE_CHECKING:
     import polars
     from rich.progress import Progress
-
-    from anchorlab.engine import Status
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 """An option without a value, such as `--yes`."""
 
 Json = Flag
 """The option `--json` of every command that prints results."""
-
-_FIRST_LINE, _NEXT_LINE = 2.0, 10.0  # seconds before the first and between further lines of progress
-_SEEN = 1.0  # seconds of training before the remaining time can be estimated
 
 
 def print_json(data: Any) -> None:
@@ -106,19 +101,12 @@ def check_file(path: Path | None, field: str) -> None:
         raise SpecError(field, f"{path} cannot be written", "name a file in a folder that you can write to")
 
 
-@contextmanager
-def progress(quiet: bool = False) -> "Iterator[Callable[[Status], None]]":
+def progress(quiet: bool = False) -> AbstractContextManager[Report]:
     """Yield a function that shows progress: a bar on a terminal, else plain lines on the standard error.
 
     Both show the latest accuracy and the remaining time. `quiet` shows nothing.
     """
-    if quiet:
-        yield lambda status: None
-    elif sys.stderr.isatty():
-        with _bar() as show:
-            yield show
-    else:
-        yield _lines()
+    return shown(progress=not quiet)
 
 
 @contextmanager
@@ -132,7 +120,7 @@ def waiting(label: str, quiet: bool = False) -> Iterator[None]:
         elif not quiet:
             print(label, file=sys.stderr, flush=True)
 
-    timer = Timer(_FIRST_LINE, begin)
+    timer = Timer(FIRST, begin)
     timer.daemon = True
     timer.start()
     try:
@@ -151,71 +139,6 @@ def _spinner(label: str) -> "Progress":
     spinner = Progress(*columns, console=Console(stderr=True), transient=True)
     spinner.add_task(label, total=None)
     return spinner
-
-
-@contextmanager
-def _bar() -> "Iterator[Callable[[Status], None]]":
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.table import Column
-
-    one_line = Column(no_wrap=True, overflow="ellipsis", max_width=26)
-    bar = Progress(
-        TextColumn("{task.fields[label]}", markup=False, table_column=one_line),
-        BarColumn(bar_width=14),
-        TaskProgressColumn(),
-        TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[numbers]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
-        console=Console(stderr=True),
-    )
-    line = bar.add_task("", label="", numbers="", total=None)
-
-    def show(status: "Status") -> None:
-        bar.start()  # only now, so that results already in the store show no bar
-        bar.update(
-            line,
-            total=status.total if status.done else None,
-            completed=status.done,
-            label=status.label,
-            numbers=_latest(status.metrics),
-        )
-
-    try:
-        yield show
-    finally:
-        bar.stop()
-
-
-def _lines() -> "Callable[[Status], None]":
-    began, already = 0.0, 0  # when the first work was done, and how much of it
-    due = time.monotonic() + _FIRST_LINE
-
-    def show(status: "Status") -> None:
-        nonlocal began, already, due
-        now, done = time.monotonic(), status.done - status.before
-        if not status.done:
-            print(status.label, file=sys.stderr, flush=True)
-        elif not began:
-            began, already = now, done  # time before this, such as for starting processes, would bias the estimate
-        elif now >= max(due, began + _SEEN) and done > already:
-            due = now + _NEXT_LINE
-            left = (now - began) * (status.total - status.done) / (done - already)
-            text = f"{status.label}: {status.done / status.total:.0%}, {left:.0f} s left"
-            print(", ".join(filter(None, (text, _latest(status.metrics)))), file=sys.stderr, flush=True)
-
-    return show
-
-
-def _latest(metrics: Mapping[str, float]) -> str:
-    """Return the accuracy on each split, or the loss if the task has no accuracy."""
-    for wanted in ("accuracy", "loss"):
-        found = [
-            f"{key.removesuffix(f' {wanted}')} {value:.3g}"  # a split's name may have several words
-            for key, value in reversed(list(metrics.items()))
-            if key.endswith(f" {wanted}")
-        ]
-        if found:
-            return " ".join([wanted, *found])
-    return ""
 
 
 def _finite(data: Any) -> Any:

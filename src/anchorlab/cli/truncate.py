@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -83,24 +83,22 @@ def truncate(
     if n < 1:
         raise SpecError("n", f"cannot measure on {n} sequences", "give 1 or more")
 
-    from anchorlab.engine import Status
     from anchorlab.lens import best_truncations, truncations
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
     began, place = time.monotonic(), Store(store)
     trained = TrainedRun(place.find(run))
-    with progress(quiet=json) as show:
-        table = truncations(
-            trained,
-            weights or ["blocks.*"],
-            fractions,
-            split=split,
-            size=n,
-            step=step,
-            keep=place.root / "truncations" / trained.run.address,
-            progress=lambda done, total: show(Status(total, done, "cutting")),
-        )
+    table = truncations(
+        trained,
+        weights or ["blocks.*"],
+        fractions,
+        split=split,
+        size=n,
+        step=step,
+        keep=place.root / "truncations" / trained.run.address,
+        progress=not json,
+    )
     found = best_truncations(table, metric)
     if figure is not None:
         from anchorlab.findings import provenance

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorlab.cli.output import print_json, print_table, print_text, progress, waiting
+from anchorlab.cli.output import print_json, print_table, print_text, waiting
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ def truncate_model(
     """Search on one half of the prompts, and print the best cuts and what the very best does on the other half."""
     asked = _prompts(prompts)
     with waiting("loading libraries", quiet=json):
-        from anchorlab.engine import Status
         from anchorlab.language import FRACTIONS, Questions, edited_weights, pretrained, search_truncations
         from anchorlab.language.prompts import split_by_answer
         from anchorlab.runs import Store
@@ -39,14 +38,13 @@ def truncate_model(
     with waiting(f"opening {name}", quiet=json):
         model = pretrained(name, revision, download=download)
     halves = [half for half in split_by_answer(asked) if half]
-    with progress(quiet=json) as show:
-        search = search_truncations(
-            Questions(model, halves[0]),
-            weights or ["blocks.*"],
-            fractions or FRACTIONS,
-            keep=Store(store).root / "truncations" / "language",
-            progress=lambda done, total: show(Status(total, done, "cutting")),
-        )
+    search = search_truncations(
+        Questions(model, halves[0]),
+        weights or ["blocks.*"],
+        fractions or FRACTIONS,
+        keep=Store(store).root / "truncations" / "language",
+        progress=not json,
+    )
     best = search.best()
     reported = Questions(model, halves[-1])
     before, after = reported.answers(), reported.answers(edited_weights(model, [best]))

@@ -1,12 +1,13 @@
 """Train several learners on a task in one call, and tabulate their results."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorlab.engine.run import Status, run
+from anchorlab.engine.run import run
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, parse_model
+from anchorlab.progress import Report, reported
 from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics
 from anchorlab.tasks import Task
@@ -30,14 +31,15 @@ def compare(
     store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
-    report: Callable[[Status], None] | None = None,
+    report: Report | None = None,
+    progress: bool | None = None,
 ) -> "polars.DataFrame":
     """Train several learners with one recipe on the same data, unless the store already contains their runs.
 
     Args:
         task: a task or its name
         models: specs, or kinds of models, which get their default size, the anchor paper's; a mapping names them
-        recipe, seeds, store, workers, device, report: as for `train`
+        recipe, seeds, store, workers, device, report, progress: as for `train`
 
     Returns: a table with columns model, parameters (of one member), split, group, metric, and mean, lowest and highest
         over the seeds at the end of training.
@@ -54,7 +56,8 @@ def compare(
         Experiment(chosen, model, recipe, members, f"{chosen.name or chosen.family} {name}")
         for name, model in learners.items()
     ]
-    runs = run(experiments, store, workers, device, report=report)
+    with reported(report, progress) as show:
+        runs = run(experiments, store, workers, device, report=show)
     return _table(dict(zip(learners, runs, strict=True)))
 
 

@@ -13,6 +13,7 @@ import torch
 from anchorlab.engine.job import Job
 from anchorlab.engine.processes import train_in_processes
 from anchorlab.errors import SpecError, StoreError
+from anchorlab.progress import Status
 from anchorlab.runs import ChunkDirectory, RunDirectory, Store
 from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, Progress, TrainedRun, memory_per_member, merge, work_per_step
@@ -22,29 +23,6 @@ from anchorlab.training.trainer import ExecutionName, check_device
 _MEMORY_SHARE = 0.5  # of the machine's memory, for the members of one run
 _ORPHANS_EXIT = 10.0  # seconds within which the workers of a killed process notice its end and release their chunks
 _PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; for less, starting processes takes longer than it saves
-
-
-@dataclass
-class Status:
-    """How far a set of experiments has come, for progress bars.
-
-    Fields
-        total: floating-point operations of all experiments
-        done: operations done
-        label: what is being trained
-        cells: the number of experiments
-        cells_done: the number of finished experiments
-        before: the part of `done` that was resumed from kept states, not computed now
-        metrics: the newest metrics
-    """
-
-    total: int
-    done: int = 0
-    label: str = ""
-    cells: int = 0
-    cells_done: int = 0
-    before: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
 
 
 def run(

@@ -1,14 +1,15 @@
 """Train an ensemble on a task in one call."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from anchorlab.engine.run import Status, run
+from anchorlab.engine.run import run
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, default_model, parse_model
+from anchorlab.progress import Report, reported
 from anchorlab.runs import Store
 from anchorlab.tasks import Task
 from anchorlab.tasks.build import as_task
@@ -26,8 +27,9 @@ def train(
     workers: int | None = None,
     device: str = "cpu",
     execution: ExecutionName = "auto",
-    report: Callable[[Status], None] | None = None,
+    report: Report | None = None,
     start: TrainedRun | None = None,
+    progress: bool | None = None,
 ) -> TrainedRun:
     """Train one member per seed and keep the run, or read the run if the store already contains it.
 
@@ -43,8 +45,10 @@ def train(
             `if __name__ == "__main__":`.
         device: `cpu` or `cuda`
         execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device
-        report: called with the status a few times per second
+        report: called with the status a few times per second, in place of showing it
         start: a run whose members are trained further, with its model unless `model` is given
+        progress: whether a bar shows how far training has come, and the time left, once it has taken two seconds. None
+            shows it on a terminal and in a notebook, True also in logs, as plain lines.
 
     Returns: the finished run.
 
@@ -66,7 +70,8 @@ def train(
     before = None if start is None else start.experiment
     model = model or (default_model(chosen.shape) if before is None else before.model)
     experiment = Experiment(chosen, model, recipe or default_recipe(chosen), members, start=before)
-    return run([experiment], store, workers, device, execution, report)[0]
+    with reported(report, progress) as show:
+        return run([experiment], store, workers, device, execution, show)[0]
 
 
 def _name(value: Any) -> str:

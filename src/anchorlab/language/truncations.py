@@ -5,7 +5,7 @@ Source: truncated weights, section 2.2.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +19,7 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.language.answers import Answers, Questions, combine, first_block
 from anchorlab.language.model import LanguageModel
 from anchorlab.models.edits import Truncate, apply_each
+from anchorlab.progress import Counted, counted
 from anchorlab.runs.files import check_named_file, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 from anchorlab.spec import unknown_name
@@ -86,7 +87,7 @@ def search_truncations(
     fractions: Sequence[float] = FRACTIONS,
     *,
     keep: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Counted = None,
 ) -> TruncationSearch:
     """Ask questions under every truncation of one matrix at a time.
 
@@ -101,7 +102,7 @@ def search_truncations(
         weights: names of matrices, or patterns such as `blocks.1.mlp.*`
         fractions: the fractions of the rank to keep, from 0 to 1; 1 is the full model, which is always asked
         keep: a folder for the answers; what is found there is not computed again, so that a stopped search can go on
-        progress: called with the work done and its total
+        progress: called with the work done and its total; None shows it on a terminal and in a notebook, False nowhere
 
     Errors: `SpecError` for a pattern that matches no matrix, and for a fraction outside 0..1; those of the edits.
     """
@@ -115,19 +116,18 @@ def search_truncations(
     setting = _setting(questions, tried) if keep is not None else ""
     work = [len(model.blocks) - first_block([name]) for name in names]
     found = []
-    for place, name in enumerate(names):
-        if progress is not None:
-            progress(sum(work[:place]), sum(work))
-        path = None if keep is None else keep / hashlib.sha256(f"{setting} {name}".encode()).hexdigest()[:20]
-        kept = None if path is None else _kept(path)
-        if kept is None:
-            kept = _cut(questions, name, tried)
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_file(path.parent, f"{path.name}.{{digest}}.safetensors", tensor_pieces(kept.tensors))
-        found.append(kept)
-    if progress is not None:
-        progress(sum(work), sum(work))
+    with counted("cutting", progress) as tell:
+        for place, name in enumerate(names):
+            tell(sum(work[:place]), sum(work))
+            path = None if keep is None else keep / hashlib.sha256(f"{setting} {name}".encode()).hexdigest()[:20]
+            kept = None if path is None else _kept(path)
+            if kept is None:
+                kept = _cut(questions, name, tried)
+                if path is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_file(path.parent, f"{path.name}.{{digest}}.safetensors", tensor_pieces(kept.tensors))
+            found.append(kept)
+        tell(sum(work), sum(work))
     return TruncationSearch(tuple(names), tried, combine(found), questions.answers())
 
 

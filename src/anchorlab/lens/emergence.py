@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.look import look
+from anchorlab.progress import Counted, counted
 from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
 
@@ -79,7 +80,7 @@ def emergence(
     run: "TrainedRun",
     measure: Measure,
     steps: Sequence[int] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Counted = None,
 ) -> Emergence:
     """Return the measures of a run at every checkpoint or those in `steps`; one checkpoint is in memory at a time.
 
@@ -89,7 +90,8 @@ def emergence(
         run: the trained run.
         measure: returns named numbers, one for each member, such as detector scores or path attentions.
         steps: the training steps to measure at; None: all checkpoints.
-        progress: called with the number of checkpoints done and their total.
+        progress: called with the number of checkpoints done and their total; None shows it on a terminal and in a
+            notebook, False nowhere.
 
     Errors: `SpecError` for no checkpoint to measure, and for a measure that returns other names at a later step;
     `StoreError` for a step without a checkpoint.
@@ -98,16 +100,16 @@ def emergence(
     if not steps:
         raise SpecError("steps", "there are none", "name one of the run's checkpoints, or leave it out")
     found: dict[str, list[Tensor]] = {}
-    for done, step in enumerate(steps):
-        if progress is not None:
-            progress(done, len(steps))
-        measured = measure(run.ensemble(step))
-        if done and measured.keys() != found.keys():
-            raise SpecError("measure", f"returns {sorted(measured)} at step {step}", f"return {sorted(found)} at each")
-        for name, value in measured.items():
-            found.setdefault(name, []).append(value.detach().double().cpu())
-    if progress is not None:
-        progress(len(steps), len(steps))
+    with counted("measuring checkpoints", progress) as tell:
+        for done, step in enumerate(steps):
+            tell(done, len(steps))
+            measured = measure(run.ensemble(step))
+            if done and measured.keys() != found.keys():
+                problem = f"returns {sorted(measured)} at step {step}"
+                raise SpecError("measure", problem, f"return {sorted(found)} at each")
+            for name, value in measured.items():
+                found.setdefault(name, []).append(value.detach().double().cpu())
+        tell(len(steps), len(steps))
     return Emergence(steps, {name: torch.stack(values, dim=1) for name, values in found.items()})
 
 

@@ -1,22 +1,22 @@
 """Run studies: train what the store lacks, keep the findings, read those of all studies."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine import Status, run
+from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.language.endpoint import Access
+from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Store
 from anchorlab.runs.files import file_name, write_file
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
-from anchorlab.studies.workplace import Workplace, no_report
+from anchorlab.studies.workplace import Workplace
 
 
 def run_study(
@@ -25,9 +25,10 @@ def run_study(
     store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
-    report: Callable[[Status], None] | None = None,
+    report: Report | None = None,
     download: bool = False,
     access: Access | None = None,
+    progress: bool | None = None,
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
@@ -43,9 +44,10 @@ def run_study(
         store: where runs are kept, a store or its directory; by default the folder `runs`
         workers: processes that share the members; by default as `anchorlab.train` chooses
         device: `cpu` or `cuda`
-        report: called with the progress
+        report: called with the status, in place of showing it
         download: whether a pretrained model that is not on this machine may be fetched
         access: how a model behind a server is asked; by default as `Access()`
+        progress: whether a bar is shown, as for `anchorlab.train`
 
     Errors: `SpecError` for an unknown profile, for a changed study that still has the name of one of ours, and for a
     download by a study that opens no pretrained model; those of `anchorlab.engine.run`.
@@ -60,17 +62,18 @@ def run_study(
     reused = sum(cell in store for cell in cells.values())
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
-    runs = run(experiments, store, workers, device, report=report)
-    if report is not None and cells and not trained_before:
-        report(Status(1, label="reading the runs"))
-    observed = None
-    if study.observe is not None:
-        setting, kept = study.profile(profile).setting, findings_directory(store, study.name, profile) / "partial"
-        answers = store.root / "answers"
-        workplace = Workplace(kept, report or no_report, device, download, answers, access or Access())
-        observed = study.observe(setting, workplace)
-    findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
-    findings = with_controls(study, findings, store, runs, device, report)
+    with reported(report, progress) as show:
+        runs = run(experiments, store, workers, device, report=show)
+        if cells and not trained_before:
+            show(Status(1, label="reading the runs"))
+        observed = None
+        if study.observe is not None:
+            setting, kept = study.profile(profile).setting, findings_directory(store, study.name, profile) / "partial"
+            answers = store.root / "answers"
+            workplace = Workplace(kept, show, device, download, answers, access or Access())
+            observed = study.observe(setting, workplace)
+        findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
+        findings = with_controls(study, findings, store, runs, device, show)
     path = findings_directory(store, study.name, profile) / "findings.json"
     before = _findings_at(path)
     if before is not None and before.study != study.name:

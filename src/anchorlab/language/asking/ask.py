@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.manner import Manner
 from anchorlab.language.asking.reply import Reply, read_reply
-from anchorlab.language.asking.request import OnProgress, Speaker
+from anchorlab.language.asking.request import Speaker
+from anchorlab.progress import Counted, counted
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Question
 
@@ -42,7 +43,7 @@ def ask(
     tries: int = 1,
     temperature: float = 0.0,
     seed: int = 0,
-    progress: OnProgress | None = None,
+    progress: Counted = None,
 ) -> tuple[Asked, ...]:
     """Ask each question until an answer is acceptable, at most `tries` times; the first tries go out together.
 
@@ -55,7 +56,8 @@ def ask(
         temperature: of the first try, 0 for the likeliest text. Further tries are sampled at this temperature, at 1
             if it is 0: the likeliest text would be the same again
         seed: of the sampled texts
-        progress: called with how many questions have been asked for the first time, of how many
+        progress: called with how many questions have been asked for the first time, of how many; None shows it on a
+            terminal and in a notebook, False nowhere
 
     Errors: `SpecError` for no tries, and fewer worked examples than the manner has.
     """
@@ -71,7 +73,8 @@ def ask(
             manner.request(questions[index], worked, warm, child_seed(seed, "try", time, index) % 2**31)
             for index in open_ones
         ]
-        came = speaker.say(requests, progress if time == 0 else None)
+        with counted("asking", progress if time == 0 else False) as tell:
+            came = speaker.say(requests, tell)
         for index, said in zip(open_ones, came, strict=True):
             one = questions[index]
             replies[index].append(read_reply(said, one.candidates, one.begun, continued=manner.begun))

@@ -11,6 +11,7 @@ from anchorlab.lens.circuits.hypotheses import FOLLOWED, hypotheses, resolved, r
 from anchorlab.lens.circuits.losses import AttentionLosses, attention_site
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.lens.look.look import look
+from anchorlab.progress import Phased, phased
 from anchorlab.rng import child_seed
 from anchorlab.tasks.build import as_task
 from anchorlab.tasks.task import Task
@@ -37,7 +38,7 @@ def find_circuit(
     split: str | None = None,
     sequences: int = 256,
     seed: int = 0,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Phased = None,
 ) -> Circuit:
     """Return the circuit of a member: attention paths that suffice for a task when all other attention is replaced.
 
@@ -71,7 +72,8 @@ def find_circuit(
         split: the split to draw sequences from; None: the last.
         sequences: how many to draw, for the search and again for the measurement.
         seed: the seed from which both sets are drawn.
-        progress: called with the phase, the steps done and their total.
+        progress: called with the phase, the steps done and their total; None shows it on a terminal and in a notebook,
+            False nowhere.
 
     Errors: `SpecError` for an unknown member or split, a task that is not the run's or of another shape than the
     model's, a model whose loss is above the threshold or not finite, and a task with a role of a reserved name;
@@ -101,9 +103,10 @@ def find_circuit(
     allowed = _allowance(search, own) if threshold is None else threshold
     if own > allowed:
         raise SpecError("threshold", f"{allowed:.4g} is below the model's loss {own:.4g}", "raise it, or train longer")
-    found = _joined(search, _alone(search, allowed, progress), own, allowed, progress)
-    found = _by_roles(search, found, allowed)
-    found = _pruned(search, found, own, allowed, progress)
+    with phased(progress) as tell:
+        found = _joined(search, _alone(search, allowed, tell), own, allowed, tell)
+        found = _by_roles(search, found, allowed)
+        found = _pruned(search, found, own, allowed, tell)
     return _measured(fresh, found, allowed)
 
 

@@ -1,6 +1,6 @@
 """Activation patching: put values of one run into another, and see how much of the answer comes with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from anchorlab.lens.look.look import look
 from anchorlab.lens.sweep.pairs import Into, Pairs, logit_difference, recovered_fraction
 from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.lens.sweep.sweep import sweep
+from anchorlab.progress import Counted
 from anchorlab.shown import plotted
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def patch(
     positions: AnyPositions | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Counted = None,
 ) -> Patching:
     """Return how much of the answer comes back with the value of each place, one place at a time.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import product
 from threading import Lock
@@ -30,6 +31,7 @@ from anchorlab.lens.sweep.batched import MappedPasses
 from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
+from anchorlab.progress import Counted, counted
 from anchorlab.shown import plotted
 from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
@@ -125,7 +127,7 @@ def sweep(
     mapped: bool | None = None,
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Counted = None,
 ) -> Sweep:
     """Return the metrics of a model under an intervention at each place of a grid, one place at a time.
 
@@ -153,7 +155,8 @@ def sweep(
         axes: as in `look`.
         batch_size: how many sequences times interventions each thread holds at a time; None: at most 256, and as many
             as take about 512 MiB in all threads together.
-        progress: called, from any thread, with the number of sequences times interventions done and their total.
+        progress: called, from any thread, with the number of sequences times interventions done and their total; None
+            shows it on a terminal and in a notebook, False nowhere.
 
     Errors: those of `look`; `SpecError` for an axis that a site does not have or that differs in size between sites,
     for targets that do not fit the positions, and for `mapped` with a module without its own sites, or with another
@@ -186,7 +189,6 @@ def sweep(
         passes = min(torch.get_num_threads(), ensemble.size) if mapped else 1
         batch_size = sequences_at_a_time(access, weights, inputs, asked, passes=passes, most=256)
     size = checked_size(batch_size)
-    advance = _Progress(progress, len(inputs) * ensemble.size * len(sites) * len(places))
 
     def by_member(member: int) -> Float[Tensor, "metric place"]:
         """The metrics of one member at every place of the grid, the baseline first."""
@@ -212,7 +214,8 @@ def sweep(
         advance(count * ensemble.size * len(inputs))
         return measured(record["output"], range(len(inputs)))
 
-    with fast_float32():
+    with fast_float32(), counted("sweeping", progress) as tell:
+        advance = _Progress(tell, len(inputs) * ensemble.size * len(sites) * len(places))
         if mapped:
             found = torch.stack(_in_threads(by_member, ensemble.size), dim=1)
         else:
@@ -244,23 +247,24 @@ class _Measure:
 class _Progress:
     """The count of sequences done, advanced from any thread and reported to a callback."""
 
-    def __init__(self, progress: Callable[[int, int], None] | None, count: int) -> None:
-        self.progress, self.count, self.done, self.lock = progress, count, 0, Lock()
+    def __init__(self, tell: Callable[[int, int], None], count: int) -> None:
+        self.tell, self.count, self.done, self.lock = tell, count, 0, Lock()
 
     def __call__(self, more: int) -> None:
         with self.lock:
             self.done += more
-            if self.progress is not None and more:
-                self.progress(self.done, self.count)
+            if more:
+                self.tell(self.done, self.count)
 
 
 def _in_threads(by_member: Callable[[int], Tensor], members: int) -> list[Tensor]:
     """The result of each member, computed in as many threads as PyTorch uses."""
     threads = torch.get_num_threads()
     workers = min(threads, members)
+    contexts = [copy_context() for _ in range(members)]  # by which a notebook knows the cell that progress belongs to
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
-            return list(pool.map(by_member, range(members)))
+            return list(pool.map(lambda member: contexts[member].run(by_member, member), range(members)))
     finally:
         torch.set_num_threads(threads)  # setting it in a thread also sets the default of later threads
 

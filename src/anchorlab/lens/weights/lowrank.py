@@ -1,7 +1,7 @@
 """Rank truncation of one matrix of a run at a time, and the best truncation for a metric (LASER)."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from anchorlab.errors import SpecError
 from anchorlab.models import Truncate
+from anchorlab.progress import Counted, counted
 from anchorlab.runs.files import read_json, write_json
 from anchorlab.spec import unknown_name
 from anchorlab.training import Ensemble, Evaluation, TrainedRun
@@ -30,7 +31,7 @@ def truncations(
     size: int = 1000,
     step: int | None = None,
     keep: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Counted = None,
 ) -> "polars.DataFrame":
     """Measure each member with one matrix truncated to a fraction of its rank, for every matrix and fraction.
 
@@ -46,7 +47,8 @@ def truncations(
         size: the number of sequences.
         step: the training step of the checkpoint; None: the last.
         keep: a folder for results. Results found there are not computed again, so a stopped search can go on.
-        progress: called with the number of truncations measured and their total.
+        progress: called with the number of truncations measured and their total; None shows it on a terminal and in a
+            notebook, False nowhere.
 
     Errors: `SpecError` for an unknown matrix, a fraction outside 0..1 and an unknown split; `StoreError` for a step
     without a checkpoint and a damaged file in `keep`.
@@ -63,21 +65,21 @@ def truncations(
         raise unknown_name("split", split, task.splits, "split")
     at = run.checkpoints[-1] if step is None else step
     rows, columns = [], ("weight", "fraction", "rank", "member", "seed", "group", "metric", "value")
-    for done, name in enumerate(names):
-        if progress is not None:
-            progress(done * len(tried), len(names) * len(tried))
-        setting = {"run": run.run.address, "weight": name, "fractions": tried, "split": split, "size": size, "step": at}
-        kept = f"{sha256(json.dumps(setting, sort_keys=True).encode()).hexdigest()[:20]}.json"
-        if keep is not None and (keep / kept).exists():
-            rows += read_json(keep / kept, run.run.address)["rows"]
-            continue
-        found = _cuts(run, ensemble, name, tried, split, size, at)
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-            write_json(keep, kept, {**setting, "rows": found})
-        rows += found
-    if progress is not None:
-        progress(len(names) * len(tried), len(names) * len(tried))
+    with counted("cutting", progress) as tell:
+        for done, name in enumerate(names):
+            tell(done * len(tried), len(names) * len(tried))
+            asked = {"fractions": tried, "split": split, "size": size, "step": at}
+            setting = {"run": run.run.address, "weight": name, **asked}
+            kept = f"{sha256(json.dumps(setting, sort_keys=True).encode()).hexdigest()[:20]}.json"
+            if keep is not None and (keep / kept).exists():
+                rows += read_json(keep / kept, run.run.address)["rows"]
+                continue
+            found = _cuts(run, ensemble, name, tried, split, size, at)
+            if keep is not None:
+                keep.mkdir(parents=True, exist_ok=True)
+                write_json(keep, kept, {**setting, "rows": found})
+            rows += found
+        tell(len(names) * len(tried), len(names) * len(tried))
     return polars.DataFrame([dict(zip(columns, row, strict=True)) for row in rows])
 
 
