@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.engine import run
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Patching, Record, Sweep
+from anchorlab.lens import Patching, PathPatching, Record, Steering, Sweep
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation
 from tests.report.hand_made_findings import PROVENANCE
@@ -201,6 +201,33 @@ class TestPatching:
         assert ticks(drawing.axes[0].yaxis) == ["3, head 0", "3, head 1"]
         assert drawing.axes[0].get_xlabel() == "position"
         assert drawing.get_suptitle() == "Recovered by each patch,\nblocks.*.attn.hook_z"
+
+
+class TestPathPatching:
+    def test_a_map_for_each_input(self):
+        difference = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])  # [member sender receiver input]
+        ends = torch.tensor([4.0]), torch.tensor([0.0])
+        drawing = PathPatching(((0, 1),), ((1, 0), (1, 3)), ("q", "v"), *ends, difference).plot()
+        shown = maps(drawing)
+        np.testing.assert_allclose(shown["member 0, q"], [[0.25, 0.75]])
+        np.testing.assert_allclose(shown["member 0, v"], [[0.5, 1]])
+        axes = drawing.axes[0]
+        assert (ticks(axes.yaxis), ticks(axes.xaxis)) == (["0.1"], ["1.0", "1.3"])
+        assert (axes.get_ylabel(), axes.get_xlabel()) == ("sender", "receiver")
+
+
+class TestSteering:
+    def test_curves_over_multiples_beside_random_directions(self):
+        values = torch.tensor([[[[0.2, 0.4]], [[0.4, 0.8]]]])  # [metric member site multiple]
+        random = torch.tensor([[[[[0.1, 0.1]], [[0.1, 0.3]]]]])  # [direction metric member site multiple]
+        steering = Steering(("accuracy",), ("blocks.0.x",), (-1.0, 2.0), values, random)
+        axes = steering.plot().axes[0]
+        assert [curve.get_label() for curve in axes.lines] == ["blocks.0.x", "random directions"]
+        np.testing.assert_allclose(axes.lines[0].get_xdata(), [-1, 2])
+        np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.3, 0.6], atol=1e-6)
+        np.testing.assert_allclose(axes.lines[1].get_ydata(), [0.1, 0.2], atol=1e-6)
+        with pytest.raises(SpecError, match=r"^metric: unknown metric 'acuracy'; did you mean 'accuracy'"):
+            steering.plot("acuracy")
 
 
 class TestFindings:

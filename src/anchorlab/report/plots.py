@@ -13,7 +13,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line, provenance
 from anchorlab.findings.circuit_panel import circuit_figure
-from anchorlab.lens import Circuit, Patching, Record, Sweep
+from anchorlab.lens import Circuit, Patching, PathPatching, Record, Steering, Sweep
 from anchorlab.lens.sweep.places import layers_of
 from anchorlab.report.figures import draw
 from anchorlab.report.record_maps import MOST_MAPS, in_rows, record_maps
@@ -68,6 +68,52 @@ def _patching(patching: Patching, member: int | None) -> Drawing:
     title = f"Recovered by each patch, {_pattern(patching.sites)}"
     caption = "1 as in the clean run, 0 as in the corrupted one."
     return draw(replace(figure, title=title, caption=caption, value_label="recovered fraction", signed=True))
+
+
+@plot.register
+def _path_patching(paths: PathPatching) -> Drawing:
+    down, across = (tuple(f"{layer}.{head}" for layer, head in heads) for heads in (paths.senders, paths.receivers))
+    shown = [(member, at) for member in range(len(paths.clean)) for at in range(len(paths.inputs))]
+    if len(shown) > MOST_MAPS:
+        raise SpecError("plot", f"{len(shown)} maps do not fit into a figure", "patch one input, or fewer members")
+    figure = MapFigure(
+        title="Recovered by each path",
+        caption="From a head to another's queries, keys or values; 1 as in the clean run, 0 as in the corrupted one.",
+        maps=in_rows(
+            [
+                Map(f"member {one}, {paths.inputs[at]}", grid(paths.recovered[one, :, :, at]), down, across)
+                for one, at in shown
+            ],
+            len(paths.inputs),
+        ),
+        x_label="receiver",
+        y_label="sender",
+        value_label="recovered fraction",
+        value_range=(None, None),
+        signed=True,
+    )
+    return draw(figure)
+
+
+@plot.register
+def _steering(steering: Steering, metric: str) -> Drawing:
+    values, at = steering.curve(metric), steering.metrics.index(metric)
+    lines = [line(site, steering.multiples, values[:, place]) for place, site in enumerate(steering.sites)]
+    if len(steering.random):
+        random = steering.random[:, at].flatten(0, 1)  # direction and member
+        lines += [
+            line(f"random at {site}" if len(steering.sites) > 1 else "random directions", steering.multiples, one)
+            for site, one in zip(steering.sites, random.unbind(dim=1), strict=True)
+        ]
+    figure = LineFigure(
+        title=f"Steering: {metric}",
+        caption=MEAN_AND_RANGE,
+        x_label="multiple of the direction",
+        y_label=metric,
+        lines=tuple(lines),
+        y_range=ACCURACY if metric == "accuracy" else (None, None),
+    )
+    return draw(figure)
 
 
 @plot.register

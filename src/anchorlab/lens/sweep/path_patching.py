@@ -14,9 +14,11 @@ from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.sweep.pairs import Into, Pairs, recovered_fraction
+from anchorlab.shown import plotted
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.figure import Figure
 
 Head = tuple[int, int]
 """Layer and head, from 0."""
@@ -45,6 +47,13 @@ class PathPatching:
     def recovered(self) -> Float[Tensor, "member sender receiver input"]:
         """(difference - corrupted) / (clean - corrupted), as in `Patching`."""
         return recovered_fraction(self.difference, self.clean, self.corrupted)
+
+    def plot(self) -> "Figure":
+        """Draw the recovered fraction as heat maps: senders down, receivers across, a map for each member and input.
+
+        Errors: `SpecError` for more maps than a figure has room for.
+        """
+        return plotted(self)
 
     @property
     def table(self) -> "polars.DataFrame":

@@ -16,10 +16,12 @@ from anchorlab.lens.look.look import look
 from anchorlab.lens.sweep.places import place_columns
 from anchorlab.lens.sweep.sweep import METRICS, Metric, check_targets
 from anchorlab.rng import torch_generator
+from anchorlab.shown import plotted
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,15 @@ class Steering:
         if metric not in self.metrics:
             raise unknown_name("metric", metric, self.metrics, "metric")
         return self.values[self.metrics.index(metric)]
+
+    def plot(self, metric: str = "accuracy") -> "Figure":
+        """Draw a metric over the multiples: for each site the mean over members, with a band from lowest to highest.
+
+        With random directions, their mean and range over directions and members stand beside, for each site.
+
+        Errors: as `curve`.
+        """
+        return plotted(self, metric=metric)
 
     @property
     def table(self) -> "polars.DataFrame":
