@@ -105,6 +105,13 @@ class TestRecords:
         assert unwrapped(drawing.get_suptitle()) == f"{PATTERN}, member 1, sequence 1"
         assert drawing.get_supxlabel() == ""
 
+    def test_texts_of_tokens(self):
+        found = record(blocks__0__attn__hook_pattern=((1, 2, 2, 3, 3), "member batch head query key"))
+        axes = found.plot(PATTERN, tokens=["The", " cat", " sat"]).axes[0]
+        assert ticks(axes.xaxis) == ticks(axes.yaxis) == ["The", " cat", " sat"]
+        with pytest.raises(SpecError, match=r"^tokens: are 2 for 3 positions; give the text of each position"):
+            found.plot(PATTERN, tokens=["The", " cat"])
+
     def test_one_head(self):
         found = record(blocks__0__attn__hook_pattern=((1, 2, 2, 3, 3), "member batch head query key"))
         ((_, shown),) = maps(found.plot(PATTERN, head=1)).items()

@@ -50,8 +50,8 @@ def _run(run: TrainedRun, metric: str | None, split: str | None, group: str, edi
 
 
 @plot.register
-def _record(record: Record, site: str, index: Mapping[str, int]) -> Drawing:
-    return draw(record_maps(record, site, index))
+def _record(record: Record, site: str, tokens: Sequence[str] | None, index: Mapping[str, int]) -> Drawing:
+    return draw(record_maps(record, site, index, tokens))
 
 
 @plot.register

@@ -15,8 +15,10 @@ _PANELS = ("candidate", "head")  # axes that become maps rather than rows or col
 _OF_TOKENS = ("position", "query", "key")
 
 
-def record_maps(record: Record, site: str, index: Mapping[str, int]) -> MapFigure:
+def record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Sequence[str] | None = None) -> MapFigure:
     """Return the figure of a site at the given indices; of the axes left out, `member` and `batch` are at 0.
+
+    `tokens` are the texts of the sequence's positions; None: its token ids.
 
     The last two axes that remain are rows and columns; candidates, heads and any earlier axis are maps of their own.
 
@@ -37,7 +39,11 @@ def record_maps(record: Record, site: str, index: Mapping[str, int]) -> MapFigur
     values = values.permute([left.index(axis) for axis in (*panels, *inside)])
     values = values.reshape(*_padded([sizes[axis] for axis in panels]), *_padded([sizes[axis] for axis in inside]))
     rows, columns = ["", "", *inside][-2:]
-    ticks = {axis: _ticks(record, axis, chosen.get("batch", 0)) for axis in (rows, columns)}
+    written = _ids(record, chosen.get("batch", 0)) if tokens is None else tuple(tokens)
+    if tokens is not None and len(written) != record.inputs.shape[1]:
+        problem = f"are {len(written)} for {record.inputs.shape[1]} positions"
+        raise SpecError("tokens", problem, "give the text of each position")
+    ticks = {axis: written if axis in _OF_TOKENS else () for axis in (rows, columns)}
     maps = [
         Map(_name(record, panels, (i, j)[-len(panels) :]), grid(values[i, j]), ticks[rows], ticks[columns])
         for i in range(values.shape[0])
@@ -76,8 +82,8 @@ def _name(record: Record, panels: Sequence[str], at: Sequence[int]) -> str:
     )
 
 
-def _ticks(record: Record, axis: str, sequence: int) -> tuple[str, ...]:
-    """The tokens along an axis of positions; nothing for vectors and other axes."""
-    if axis not in _OF_TOKENS or record.inputs.ndim != 2 or record.inputs.is_floating_point():
+def _ids(record: Record, sequence: int) -> tuple[str, ...]:
+    """The token ids of a sequence; nothing for vectors."""
+    if record.inputs.ndim != 2 or record.inputs.is_floating_point():
         return ()
     return tuple(map(str, record.inputs[sequence].tolist()))

@@ -79,17 +79,17 @@ class Record(Shown):
                 raise SpecError(f"at.{axis}", f"index {place} is out of range", f"{site} has {self._shape(site)}")
         return value[tuple(index.get(axis, slice(None)) for axis in names)]
 
-    def plot(self, site: str, /, **index: int) -> "Figure":
+    def plot(self, site: str, /, *, tokens: Sequence[str] | None = None, **index: int) -> "Figure":
         """Draw a site's values of one member and one sequence as heat maps: one for each head, and for each candidate.
 
             record.plot("blocks.0.attn.hook_pattern", member=1, batch=4)
 
         Of the axes without an index, `member` and `batch` are at 0. The last two that remain, other than heads and
-        candidates, are the rows and columns.
+        candidates, are the rows and columns. `tokens` are the texts of the sequence's positions; None: its token ids.
 
-        Errors: as `at`; `SpecError` for more maps than a figure has room for.
+        Errors: as `at`; `SpecError` for more maps than a figure has room for, and for a text too many or too few.
         """
-        return plotted(self, site=site, index=index)
+        return plotted(self, site=site, tokens=tokens, index=index)
 
     def candidate(self, name: str) -> "Record":
         """Return the record of one candidate, without the candidate axis.
