@@ -15,7 +15,7 @@ FIRST, NEXT = 2.0, 10.0
 _SEEN = 1.0  # seconds of work before the remaining time can be estimated
 _REDRAWN = 0.5  # seconds between two updates of a notebook's line
 
-_told: ContextVar[bool] = ContextVar("_told", default=False)
+_showing: ContextVar[bool] = ContextVar("_showing", default=False)
 
 
 @dataclass
@@ -45,7 +45,7 @@ Report = Callable[[Status], None]
 """A function that is called with the status a few times per second."""
 
 Counted = Callable[[int, int], None] | bool | None
-"""Who is told of counted work: a function of how much is done and of how much in all, or as in `shown`."""
+"""Where the progress of counted work goes: to a function of how much is done and of how much in all, or as in `shown`."""
 
 Phased = Callable[[str, int, int], None] | bool | None
 """Likewise for work in phases: a function of the phase's name, how much of it is done and of how much."""
@@ -55,18 +55,18 @@ Phased = Callable[[str, int, int], None] | bool | None
 def shown(progress: bool | None = None) -> Iterator[Report]:
     """Yield a function that shows a status, once work has taken two seconds: label, share, time left, newest metrics.
 
-    Nothing is shown within other work that tells its progress, which includes this work.
+    Nothing is shown within other work that shows its progress, which includes this work.
 
     Args:
         progress: True shows it everywhere, plain lines on the standard error where there is neither a terminal nor a
             notebook; None shows it in a terminal or a notebook; False nowhere.
     """
     show, close = _display(progress)
-    before = _told.set(True)
+    before = _showing.set(True)
     try:
         yield show
     finally:
-        _told.reset(before)
+        _showing.reset(before)
         close()
 
 
@@ -77,18 +77,18 @@ def reported(report: Report | None, progress: bool | None = None) -> Iterator[Re
         with shown(progress) as show:
             yield show
         return
-    before = _told.set(True)
+    before = _showing.set(True)
     try:
         yield report
     finally:
-        _told.reset(before)
+        _showing.reset(before)
 
 
 @contextmanager
 def counted(label: str, progress: Counted) -> Iterator[Callable[[int, int], None]]:
     """Yield a function of how much is done and of how much: `progress` itself, or one that shows it under a label."""
-    told = (lambda _, done, total: progress(done, total)) if callable(progress) else progress
-    with phased(told) as tell:
+    as_phase = (lambda _, done, total: progress(done, total)) if callable(progress) else progress
+    with phased(as_phase) as tell:
         yield lambda done, total: tell(label, done, total)
 
 
@@ -102,7 +102,7 @@ def phased(progress: Phased) -> Iterator[Callable[[str, int, int], None]]:
 
 def _display(progress: bool | None) -> tuple[Report, Callable[[], None]]:
     """Return what shows a status here, and what ends it."""
-    if progress is False or _told.get():
+    if progress is False or _showing.get():
         return lambda status: None, lambda: None
     if (notebook := _notebook()) is not None:
         line = _NotebookLine(notebook)

@@ -60,7 +60,8 @@ def test_a_model_behind_a_server_is_studied_and_not_asked_again(anchorlab, workp
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
-def test_what_is_shown_of_a_model_behind_a_server(anchorlab, workplace):
+def test_what_is_shown_of_a_model_behind_a_server(anchorlab, workplace, monkeypatch):
+    monkeypatch.setattr("anchorlab.progress.FIRST", 0.0)
     with served(knowing) as server:
         shown = anchorlab(*SMOKE[:2], "--profile", "smoke", *at(server.url))
     listed = anchorlab("claims", "retrieval/language-models", "--json")
