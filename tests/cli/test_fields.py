@@ -1,8 +1,8 @@
 import pytest
 
-from anchorlab.cli.experiment import read_seeds
 from anchorlab.cli.fields import as_written, fold, merged, nested, read_value
 from anchorlab.errors import SpecError
+from anchorlab.training.seeds import read_seeds
 
 
 @pytest.mark.parametrize(

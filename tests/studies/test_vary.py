@@ -118,6 +118,11 @@ def test_claims_remain_the_papers_with_other_seeds_alone(tmp_path):
     assert other.claims[0].claim.id == "anchor/made-up-heads-2/above"
 
 
+def test_a_name_of_its_own_leaves_the_claims_to_their_paper():
+    one = PAPERS.vary(seeds=[7], name="own/that")
+    assert (one.claim(above).source, one.has_own_claims) == ("anchor functions, Fig 1", False)
+
+
 @pytest.mark.parametrize(
     ("values", "field"),
     [

@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from anchorlab.tasks import Task
     from anchorlab.training import Experiment, Recipe
 
-_MOST_SEEDS = 100_000
-SHORT_PATHS = {
-    "seeds": "members.seeds",
-    "recipe.learning_rate": "recipe.optimiser.learning_rate",
-    "recipe.weight_decay": "recipe.optimiser.weight_decay",
-}
-"""Options that are shorter than the path of their field."""
-
 
 def read_experiment(
     task: str, seeds: str, task_fields: Fields, model: Fields, recipe: Fields, members: Fields
@@ -39,6 +31,8 @@ def read_experiment(
     """
     from anchorlab.models import default_model, parse_model
     from anchorlab.training import Experiment, Members
+    from anchorlab.training.paths import SHORT_PATHS
+    from anchorlab.training.seeds import read_seeds
 
     parts = {"task": task_fields, "model": model, "recipe": recipe, "members": members}
     with as_written([*written(parts), "seeds"], SHORT_PATHS):
@@ -67,23 +61,6 @@ def read_task(name: str, fields: Fields) -> "Task":
 
     with as_written(written({"task": fields}), {}):
         return task(name, **nested(fields, "task"))
-
-
-def read_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds that a text lists: `0:10` means 0 to 9, `0,3,5` these three. Errors: `SpecError` at `seeds`."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?::\s*([0-9]{1,18})\s*)?", part)
-        if match is None:
-            raise SpecError("seeds", f"{text!r:.60} is not a list of seeds", "write 0:10 for ten seeds, or 0,3,5")
-        first = int(match[1])
-        span = range(first, int(match[2]) if match[2] else first + 1)
-        if not span:
-            raise SpecError("seeds", f"{part.strip()} is an empty range", "write 0:10 for ten seeds")
-        if len(seeds) + len(span) > _MOST_SEEDS:
-            raise SpecError("seeds", f"{text!r:.60} has more than {_MOST_SEEDS} seeds", "train fewer at once")
-        seeds += span
-    return tuple(seeds)
 
 
 def _recipe(task: "Task", changes: dict[str, Any]) -> "Recipe":

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
     from anchorlab.studies import Study
+    from anchorlab.studies.chosen import Chosen
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A study to run, what it was made from, and its profile."""
+
+    study: "Study[Any]"
+    source: "Chosen"
+    profile: str
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class _Outcome:
     """The outcome of one study: its findings and their page, or the error that stopped it."""
 
     study: str
+    profile: str
     findings: "Findings | None" = None
     page: Path | None = None
     error: str = ""
@@ -45,14 +56,14 @@ class _Model:
     access: "Access | None"
 
 
-_Run = Callable[["Study[Any]", Path | None], _Outcome]
+_Run = Callable[[_Planned, Path | None], _Outcome]
 
 
 def study(
     name: str,
     /,
     *names: str,
-    profile: str = "quick",
+    profile: str | None = None,
     model: str | None = None,
     revision: str | None = None,
     download: Flag = False,
@@ -82,12 +93,13 @@ def study(
     Parameters
     ----------
     name
-        Name from `anchorlab studies`, or a pattern such as `'anchor/*'` for several.
+        Name from `anchorlab studies`; a pattern such as `'anchor/*'` for several; a Python file that holds a study of
+        yours; or a TOML file that varies one.
     names
-        Further names or patterns.
+        Further names, patterns or files.
     profile
         `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
-        is the paper's own setting.
+        is the paper's own setting. By default what the TOML file says, or `quick`.
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
         file, or `smollm2`; with `--endpoint`, a model's name at the server. Studies that only ask take
@@ -118,37 +130,41 @@ def study(
         Setting of all members, such as `--members.initialisation-scale 0.5`.
     """
     from anchorlab.runs import Store
-    from anchorlab.studies import is_pattern, study_names
-    from anchorlab.studies import study as find_study
+    from anchorlab.studies.chosen import chosen_studies
+    from anchorlab.studies.registry import is_pattern
 
     kept = Store(store)
     parts = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
-    known = [find_study(one) for one in study_names((name, *names))]
+    known = chosen_studies((name, *names))
     single = not names and not is_pattern(name)
-    if not single:
-        _check_profile(known, profile)
-    chosen = [one for own in known for one in varied(own, profile, parts, seeds)]
+    if not single and profile is not None:
+        _check_profile([one.study for one in known], profile)
+    plan = [
+        _Planned(found, one, profile or one.profile or "quick")
+        for one in known
+        for found in varied(one, profile or one.profile or "quick", parts, seeds)
+    ]
     check_file(report, "report")
     options = at_server or EndpointOptions()
     model = options.address(model, download)
-    options.check_used(f"{profile} {model}")
+    options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
     asked = _Model(model, revision, download, options.access())
-    run = _runner(kept, profile, asked, workers, device, quiet=json)
-    if single and len(chosen) == 1:
-        outcome = run(chosen[0], report)
+    run = _runner(kept, asked, workers, device, quiet=json)
+    if single and len(plan) == 1:
+        outcome = run(plan[0], report)
         if json:
-            print_json(_data(outcome, profile))
+            print_json(_data(outcome))
         else:
             _print(outcome)
         return 0
-    outcomes = [_or_error(run, one, quiet=json) for one in chosen]
+    outcomes = [_or_error(run, one, quiet=json) for one in plan]
     found = [outcome.findings for outcome in outcomes if outcome.findings is not None]
     if report is not None and found:
         from anchorlab.report import write_report
 
         write_report(found, report)
     if json:
-        print_json([_data(outcome, profile) for outcome in outcomes])
+        print_json([_data(outcome) for outcome in outcomes])
     else:
         _print_summary(outcomes)
         if report is not None and found:
@@ -156,31 +172,32 @@ def study(
     return 2 if len(found) < len(outcomes) else 0
 
 
-def _runner(kept: "Store", profile: str, model: _Model, workers: int | None, device: str, quiet: bool) -> _Run:
+def _runner(kept: "Store", model: _Model, workers: int | None, device: str, quiet: bool) -> _Run:
     """Return a function that runs a study and writes its page, by default beside its findings."""
     from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study
 
-    def run(chosen: "Study[Any]", report: Path | None) -> _Outcome:
-        at = chosen.profile_of(profile, model.name, model.revision)
-        with progress(quiet=quiet) as show:
+    def run(planned: _Planned, report: Path | None) -> _Outcome:
+        chosen = planned.study
+        at = chosen.profile_of(planned.profile, model.name, model.revision)
+        with progress(quiet=quiet) as show, planned.source.named():
             findings = run_study(chosen, at, kept, workers, device, show, model.download, model.access)
         page = report or findings_directory(kept, chosen.name, at) / "report.html"
         write_report(findings, page)
-        return _Outcome(chosen.name, findings, page)
+        return _Outcome(chosen.name, planned.profile, findings, page)
 
     return run
 
 
-def _or_error(run: _Run, chosen: "Study[Any]", quiet: bool) -> _Outcome:
+def _or_error(run: _Run, planned: _Planned, quiet: bool) -> _Outcome:
     """Run a study, print and return its outcome; an error must not stop the studies after it."""
     try:
-        outcome = run(chosen, None)
+        outcome = run(planned, None)
     except AnchorlabError as error:
-        outcome = _Outcome(chosen.name, error=str(error))
+        outcome = _Outcome(planned.study.name, planned.profile, error=str(error))
     except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
         traceback.print_exc(file=sys.stderr)
-        outcome = _Outcome(chosen.name, error=f"{type(error).__name__}: {error}")
+        outcome = _Outcome(planned.study.name, planned.profile, error=f"{type(error).__name__}: {error}")
     if not quiet and outcome.findings is not None:
         _print(outcome)
         print_text("")
@@ -193,12 +210,12 @@ def _check_profile(studies: "Sequence[Study[Any]]", profile: str) -> None:
         studies[0].profile(profile)
 
 
-def _data(outcome: _Outcome, profile: str) -> dict[str, Any]:
+def _data(outcome: _Outcome) -> dict[str, Any]:
     if outcome.findings is None:
-        return {"study": outcome.study, "profile": profile, "error": outcome.error}
+        return {"study": outcome.study, "profile": outcome.profile, "error": outcome.error}
     return {
         "study": outcome.study,
-        "profile": profile,
+        "profile": outcome.profile,
         "report": str(outcome.page.absolute()) if outcome.page else None,
         "claims": [claim_data(result) for result in outcome.findings.claims],
         "provenance": json_module.loads(outcome.findings.to_json())["provenance"],

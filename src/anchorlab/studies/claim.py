@@ -43,7 +43,8 @@ tensor count as not measured.
 class Measure(Generic[Seen]):
     """A claim and the function that measures it; call it as the function.
 
-    `name` is the function's, with dashes; `at` is the place in the study's paper.
+    `name` is the function's, with dashes; `at` is the place in the study's paper. An `own` claim is no paper's, also in
+    a study of a paper.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Measure(Generic[Seen]):
     band: Band
     exact: bool
     function: Callable[[Seen], Measured]
+    own: bool = False
 
     def __call__(self, seen: Seen) -> Measured:
         """Return what the function measures."""
@@ -61,7 +63,7 @@ class Measure(Generic[Seen]):
 
     def claim(self, study: str, paper: str) -> Claim:
         """Return the claim as a plain value, for a study of a paper (`""` for a study of no paper)."""
-        source = ", ".join(part for part in (paper, self.at) if part)
+        source = ", ".join(part for part in ("" if self.own else paper, self.at) if part)
         name = f"{study}/{self.name}"
         return Claim(name, self.statement, source, self.paper, self.measured_as, self.band, self.exact)
 

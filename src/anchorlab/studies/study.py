@@ -14,10 +14,10 @@ from anchorlab.findings.claims import SMOKE
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.of_model import of_model, parts, profile_name
-from anchorlab.studies.paths import Value
 from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.studies.workplace import Workplace
 from anchorlab.training import Experiment, Members, TrainedRun
+from anchorlab.training.paths import Value
 from anchorlab.viewer.view import AttentionView
 
 Setting = TypeVar("Setting")
@@ -151,16 +151,19 @@ class Study(Generic[Setting]):
 
     def claim(self, measure: Measure[Any]) -> Claim:
         """Return the claim of one of the study's measures as a plain value."""
-        family = PAPERS.get(self.name.partition("/")[0], "")
-        return measure.claim(self.name, family if self.paper is None else self.paper)
+        return measure.claim(self.name, self.paper_name or "")
+
+    @property
+    def paper_name(self) -> str | None:
+        """The short name of the paper, by default the family's; None for a study of one's own."""
+        return PAPERS.get(self.name.partition("/")[0]) if self.paper is None else self.paper
 
     @property
     def has_own_claims(self) -> bool:
         """Whether the claims are hypotheses of one's own rather than a paper's."""
         if self.own is not None:
             return self.own
-        of_family = self.name.partition("/")[0] in PAPERS
-        return not of_family and self.paper is None and not any(one.paper for one in self.profiles.values())
+        return self.paper_name is None and not any(one.paper for one in self.profiles.values())
 
     def profile(self, name: str) -> Profile[Setting]:
         """Return a profile by name, with `@` also one of another model. Errors: `SpecError` for an unknown one."""
@@ -236,6 +239,7 @@ class Study(Generic[Setting]):
                 for key, one in self.profiles.items()
             },
             smoke=None,
+            paper=self.paper_name,
             own=True if new else self.own,
         )
 
@@ -285,12 +289,12 @@ class Study(Generic[Setting]):
                 raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
             paper_setting = chosen.is_papers_setting(measure.name)
             values = old.value, findings.profile, old.spread, old.detail
-            results.append(claim.judge(*values, paper_setting, old.untrained, self.has_own_claims))
+            results.append(claim.judge(*values, paper_setting, old.untrained, measure.own or self.has_own_claims))
         return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=tuple(results))
 
     def _judge(self, measure: Measure[Any], analysis: Analysis, profile: str) -> ClaimResult:
         claim, papers = self.claim(measure), self.profile(profile).is_papers_setting(measure.name)
-        result = judge(claim, measure(analysis.seen), profile, papers, self.has_own_claims)
+        result = judge(claim, measure(analysis.seen), profile, papers, measure.own or self.has_own_claims)
         if analysis.untrained is None or measure.exact:
             return result
         return replace(result, untrained=as_control(claim, measure(analysis.untrained)))

@@ -17,11 +17,11 @@ from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, 
 from anchorlab.models import ModelSpec
 from anchorlab.studies.anchor.settings import quick_model, quick_recipe
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, mean_and_range
-from anchorlab.studies.paths import quantity, with_values
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
+from anchorlab.training.paths import quantity, with_values
 
 Value = str | int | float | bool
 Vary = Mapping[str, Sequence[Value]]

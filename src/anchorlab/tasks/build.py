@@ -52,15 +52,20 @@ def load_task(path: str | Path) -> Task:
     Errors: `SpecError` that names the file and the field.
     """
     path = Path(path)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError("task", f"there is no file {path}", "check the path") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        problem = str(getattr(error, "strerror", None) or error).replace("\n", " ")
-        raise SpecError(str(path), f"cannot be read as TOML: {problem}", "correct the file") from None
+    data = read_toml(path, "task")
     try:
         return parse_task({"family": "anchor", "name": path.stem, **data}, at="task")
     except SpecError as error:
         field = error.field.removeprefix("task").removeprefix(".")
         raise SpecError(f"{path}: {field}" if field else str(path), error.problem, error.remedy) from None
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Return what a TOML file holds. Errors: `SpecError` at `what` for no file, else at the file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(what, f"there is no file {path}", "check the path") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problem = str(getattr(error, "strerror", None) or error).replace("\n", " ")
+        raise SpecError(str(path), f"cannot be read as TOML: {problem}", "correct the file") from None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -101,16 +102,13 @@ class Experiment:
 
     def _check_stop(self) -> None:
         """Raise `SpecError` for a stop rule on a split or metric that is not measured."""
-        stop, evaluation = self.recipe.stop, self.recipe.evaluation
+        stop = self.recipe.stop
         if stop is None:
             return
-        if stop.split not in (evaluation.splits or self.task.splits):
+        if stop.split not in self.splits:
             raise SpecError("recipe.stop.split", f"{stop.split!r} is not evaluated", "add it to evaluation.splits")
-        batch = self.task.sample(stop.split, 1, seed=0)
-        outputs = torch.zeros(*batch.targets.shape[:2], self.task.shape.output_size)
-        known = ("loss", *self.task.metrics(outputs, batch))
-        if stop.metric not in known:
-            raise unknown_name("recipe.stop.metric", stop.metric, known, "metric")
+        if stop.metric not in self.metrics:
+            raise unknown_name("recipe.stop.metric", stop.metric, self.metrics, "metric")
 
     def _check_positions(self, template: nn.Module) -> None:
         """Raise `SpecError` if the task scores positions at which the model makes no prediction."""
@@ -154,6 +152,18 @@ class Experiment:
             if not isinstance(error, MemoryError) and not any(word in str(error) for word in ("memory", "verflow")):
                 raise
             raise SpecError("model", "is too large for this machine", "make it smaller") from None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that are evaluated."""
+        return self.recipe.evaluation.splits or self.task.splits
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics that are evaluated."""
+        batch = self.task.sample(self.splits[0], 1, seed=0)
+        outputs = torch.zeros(*batch.targets.shape[:2], self.task.shape.output_size)
+        return ("loss", *self.task.metrics(outputs, batch))
 
     @property
     def steps(self) -> int:

@@ -1,15 +1,23 @@
 """Quantities of an experiment by their paths, such as `model.layers` or `recipe.optimiser.learning_rate`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
 from anchorlab.errors import SpecError
-from anchorlab.training import Experiment
+from anchorlab.training.experiment import Experiment
 
 Value = str | int | float | bool | None | tuple["Value", ...] | list["Value"]
 
-_PARTS = ("task", "model", "recipe", "members")
+PARTS = ("task", "model", "recipe", "members")
+"""The parts of an experiment, with which paths begin."""
+
+SHORT_PATHS = {
+    "seeds": "members.seeds",
+    "recipe.learning_rate": "recipe.optimiser.learning_rate",
+    "recipe.weight_decay": "recipe.optimiser.weight_decay",
+}
+"""What people may write in place of a longer path."""
 
 
 def quantity(path: str) -> str:
@@ -17,6 +25,16 @@ def quantity(path: str) -> str:
     parts = path.split(".")
     named = parts[-2] if parts[-1] == "all" and len(parts) > 1 else parts[-1]
     return named.replace("_", " ")
+
+
+def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the path and the value of everything in nested tables, with short paths written out."""
+    for name, value in data.items():
+        path = f"{at}.{name}" if at else name
+        if isinstance(value, Mapping):
+            yield from flat(value, path)
+        else:
+            yield SHORT_PATHS.get(path, path), value
 
 
 def value_at(experiment: Experiment, path: str) -> Any:
@@ -43,8 +61,8 @@ def with_values(experiment: Experiment, values: Mapping[str, Value], label: str,
 def _place(data: dict[str, Any], path: str, at: str = "") -> tuple[dict[str, Any], str]:
     """Return the mapping that holds a quantity, and its name there."""
     first, *rest = path.split(".")
-    if first not in _PARTS or not rest:
-        raise SpecError(at + path, "names nothing in an experiment", f"begin with {', '.join(_PARTS)}")
+    if first not in PARTS or not rest:
+        raise SpecError(at + path, "names nothing in an experiment", f"begin with {', '.join(PARTS)}")
     place: Any = data
     for part in (first, *rest[:-1]):
         inner = place.get(part)

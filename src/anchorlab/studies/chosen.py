@@ -1,0 +1,173 @@
+"""Studies as people choose them: by a name, by a pattern, or by a file of their own."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from anchorlab.errors import SpecError
+from anchorlab.spec import unknown_name
+from anchorlab.studies.hypotheses import Hypothesis, check_runs, with_hypotheses
+from anchorlab.studies.python_file import named_in, studies_in
+from anchorlab.studies.registry import study, study_names
+from anchorlab.studies.study import Study
+from anchorlab.studies.toml_file import read_study
+from anchorlab.studies.vary import name_of
+from anchorlab.training.paths import Value, value_at
+
+_FILE = re.compile(r"(?P<path>.*\.(?P<kind>py|toml))(?::(?P<name>.+))?")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A study, and what a file changes in it.
+
+    Fields
+        study: as it is before any change
+        name: that of the changed study; None for one made of the changes
+        profile: the one to run; None for the usual one
+        values: new values by path; a list is one value where the field holds a list, else it makes several studies
+        seeds: new seeds
+        hypotheses: to judge beside the claims
+        source: the TOML file that says so
+        code: the Python file that holds the study
+    """
+
+    study: Study[Any]
+    name: str | None = None
+    profile: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] | None = None
+    hypotheses: tuple[Hypothesis, ...] = ()
+    source: Path | None = None
+    code: Path | None = None
+
+    def studies(
+        self, profile: str, options: Mapping[str, Any], seeds: tuple[int, ...] | None = None
+    ) -> list[Study[Any]]:
+        """Return the study with the changes, one for each combination where several values are listed.
+
+        Args:
+            profile: the one to run
+            options: further values by path, in place of the file's
+            seeds: in place of the file's
+
+        Errors: `SpecError` that names the field, before anything is trained.
+        """
+        with self.named(), self._in_file(options):
+            values = {**self.values, **options}
+            listed = {path: _choices(self.study, profile, path, value) for path, value in values.items()}
+            named = {path for path, several in listed.items() if len(several) > 1} | set(options)
+            found = []
+            for point in product(*listed.values()):
+                chosen = dict(zip(listed, point, strict=True))
+                parts = {path: value for path, value in chosen.items() if path in named}
+                name = None if self.name is None else name_of(self.name, parts, seeds)
+                found.append(self._varied(chosen, self.seeds if seeds is None else seeds, name))
+            for one in found:
+                if one is not self.study:
+                    one.experiments_of(profile)  # mistakes show before anything is trained
+                    check_runs(one, profile, self.hypotheses)
+            return found
+
+    def named(self) -> Any:
+        """Return a context in which an error in the study's own Python file names the file and the line."""
+        return nullcontext() if self.code is None else named_in(self.code)
+
+    def _varied(self, values: Mapping[str, Value], seeds: Sequence[int] | None, name: str | None) -> Study[Any]:
+        if values or seeds is not None:
+            varied = self.study.vary(values, seeds, name)
+        else:
+            own = self.study
+            varied = own if name is None else replace(own, name=name, smoke=None, paper=own.paper_name)
+        return with_hypotheses(varied, self.hypotheses)
+
+    @contextmanager
+    def _in_file(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Within `with`, make errors of what the TOML file says name the file."""
+        try:
+            yield
+        except SpecError as error:
+            own = [*(path for path in self.values if path not in options), "hypothesis", "study.name"]
+            if self.source is None or not any(f"{error.field}.".startswith(f"{path}.") for path in own):
+                raise
+            raise SpecError(f"{self.source}: {error.field}", error.problem, error.remedy) from None
+
+
+def chosen_studies(words: Iterable[str]) -> list[Chosen]:
+    """Return the studies of names, patterns and files, each once, in the order given.
+
+    `mine.py` is the study of that file, `mine.py:own/width` one of several, `'mine.py:*'` all of them; `mine.toml` is
+    the varied study that it declares.
+
+    Errors: `SpecError` for an unknown name, a pattern that matches no study, a file that cannot be read, and one with
+    several studies.
+    """
+    found: dict[str, Chosen] = {}
+    for word in words:
+        for one in _of(word):
+            found.setdefault(one.name or one.study.name, one)
+    return list(found.values())
+
+
+def _of(word: str) -> list[Chosen]:
+    match = _FILE.fullmatch(word)
+    if match is None:
+        return [Chosen(study(name)) for name in study_names([word])]
+    path = Path(match["path"])
+    return _in_python(path, match["name"]) if match["kind"] == "py" else [_in_toml(path, match["name"])]
+
+
+def _in_python(path: Path, name: str | None) -> list[Chosen]:
+    own = studies_in(path)
+    known = [one.name for one in own]
+    for each in known:
+        if known.count(each) > 1:
+            raise SpecError(str(path), f"holds two studies named {each}", "give each a name of its own")
+    if name is None and len(own) > 1:
+        some = ", ".join(f"{path}:{one}" for one in known[:5]) + (", ..." if len(known) > 5 else "")
+        raise SpecError(str(path), f"holds {len(own)} studies", f"write one of {some}, or '{path}:*' for all")
+    chosen = own if name is None else [one for one in own if fnmatchcase(one.name, name)]
+    if not chosen:
+        raise unknown_name(str(path), str(name), known, "study")
+    return [Chosen(one, code=path) for one in chosen]
+
+
+def _in_toml(path: Path, name: str | None) -> Chosen:
+    if name is not None:
+        raise SpecError(str(path), "declares one study", f"write {path}")
+    read = read_study(path)
+    match = _FILE.fullmatch(read.study)
+    if match is not None and match["kind"] == "toml":
+        raise SpecError(f"{path}: study", f"{read.study!r} declares a varied study itself", "name what it varies")
+    try:
+        found = _of(read.study if match is None else str(path.parent / read.study))
+    except SpecError as error:
+        raise SpecError(f"{path}: {error.field}", error.problem, error.remedy) from None
+    if len(found) != 1:
+        raise SpecError(f"{path}: study", f"{read.study!r} is several studies", "name one")
+    (base,) = found
+    return replace(
+        base,
+        name=read.name,
+        profile=read.profile,
+        values={**base.values, **read.values},
+        seeds=read.chosen_seeds,
+        hypotheses=read.hypothesis,
+        source=path,
+    )
+
+
+def _choices(study: Study[Any], profile: str, path: str, value: Any) -> list[Any]:
+    """Return the values to take one after the other."""
+    experiments = study.experiments_of(profile)
+    if not experiments:
+        raise SpecError(path, f"{study.name} trains nothing", "leave it out")
+    if isinstance(value, list) and not value:
+        raise SpecError(path, "lists no value", "give one or more")
+    whole = not isinstance(value, list) or isinstance(value_at(experiments[0], path), list)
+    return [value] if whole else value

@@ -1,0 +1,113 @@
+"""Hypotheses of one's own about the runs of a study, as a file declares them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from pydantic import model_validator
+
+from anchorlab.errors import SpecError
+from anchorlab.findings import Band
+from anchorlab.findings.claims import check_band
+from anchorlab.spec import Spec, unknown_name
+from anchorlab.studies.claim import Measure, Measured, over
+from anchorlab.studies.kit import at_end
+from anchorlab.studies.study import Analysis, Study
+from anchorlab.training import TrainedRun
+
+
+class Hypothesis(Spec):
+    """A statement about a metric at the end of training, averaged over the seeds of some runs.
+
+    `runs` names the experiments by their labels, with `*` for any text. One of `at_least`, `at_most` and `within`
+    gives the values that support the statement.
+    """
+
+    name: str
+    says: str
+    split: str = "test"
+    metric: str = "accuracy"
+    runs: str = "*"
+    at_least: float | None = None
+    at_most: float | None = None
+    within: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _one_band(self) -> "Hypothesis":
+        if sum(one is not None for one in (self.at_least, self.at_most, self.within)) != 1:
+            raise SpecError(self.name, "needs one band", "give at_least, at_most or within")
+        check_band(self.band, self.name)
+        return self
+
+    @property
+    def band(self) -> Band:
+        """The values that support it."""
+        return self.within or (self.at_least, self.at_most)
+
+    def measure(self) -> Measure[Any]:
+        """Return the measure of the hypothesis, a function of `WithRuns`."""
+
+        def measured(seen: WithRuns) -> Measured:
+            chosen = [run for run, label in zip(seen.runs, seen.labels, strict=True) if fnmatchcase(label, self.runs)]
+            return over(torch.cat([at_end(run, self.split, self.metric) for run in chosen]))
+
+        where = "" if self.runs == "*" else f" of {self.runs}"
+        words = f"{self.metric} on {self.split}{where} at the end, mean over seeds"
+        return Measure(self.name, self.says, "our own hypothesis", "none", words, self.band, False, measured, own=True)
+
+
+@dataclass(frozen=True)
+class WithRuns:
+    """What the measures of a study read, with its runs and the labels of their experiments.
+
+    A run in the store may have another label, of the study that trained it first.
+    """
+
+    seen: Any
+    runs: Sequence[TrainedRun]
+    labels: Sequence[str]
+
+
+def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Study[Any]:
+    """Return a study that judges hypotheses about its runs, beside its own claims.
+
+    Errors: `SpecError` for a study that trains nothing, and for two claims of one name.
+    """
+    if not hypotheses:
+        return study
+    if study.observe is not None:
+        raise SpecError("hypothesis", f"{study.name} trains nothing", "leave it out")
+    known = {measure.name for measure in study.claims}
+    for one in hypotheses:
+        if one.name in known:
+            raise SpecError(f"hypothesis.{one.name}", f"{study.name} has a claim of this name", "choose another")
+        known.add(one.name)
+
+    def analyse(runs: Sequence[TrainedRun], setting: Any) -> Analysis:
+        found = study.analyse(runs, setting)
+        labels = [experiment.label for experiment in study.experiments(setting)]
+        return replace(found, seen=WithRuns(found.seen, runs, labels))
+
+    claims = (*(_of_seen(measure) for measure in study.claims), *(one.measure() for one in hypotheses))
+    return replace(study, claims=claims, analyse=analyse, smoke=None)
+
+
+def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]) -> None:
+    """Raise `SpecError` for a hypothesis about runs, a split or a metric that a profile of the study does not have."""
+    experiments = study.experiments_of(profile)
+    for one in hypotheses:
+        at = f"hypothesis.{one.name}"
+        chosen = [each for each in experiments if fnmatchcase(each.label, one.runs)]
+        if not chosen:
+            raise unknown_name(f"{at}.runs", one.runs, [each.label for each in experiments], "runs")
+        for experiment in chosen:
+            if one.split not in experiment.splits:
+                raise unknown_name(f"{at}.split", one.split, experiment.splits, "split")
+            if one.metric not in experiment.metrics:
+                raise unknown_name(f"{at}.metric", one.metric, experiment.metrics, "metric")
+
+
+def _of_seen(measure: Measure[Any]) -> Measure[Any]:
+    return replace(measure, function=lambda seen: measure.function(seen.seen))

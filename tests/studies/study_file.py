@@ -1,0 +1,54 @@
+"""A Python file of studies as people write them, with a task and a model of its own."""
+
+TEXT = '''"""Losses.
+
+Of a model of its own.
+"""
+from typing import Literal
+
+import torch
+
+import anchorlab as al
+from anchorlab.tasks import NoisyAssociative
+from anchorlab.tasks.registry import task_family
+
+
+@task_family("NAME-task")
+class Mine(NoisyAssociative):
+    """A task that only this file declares."""
+
+    family: Literal["NAME-task"] = "NAME-task"
+
+
+@al.register_module("NAME-model")
+def mine(shape, width: int = 8):
+    """A model that only this file declares."""
+    return torch.nn.Sequential(torch.nn.Embedding(shape.input_size, width), torch.nn.Linear(width, shape.output_size))
+
+
+@al.claim("The loss is finite", at="our own question", paper="none", band=al.at_most(100))
+def finite(loss):
+    """Training loss."""
+    return loss
+
+
+def experiments(setting):
+    recipe = al.Recipe(data=al.Stream(), batch=8, duration=setting, evaluation=al.Evaluation(size=10))
+    return [al.Experiment(Mine(), mine(), recipe, al.Members(seeds=2), "mine")]
+
+
+def analyse(runs, setting):
+    return al.Analysis(al.at_end(runs[0], "train", "loss"))
+
+
+STUDY = al.Study(
+    "own/NAME", __doc__, [finite], analyse, {"quick": al.Profile(6, "A note.")}, experiments=experiments
+)
+'''
+
+
+def write(folder, name, more="", text=TEXT):
+    """Write a file, whose module has a name that no other test takes."""
+    path = folder / f"{name}.py"
+    path.write_text(text.replace("NAME", name) + more)
+    return path

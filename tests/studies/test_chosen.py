@@ -1,0 +1,170 @@
+"""Studies by name, by pattern and by file, and what a TOML file changes in them."""
+
+import sys
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.runs import Store
+from anchorlab.studies import run_study, study
+from anchorlab.studies.chosen import chosen_studies
+from tests.studies.study_file import write
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """Python's path as it was before."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def toml(folder, text, name="mine"):
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def only(word):
+    (one,) = chosen_studies([word])
+    return one
+
+
+BASE = 'study = "anchor/identity"\n'
+
+
+def test_names_and_patterns():
+    found = chosen_studies(["truncation/m*", "anchor/identity", "truncation/memories"])
+    assert [one.study.name for one in found] == ["truncation/memories", "anchor/identity"]
+    assert found[1].studies("smoke", {}) == [study("anchor/identity")]
+
+
+def test_one_of_several_in_a_file(tmp_path):
+    path = write(tmp_path, "chosen_several", "\nB = STUDY.vary(seeds=1)\n")
+    with pytest.raises(SpecError, match=r"holds 2 studies; write one of .*:own/chosen_several, .*:\*' for all"):
+        chosen_studies([str(path)])
+    assert only(f"{path}:own/chosen_several-seeds-0").study.name == "own/chosen_several-seeds-0"
+    assert len(chosen_studies([f"{path}:*"])) == 2
+    with pytest.raises(SpecError, match=r"unknown study 'own/chosen_severel'; did you mean 'own/chosen_several'"):
+        chosen_studies([f"{path}:own/chosen_severel"])
+
+
+def test_what_a_file_changes(tmp_path):
+    text = f'{BASE}seeds = "4:7"\n[model]\nheads = 3\n[recipe]\nlearning_rate = 5e-3\n[recipe.evaluation]\nsize = 30\n'
+    (one,) = only(toml(tmp_path, text)).studies("smoke", {})
+    wanted = {"model.heads": 3, "recipe.optimiser.learning_rate": 5e-3, "recipe.evaluation.size": 30}
+    same = study("anchor/identity").vary(wanted, range(4, 7))
+    assert one.experiments_of("smoke") == same.experiments_of("smoke")
+    assert (one.name, one.title) == ("own/mine", same.title)
+    assert one.has_own_claims
+
+
+def test_a_name_of_its_own(tmp_path):
+    (one,) = only(toml(tmp_path, f'{BASE}name = "own/that"\nseeds = 2\n')).studies("smoke", {})
+    assert one.name == "own/that" and not one.has_own_claims
+    assert all(each.members.seeds == (0, 1) for each in one.experiments_of("smoke"))
+
+
+def test_several_values_make_several_studies(tmp_path):
+    found = only(toml(tmp_path, f"{BASE}seeds = [5]\n[model]\nheads = [2, 3]\n")).studies("smoke", {})
+    assert [one.name for one in found] == ["own/mine-heads-2", "own/mine-heads-3"]
+    assert [one.experiments_of("smoke")[0].model.heads for one in found] == [2, 3]
+    assert found[0].experiments_of("smoke")[0].members.seeds == (5,)
+
+
+def test_options_come_before_the_file(tmp_path):
+    chosen = only(toml(tmp_path, f"{BASE}seeds = 2\n[model]\nheads = 2\n"))
+    (one,) = chosen.studies("smoke", {"model.heads": 4}, (7, 8))
+    assert one.name == "own/mine-heads-4-seeds-7-8"
+    experiment = one.experiments_of("smoke")[0]
+    assert (experiment.model.heads, experiment.members.seeds) == (4, (7, 8))
+    assert one.title.endswith("with model.heads = 4 and seeds 7, 8")
+
+
+def test_a_study_in_a_python_file_beside_it(tmp_path):
+    write(tmp_path, "chosen_beside")
+    chosen = only(toml(tmp_path, 'study = "chosen_beside.py"\nprofile = "quick"\n[recipe]\nduration = 3\n'))
+    (one,) = chosen.studies("quick", {})
+    assert chosen.profile == "quick" and one.experiments_of("quick")[0].recipe.duration == 3
+
+
+HYPOTHESIS = '[[hypothesis]]\nname = "h"\nsays = "It is so"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('study = "anchor/identit"', r"mine\.toml: study: unknown study 'anchor/identit'; did you mean"),
+        ("seeds = 2", r"mine\.toml: study: is missing"),
+        ("x =", r"mine\.toml: cannot be read as TOML"),
+        (f'{BASE}seeds = "3:1"', r"mine\.toml: seeds: 3:1 is an empty range"),
+        (f'{BASE}profil = "x"', r"mine\.toml: profil: unknown field 'profil'; did you mean 'profile'"),
+        (f"{BASE}[model]\nhaeds = 3", r"mine\.toml: model\.haeds: names nothing"),
+        (f"{BASE}[model]\nheads = 0", r"mine\.toml: model\.heads: "),
+        (f"{BASE}[model]\nheads = []", r"mine\.toml: model\.heads: lists no value"),
+        (f"{BASE}[recipe.data]\nsize = 60", r"mine\.toml: recipe\.data\.size: is what anchor/identity compares"),
+        (f'{BASE}name = "a b"\nseeds = 1', r"mine\.toml: study\.name: 'a b' is not a name"),
+        ('study = "mine.toml"', r"mine\.toml: study: 'mine.toml' declares a varied study itself"),
+        ('study = "anchor/*"', r"mine\.toml: study: 'anchor/\*' is several studies"),
+        ('study = "language/heads"\nseeds = 2', r"language/heads trains nothing"),
+        (f"{BASE}[grid]\n", r"mine\.toml: has a \[grid\]: it is a sweep; run anchorlab sweep"),
+        (BASE + HYPOTHESIS, r"mine\.toml: hypothesis\.0\.h: needs one band"),
+        (f"{BASE}{HYPOTHESIS}at_least = 1\nat_most = 2", r"mine\.toml: hypothesis\.0\.h: needs one band"),
+        (f"{BASE}{HYPOTHESIS}within = [2, 1]", r"mine\.toml: hypothesis\.0\.h: 2 to 1 accepts no value"),
+        (f'{BASE}{HYPOTHESIS}at_least = 1\nruns = "no *"', r"mine\.toml: hypothesis\.h\.runs: unknown runs 'no \*'"),
+        (f'{BASE}{HYPOTHESIS}at_least = 1\nsplit = "tset"', r"hypothesis\.h\.split: .* did you mean 'test'"),
+        (f'{BASE}{HYPOTHESIS}at_least = 1\nmetric = "los"', r"hypothesis\.h\.metric: .* did you mean 'loss'"),
+        (BASE + 2 * f"{HYPOTHESIS}at_least = 1\n", r"hypothesis\.h: anchor/identity has a claim of this name"),
+    ],
+)
+def test_mistakes_name_the_file_and_the_field(tmp_path, text, message):
+    with pytest.raises(SpecError, match=message):
+        only(toml(tmp_path, text)).studies("smoke", {})
+
+
+def test_hypotheses_are_judged_beside_the_claims(tmp_path):
+    write(tmp_path, "chosen_judged")
+    text = 'study = "chosen_judged.py"\n[recipe]\nduration = 2\n'
+    for name, band in (("high", "at_least = 0"), ("low", "at_most = -1"), ("here", "within = [0, 1000]")):
+        text += f'[[hypothesis]]\nname = "{name}"\nsays = "S"\nsplit = "train"\nmetric = "loss"\nruns = "mi*"\n{band}\n'
+    (one,) = only(toml(tmp_path, text)).studies("quick", {})
+    findings = run_study(one, "quick", Store(tmp_path / "runs"), workers=1)
+    verdicts = {result.claim.id: result.verdict for result in findings.claims}
+    assert verdicts == {
+        "own/mine/finite": "supported",
+        "own/mine/high": "supported",
+        "own/mine/low": "not supported",
+        "own/mine/here": "supported",
+    }
+    values = {result.claim.id: result.value for result in findings.claims}
+    assert values["own/mine/high"] == values["own/mine/finite"]  # the study's own measure reads the same loss
+    assert all(result.untrained is not None and result.untrained.value is not None for result in findings.claims)
+
+
+def test_a_hypothesis_is_no_papers_although_the_claims_are(tmp_path):
+    text = f"{BASE}seeds = 1\n{HYPOTHESIS}at_least = 2\n"
+    (one,) = only(toml(tmp_path, text)).studies("smoke", {})
+    *claims, mine = [one.claim(measure) for measure in one.claims]
+    assert all(claim.source.startswith("anchor functions") for claim in claims)
+    assert mine.source == "our own hypothesis" and one.claims[-1].own and not one.has_own_claims
+
+
+def test_a_hypothesis_reads_the_runs_that_it_names(tmp_path):
+    """By the labels of this study: the store may know a run under another."""
+    label = study("anchor/identity").experiments_of("smoke")[1].label
+    text = f'{BASE}seeds = 1\n{HYPOTHESIS}metric = "loss"\nruns = "{label}"\nat_least = 0\n'
+    (one,) = only(toml(tmp_path, text)).studies("smoke", {})
+
+    class Run:
+        def __init__(self, loss):
+            import polars as pl
+
+            self.table = pl.DataFrame({"member": [0], "value": [loss]})
+            self.experiment = one.experiments_of("smoke")[0]
+
+        def metric(self, *_):
+            return self.table
+
+    from anchorlab.studies.hypotheses import WithRuns
+
+    labels = [each.label for each in one.experiments_of("smoke")]
+    seen = WithRuns(None, [Run(float(index)) for index in range(len(labels))], labels)
+    assert one.claims[-1](seen).value == 1.0
