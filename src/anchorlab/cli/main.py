@@ -9,7 +9,7 @@ from anchorlab import __version__
 from anchorlab.cli.fields import fold
 from anchorlab.errors import AnchorlabError
 
-_OF_LIST = ("--json", "--no-json", "--store")  # options after which `anchorlab runs` still means `anchorlab runs list`
+_OF_GROUP = ("--help", "-h", "--version")  # options of `anchorlab runs` itself; others are those of its list
 _INTERRUPTED = 130  # 128 + SIGINT
 
 app = App(
@@ -47,7 +47,7 @@ for name, text in {
     "check": "Read every file of the runs and name the damaged ones.",
     "remove": "Remove a run.",
 }.items():
-    runs.command(f"anchorlab.cli.runs:{name}_", name=name, help=text)
+    runs.command(f"anchorlab.cli.{'runs_list' if name == 'list' else 'runs'}:{name}_", name=name, help=text)
 app.command(runs)
 app.register_install_completion_command(help="Install completion for this shell (bash, zsh or fish).")
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot encode ✓ shows a question mark
     try:
         tokens = fold(sys.argv[1:] if arguments is None else arguments)
-        if tokens[:1] == ["runs"] and (len(tokens) == 1 or tokens[1].partition("=")[0] in _OF_LIST):
+        if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
             tokens.insert(1, "list")
         code = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except AnchorlabError as error:

@@ -1,37 +1,12 @@
 """`anchorlab runs`."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_table, print_text
+from anchorlab.cli.runs_list import summary
+from anchorlab.cli.runs_matching import size_text
 from anchorlab.errors import SpecError, StoreError
-
-if TYPE_CHECKING:
-    from anchorlab.runs import Run
-
-
-def list_(*, store: Path | None = None, json: Json = False) -> None:
-    """List the runs in the store.
-
-    Parameters
-    ----------
-    store
-        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
-    json
-        Print JSON.
-    """
-    from anchorlab.runs import Store
-
-    found = [_summary(run) for run in Store(store).runs()]
-    if json:
-        print_json(found)
-    elif not found:
-        print_text("no runs; `anchorlab train TASK` makes one")
-    else:
-        print_table(tuple(found[0]), [tuple(row.values()) for row in found])
 
 
 def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None:
@@ -47,21 +22,25 @@ def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None
         Print JSON.
     """
 
-    from anchorlab.runs import Store
+    from anchorlab.runs import Store, entry_of, flat, text_of
     from anchorlab.runs.metrics import last_metrics
 
     found = Store(store).find(run)
     last = last_metrics(found.metrics()) if found.finished else None
-    spec, summary = found.spec, _summary(found)
+    spec, row = found.spec, summary(entry_of(found))
     if json:
         ending = [] if last is None else last.to_dicts()
-        print_json({**summary, "spec": spec, "environments": found.environments, "last": ending})
+        print_json({**row, "spec": spec, "environments": found.environments, "last": ending})
         return
-    print_table(("", ""), list(summary.items()))
+    print_table(("", ""), list(row.items()))
     for part in ("task", "model", "recipe", "members"):
-        print_table(("", ""), list(_flat(spec.get(part, {}), f"{part}.")), title=f"\n{part}")
+        print_table(
+            ("", ""),
+            [(name, text_of(value)) for name, value in flat(spec.get(part, {}), f"{part}.")],
+            title=f"\n{part}",
+        )
     for environment in found.environments:
-        print_table(("", ""), list(_flat(environment)), title="\nmade with")
+        print_table(("", ""), [(name, text_of(value)) for name, value in flat(environment)], title="\nmade with")
     if last is not None:
         print_text("")
         print_metrics(last, "last metrics over members")
@@ -104,16 +83,15 @@ def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> Non
     yes
         Remove it without asking.
     """
-    from anchorlab.runs import Store
+    from anchorlab.runs import Store, entry_of
 
     kept = Store(store)
     found = kept.find(run)
     if not yes:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise SpecError("yes", f"nobody can be asked whether to remove {found.address}", "add --yes to remove it")
-        summary = _summary(found)
-        members = counted(int(summary["members"]), "member")
-        what = f"{found.address} ({summary['label']}, {members}, {summary['MB']} MB)"
+        entry = entry_of(found)
+        what = f"{found.address} ({entry.name}, {counted(entry.members, 'member')}, {size_text(entry.size)})"
         if not _agreed(f"remove {what}? [y/N] "):
             print_text("nothing was removed")
             return
@@ -126,32 +104,3 @@ def _agreed(question: str) -> bool:
         return input(question).strip().lower() in ("y", "yes")
     except EOFError:
         return False
-
-
-def _summary(run: "Run") -> dict[str, str | int | float]:
-    """Return a row of the list of runs."""
-    state = "finished" if run.finished else "unfinished"
-    try:
-        label, members = run.label, len(run.spec.get("members", {}).get("seeds", ()))
-        label = label if run.spec.get("trained", True) else f"{label}, untrained"
-    except StoreError:
-        label, members, state = "", 0, "damaged"
-    return {
-        "run": run.address,
-        "label": label,
-        "members": members,
-        "state": state,
-        "when": f"{datetime.fromtimestamp(run.modified):%Y-%m-%d %H:%M}",
-        "MB": round(run.size / 1e6, 1),
-    }
-
-
-def _flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested fields with their paths, as options write them."""
-    for name, value in data.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{at}{name}.")
-        elif isinstance(value, list):
-            yield f"{at}{name}", ", ".join(map(str, value))
-        else:
-            yield f"{at}{name}", "none" if value is None else str(value)

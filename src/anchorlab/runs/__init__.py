@@ -2,7 +2,13 @@
 
 from anchorlab.runs.cell import Cell, canonical_json
 from anchorlab.runs.chunk_directory import ChunkDirectory, ChunkState
+from anchorlab.runs.curves import Curve, unpacked
+from anchorlab.runs.entry import Entry, flat
+from anchorlab.runs.index import Index, entry_of
+from anchorlab.runs.labels import differences, words
 from anchorlab.runs.metrics import metrics_frame, metrics_schema
+from anchorlab.runs.query import Condition, Fields, chosen, ordered, short_names, text_of
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import RunDirectory
 from anchorlab.runs.store import Store
+from anchorlab.runs.uses import Use, record_use, studies_by_run, uses

@@ -56,6 +56,11 @@ class Run:
         return self.path / "manifest.json"
 
     @property
+    def metrics_path(self) -> Path:
+        """The file with the table of metrics."""
+        return self.path / "metrics.parquet"
+
+    @property
     def state_path(self) -> Path:
         """The directory of an unfinished run's chunks."""
         return self.path / "state"
@@ -104,7 +109,7 @@ class Run:
         """Return the table of metrics, with the columns of `metrics_schema`."""
         import polars as pl
 
-        return pl.read_parquet(self._checked("metrics.parquet"))
+        return pl.read_parquet(self._checked(self.metrics_path.name))
 
     def checkpoints(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
@@ -172,7 +177,7 @@ class Run:
 
         No kill can leave them so, since the manifest is written before the states are removed.
         """
-        if (self.path / "metrics.parquet").exists() and not self.state_path.exists():
+        if self.metrics_path.exists() and not self.state_path.exists():
             raise damaged(self.manifest_path, "missing", self.address)
 
     def _checked(self, name: str) -> Path:

@@ -51,6 +51,8 @@ class Store:
         """Return the run whose address begins with `prefix`. Errors: `StoreError` if none or several do."""
         if not prefix:
             raise StoreError(f"{self.root}: the address is empty; write the first digits of one")
+        if is_address(prefix.lower()) and (self.root / prefix.lower()).is_dir():
+            return Run(self.root / prefix.lower())
         matches = [run for run in self.runs() if run.address.startswith(prefix.lower())]
         if not matches:
             raise StoreError(f"{self.root}: no run begins with {prefix!r}; `anchorlab runs` lists them")

@@ -1,0 +1,116 @@
+"""`anchorlab runs list`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anchorlab.cli.output import Flag, Json, counted, print_json, print_table, print_text
+from anchorlab.cli.runs_matching import Where, matching, size_text
+from anchorlab.errors import SpecError
+
+if TYPE_CHECKING:
+    from anchorlab.runs import Entry
+
+_FIRST_PAGE = 50  # runs that are shown unless --limit says otherwise
+
+
+def list_(
+    *,
+    where: Where = None,
+    sort: str | None = None,
+    reverse: Flag = False,
+    columns: str | None = None,
+    limit: int | None = None,
+    store: Path | None = None,
+    json: Json = False,
+) -> None:
+    """List the runs in the store, the newest first, with their sizes and the total.
+
+    Fields are those of the specification (`model.layers`, or `layers` where only one path ends so), `run`, `label`,
+    `trained`, `members`, `state`, `when`, `MB`, `studies`, versions such as `environment.torch`, and metrics at the
+    end, such as `metrics.test.accuracy`.
+
+    Parameters
+    ----------
+    where
+        Condition such as `model.layers=2` or `'test.accuracy>0.9'`, with = != < <= > >=; several must all hold.
+    sort
+        Field to sort by, from low to high, or several separated by commas.
+    reverse
+        Sort from high to low.
+    columns
+        Fields to show, separated by commas.
+    limit
+        Number of runs to show: by default 50, in JSON all; 0 for all.
+    store
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
+    json
+        Print JSON.
+    """
+    from anchorlab.runs import differences, ordered, short_names, words
+
+    if limit is not None and limit < 0:
+        raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
+    fields, found = matching(store, where, quiet=json)
+    if sort is None:
+        found = sorted(found, key=lambda entry: entry.modified, reverse=not reverse)
+    else:
+        found = ordered(fields, found, _names(sort, "sort"), reverse)
+    paths = [fields.resolve(name, "columns") for name in _names(columns, "columns")] if columns else []
+    most = (0 if json else _FIRST_PAGE) if limit is None else limit
+    page = found[:most] if most else found
+    if json:
+        if paths:
+            print_json([{path: _data(fields.value(entry, path)) for path in paths} for entry in page])
+        else:
+            different = differences(page)
+            print_json([{**summary(entry), "differs": different[entry.address]} for entry in page])
+    elif not fields.entries:
+        print_text("no runs; `anchorlab train TASK` makes one")
+    elif not page:
+        print_text(f"none of {counted(len(fields.entries), 'run')} fulfils these conditions")
+    else:
+        if paths:
+            rows = [[_cell(fields.value(entry, path)) for path in paths] for entry in page]
+            print_table(short_names(paths), rows)
+        else:
+            different = differences(page)
+            labels = [", ".join(filter(None, (one.name, words(different[one.address])))) for one in page]
+            summaries = [summary(entry, label) for entry, label in zip(page, labels, strict=True)]
+            print_table(tuple(summaries[0]), [tuple(row.values()) for row in summaries])
+        size = sum(entry.size for entry in found)
+        shown = counted(len(found), "run") if len(page) == len(found) else f"{len(page)} of {len(found)} runs"
+        rest = "" if len(page) == len(found) else "; --limit 0 shows all"
+        print_text(f"{shown}, {size_text(size)} in all{rest}")
+
+
+def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | float]:
+    """Return a row of the list of runs; `label` in place of the run's own."""
+    return {
+        "run": entry.address,
+        "label": entry.name if label is None else label,
+        "members": entry.members,
+        "state": entry.state,
+        "when": entry.when,
+        "MB": entry.megabytes,
+    }
+
+
+def _names(text: str, option: str) -> list[str]:
+    """Return the fields of an option, separated by commas. Errors: `SpecError` for none."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SpecError(option, "names no field", "write one such as model.layers")
+    return names
+
+
+def _cell(value: Any) -> str | int | float:
+    """Return a value for the table: numbers remain numbers, so that they are aligned; a missing one is empty."""
+    from anchorlab.runs import text_of
+
+    if value is None:
+        return ""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else text_of(value)
+
+
+def _data(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else value

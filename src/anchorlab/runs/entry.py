@@ -1,0 +1,57 @@
+"""Entries of the index: what a list shows of one run, without opening its directory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """What a list shows of one run.
+
+    Fields
+        state: `finished`, `unfinished`, or `damaged` if its specification cannot be read
+        members: the number of members
+        size: bytes on disk
+        changed: when the file that says so was written, in nanoseconds since 1970
+        modified: when it was finished, or started if unfinished, in seconds since 1970
+        spec: the specification of its cell; do not change it, runs share its parts
+        environments: those it was computed in
+    """
+
+    address: str
+    state: str
+    label: str
+    members: int
+    size: int
+    changed: int
+    modified: float
+    spec: Mapping[str, Any] = {}
+    environments: Sequence[Mapping[str, str | None]] = ()
+
+    @property
+    def when(self) -> str:
+        """The time of `modified`, to the minute."""
+        return f"{datetime.fromtimestamp(self.modified):%Y-%m-%d %H:%M}"
+
+    @property
+    def megabytes(self) -> float:
+        """The size in millions of bytes, with three significant digits."""
+        return float(f"{self.size / 1e6:.3g}")
+
+    @property
+    def name(self) -> str:
+        """The label, which says whether the members were trained."""
+        return self.label if self.spec.get("trained", True) else f"{self.label}, untrained"
+
+
+def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the nested fields of plain data with their dotted paths; a list is one value.
+
+    >>> list(flat({"model": {"layers": 2}, "format": 1}))
+    [('model.layers', 2), ('format', 1)]
+    """
+    for name, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{at}{name}.")
+        else:
+            yield f"{at}{name}", value

@@ -1,0 +1,241 @@
+"""Queries over the runs of a store: fields by their dotted paths, conditions on them, and orders by them."""
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from anchorlab.errors import SpecError
+from anchorlab.runs.entry import Entry, flat
+
+_ORDERS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+_CONDITION = re.compile(r"\s*(?P<field>\w[^=!<>]*?)\s*(?P<operator>!=|<=|>=|==|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
+_WORDS = {"none": None, "null": None, "true": True, "false": False}
+
+_EXACT: dict[str, Callable[[Entry], Any]] = {"when": lambda entry: entry.modified, "MB": lambda entry: entry.size}
+"""What to sort by in place of the rounded values that lists show."""
+
+OWN = ("run", "label", "trained", "members", "state", "when", "MB", "studies")
+"""The fields of a run beside those of its specification, its environment and its metrics."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition such as `model.layers=2`: a field, an operator and a value.
+
+    A list equals a value if it is the same list or has that item, as `members.seeds=3`. `none` is also the value of a
+    field that a run lacks. `!=` is true wherever `=` is not. The other operators compare numbers with numbers and text
+    with text, and are false where there is nothing to compare.
+    """
+
+    field: str
+    operator: str
+    value: Any
+
+    @classmethod
+    def parse(cls, text: str, at: str = "where") -> "Condition":
+        """Return the condition in a text. Errors: `SpecError` at `at` for anything else."""
+        match = _CONDITION.fullmatch(text)
+        if match is None:
+            raise SpecError(at, f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >=")
+        return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]))
+
+    def holds(self, found: Any) -> bool:
+        """Return whether a value fulfils the condition."""
+        if self.operator in ("=", "!="):
+            equal = _same(found, self.value)
+            if isinstance(found, list | frozenset):
+                equal = equal or any(_same(one, self.value) for one in found)
+            return equal == (self.operator == "=")
+        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (found, self.value))
+        texts = isinstance(found, str) and isinstance(self.value, str)
+        return (numbers or texts) and bool(_ORDERS[self.operator](found, self.value))
+
+
+class Fields:
+    """The fields of a list of runs, by dotted paths.
+
+    Args:
+        entries: the runs
+        ends: returns their metrics at the end, by address and `SPLIT.METRIC`; called once a metric is named
+        studies: the names of the studies whose findings were made from a run, by its address
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        ends: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
+        studies: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        self.entries = entries
+        self._read_ends, self._studies = ends, studies or {}
+        self._flat: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def resolve(self, name: str, at: str) -> str:
+        """Return the full path of a field, which may be given by some of its names: `layers` for `model.layers`.
+
+        Errors: `SpecError` at `at` for a field that no run has, and for one that several paths may mean.
+        """
+        name = name if name.startswith("metrics.") else name.replace("-", "_")
+        own = {one.lower(): one for one in OWN} | {"study": "studies"}
+        if name.lower() in own:
+            return own[name.lower()]
+        if name in self._paths:
+            return name
+        meant = [path for path, given in self._paths.items() if given and _abbreviates(name, path)]
+        if not meant:  # only now, since reading the metrics of new runs takes long
+            if name in self._metric_paths:
+                return name
+            meant = [path for path in self._metric_paths if _abbreviates(name, path)]
+        if len(meant) > 1:
+            raise SpecError(at, f"{name!r} may mean {', '.join(sorted(meant))}", "write one of them")
+        if not meant:
+            known = [*OWN, *self._paths, *self._metric_paths]
+            raise SpecError(at, f"no run has a field {name!r}", _nearest(name, known))
+        return meant[0]
+
+    def value(self, entry: Entry, path: str) -> Any:
+        """Return a run's value of a field by its full path; None if it has none."""
+        if path in OWN:
+            return self._own(entry, path)
+        part, _, rest = path.partition(".")
+        if part == "metrics":
+            return self._ends.get(entry.address, {}).get(rest)
+        if part == "environment":
+            return entry.environments[-1].get(rest) if entry.environments else None
+        return self._fields(part, entry.spec.get(part)).get(path)
+
+    def _own(self, entry: Entry, name: str) -> Any:
+        if name == "studies":
+            return self._studies.get(entry.address, frozenset())
+        return {
+            "run": entry.address,
+            "label": entry.name,
+            "trained": entry.spec.get("trained", True),
+            "members": entry.members,
+            "state": entry.state,
+            "when": entry.when,
+            "MB": entry.megabytes,
+        }[name]
+
+    def _fields(self, name: str, part: Any) -> dict[str, Any]:
+        """Return the fields of a part of a specification by their full paths; runs that share the part share them."""
+        key = name, id(part)  # the entries keep the part alive
+        if key not in self._flat:
+            self._flat[key] = dict(flat({name: part}))
+        return self._flat[key]
+
+    @cached_property
+    def _ends(self) -> Mapping[str, Mapping[str, float]]:
+        return self._read_ends()
+
+    @cached_property
+    def _paths(self) -> dict[str, bool]:
+        """The paths of specifications and environments, and whether any run has a value there."""
+        found: dict[str, bool] = {}
+        parts = {(name, id(part)): part for entry in self.entries for name, part in entry.spec.items()}
+        for (name, _), part in parts.items():
+            for path, value in self._fields(name, part).items():
+                found[path] = found.get(path, False) or value is not None
+        versions = {name for entry in self.entries for one in entry.environments[-1:] for name in one}
+        return found | {f"environment.{name}": True for name in versions}
+
+    @cached_property
+    def _metric_paths(self) -> set[str]:
+        return {f"metrics.{name}" for found in self._ends.values() for name in found}
+
+
+def chosen(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> list[Entry]:
+    """Return the runs that fulfil all conditions. Errors: `SpecError` for a field that no run has."""
+    resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
+    return [entry for entry in fields.entries if all(one.holds(fields.value(entry, path)) for path, one in resolved)]
+
+
+def ordered(
+    fields: Fields, entries: Iterable[Entry], names: Sequence[str], reverse: bool, at: str = "sort"
+) -> list[Entry]:
+    """Return runs in the order of some fields, the first one first; runs without a value come last.
+
+    Errors: `SpecError` for a field that no run has.
+    """
+    found = list(entries)
+    for name in reversed(names):
+        path = fields.resolve(name, at)
+        exact = _EXACT.get(path)
+        values = {
+            entry.address: _comparable(fields.value(entry, path) if exact is None else exact(entry)) for entry in found
+        }
+        with_value = [entry for entry in found if values[entry.address] is not None]
+        without = [entry for entry in found if values[entry.address] is None]
+        found = sorted(with_value, key=lambda entry: values[entry.address], reverse=reverse) + without
+    return found
+
+
+def _comparable(value: Any) -> Any:
+    """Return a key for sorting: numbers, then text, then lists; None for no value."""
+    if value is None or value == frozenset():
+        return None
+    if isinstance(value, int | float):
+        return 0, value
+    if isinstance(value, list | frozenset):
+        items = sorted(value) if isinstance(value, frozenset) else value
+        return 2, [_comparable(one) or (-1,) for one in items]
+    return 1, text_of(value)
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Return the last name of each path, or the whole path where several end alike.
+
+    >>> short_names(["model.layers", "recipe.data.kind", "model.kind"])
+    ['layers', 'recipe.data.kind', 'model.kind']
+    """
+    last = [path.rpartition(".")[2] for path in paths]
+    return [short if last.count(short) == 1 else path for path, short in zip(paths, last, strict=True)]
+
+
+def text_of(value: Any) -> str:
+    """Return a field's value for people: consecutive numbers as `0..9`, a list by its items, None as `none`."""
+    if value is None:
+        return "none"
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(value))
+    if isinstance(value, list | tuple):
+        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+        if whole and len(value) > 1 and list(value) == list(range(value[0], value[0] + len(value))):
+            return f"{value[0]}..{value[-1]}"
+        return ", ".join(text_of(one) for one in value)
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; unlike in Python, `true` is not 1."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _nearest(name: str, paths: Iterable[str]) -> str:
+    """Return the remedy for an unknown field: the nearest one, by the whole path or by its last name."""
+    known = sorted(paths)
+    last = {path.rpartition(".")[2]: path for path in known}
+    near = get_close_matches(name, known, n=1) or [last[one] for one in get_close_matches(name, last, n=1)]
+    return f"did you mean {near[0]!r}?" if near else "`anchorlab runs show RUN` lists those of a run"
+
+
+def _abbreviates(name: str, path: str) -> bool:
+    """Return whether the names of an abbreviated path occur in the full one in their order, the last one last."""
+    rest = iter(path.split("."))
+    return path.endswith(f".{name.rpartition('.')[2]}") and all(one in rest for one in name.split("."))

@@ -1,0 +1,208 @@
+"""The index gives what the run directories say, whatever happens to its file."""
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from multiprocessing import get_context
+
+import pytest
+
+from anchorlab.runs import Cell, Index, Store, index, metrics_frame, unpacked
+from tests.runs.tiny_trainer import contents, train
+
+
+def cell_of(number):
+    part = {"layers": number % 2, "name": f"tiny {number}"}
+    return Cell({"model": part, "members": [3, 1, 4 + number], "format": 1}, label="tiny")
+
+
+@pytest.fixture
+def filled(store):
+    for number in range(4):
+        train(store, cell_of(number))
+    with store.open(cell_of(4)):
+        pass
+    return store
+
+
+def truth(store):
+    """What the list shows, read from the directories one by one."""
+    return {
+        run.address: (run.label, "finished" if run.finished else "unfinished", run.spec, run.size, run.modified)
+        for run in store.runs()
+    }
+
+
+def listed(store):
+    entries = Index(store.root).entries()
+    assert [one.address for one in entries] == [run.address for run in store.runs()]
+    return {one.address: (one.label, one.state, one.spec, one.size, pytest.approx(one.modified)) for one in entries}
+
+
+def test_the_index_says_what_the_directories_say(filled):
+    assert truth(filled) == listed(filled)
+    assert truth(filled) == listed(filled)  # now from the file
+    assert {one.members for one in Index(filled.root).entries()} == {3}
+    assert {path.name for path in (filled.root / "index").iterdir()} == {"runs.sqlite"}
+
+
+def test_a_store_that_does_not_exist_stays_so(tmp_path):
+    assert Index(tmp_path / "none").entries() == [] and list(tmp_path.iterdir()) == []
+
+
+def test_new_finished_and_removed_runs_are_noticed(filled):
+    listed(filled)
+    filled.remove(cell_of(0).address)
+    train(filled, cell_of(4))
+    train(filled, cell_of(5))
+    assert truth(filled) == listed(filled)
+    assert len(truth(filled)) == 5
+
+
+def test_only_runs_that_are_new_or_changed_are_read(filled, monkeypatch):
+    listed(filled)
+    read = []
+    of_run = index._read
+    monkeypatch.setattr(index, "_read", lambda run: (read.append(run.address), of_run(run))[1])
+    Index(filled.root).entries()
+    assert read == []
+    train(filled, cell_of(6))
+    read.clear()
+    Index(filled.root).entries()
+    assert read == [cell_of(6).address]
+
+
+def test_a_damaged_run_is_listed_as_such_until_it_is_repaired(filled):
+    path = filled.root / cell_of(1).address / "spec.json"
+    content = path.read_bytes()
+    path.write_bytes(b"{}")
+    for _ in range(2):
+        states = {one.address: one.state for one in Index(filled.root).entries()}
+        assert [address for address, state in states.items() if state == "damaged"] == [cell_of(1).address]
+    path.write_bytes(content)
+    assert truth(filled) == listed(filled)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_damaged_index_is_made_anew(filled, seed):
+    listed(filled)
+    Index(filled.root).ends(Index(filled.root).entries())
+    path, chance = filled.root / "index" / "runs.sqlite", random.Random(seed)
+    content = bytearray(path.read_bytes())
+    if seed % 2:  # a block of zeros, as after a power cut
+        start = chance.randrange(0, len(content), 512)
+        content[start : start + 4096] = bytes(len(content[start : start + 4096]))
+    else:
+        del content[chance.randrange(len(content)) :]
+    path.write_bytes(content)
+    assert truth(filled) == listed(filled)
+    listing = Index(filled.root)
+    assert len(listing.ends(listing.entries())) == 4
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE parts", "DELETE FROM parts", "PRAGMA user_version = 99"])
+def test_an_index_of_another_version_is_made_anew(filled, change):
+    listed(filled)
+    with sqlite3.connect(filled.root / "index" / "runs.sqlite") as connection:
+        connection.execute(change)
+    assert truth(filled) == listed(filled)
+    with sqlite3.connect(filled.root / "index" / "runs.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (5,)
+
+
+def test_where_no_index_can_be_written_the_runs_are_listed_all_the_same(filled):
+    (filled.root / "index").write_text("a file in the place of the folder")
+    before = contents(filled.root)
+    assert truth(filled) == listed(filled)
+    assert contents(filled.root) == before
+
+
+def test_the_index_of_a_killed_writer_is_used_or_made_anew(filled):
+    code = (
+        "import os, sys; from pathlib import Path; from anchorlab.runs import Index, index; kept = index._write\n"
+        "def write(*given):\n"
+        "    row = kept(*given)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "index._write = write\n"
+        "Index(Path(sys.argv[1])).entries()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(filled.root)])
+    assert done.returncode == -9
+    assert truth(filled) == listed(filled)
+
+
+def _list(root, queue):
+    queue.put([tuple(one[:6]) for one in Index(root).entries()])
+
+
+def test_processes_that_list_at_once_see_the_same(filled):
+    context = get_context("fork")
+    queue = context.Queue()
+    processes = [context.Process(target=_list, args=(filled.root, queue)) for _ in range(6)]
+    for process in processes:
+        process.start()
+    found = [queue.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join()
+    assert all(one == found[0] for one in found) and len(found[0]) == 5
+    with sqlite3.connect(filled.root / "index" / "runs.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (5,)
+
+
+ROWS = [  # member, seed, step, split, group, edit, metric, value
+    (0, 7, 0, "test", "all", "none", "loss", 4.0),
+    (0, 7, 10, "test", "all", "none", "loss", 2.0),
+    (1, 8, 0, "test", "all", "none", "loss", 6.0),
+    (1, 8, 10, "test", "all", "none", "loss", 3.0),
+    (1, 8, 20, "test", "all", "none", "loss", float("nan")),  # it went on alone
+    (0, 7, 10, "test", "3", "none", "loss", 50.0),
+    (0, 7, 10, "test", "all", "rank 1", "loss", 60.0),
+    (0, 7, 10, "train", "all", "none", "accuracy", 0.25),
+]
+
+
+def test_metrics_at_the_end_and_along_training_are_over_members(store):
+    cell = cell_of(0)
+    with store.open(cell) as run:
+        run.finish(metrics_frame(ROWS[:4] + ROWS[5:]))
+    listing = Index(store.root)
+    entries = listing.entries()
+    assert listing.ends(entries) == {cell.address: {"test.loss": 2.5, "train.accuracy": 0.25}}
+    found = {(one.split, one.metric): one for one in unpacked(listing.curves(entries)[cell.address])}
+    loss = found["test", "loss"]
+    assert (loss.steps, loss.mean, loss.low, loss.high) == ((0, 10), (5.0, 2.5), (4.0, 2.0), (6.0, 3.0))
+    assert set(found) == {("test", "loss"), ("train", "accuracy")}
+
+
+def test_values_that_are_not_finite_are_left_out(store):
+    cell = cell_of(0)
+    with store.open(cell) as run:
+        run.finish(metrics_frame(ROWS))
+    listing = Index(store.root)
+    found = {(one.split, one.metric): one for one in unpacked(listing.curves(listing.entries())[cell.address])}
+    assert found["test", "loss"].mean == (5.0, 2.5, None)
+    assert json.dumps(listing.ends(listing.entries()), allow_nan=True)
+
+
+def test_a_damaged_table_of_metrics_gives_nothing(filled):
+    (filled.root / cell_of(1).address / "metrics.parquet").write_bytes(b"PAR1")
+    listing = Index(filled.root)
+    found = listing.ends(listing.entries())
+    assert set(found) == {cell_of(at).address for at in (0, 2, 3)}
+
+
+def test_a_store_without_permission_to_write_keeps_its_index(filled):
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    listed(filled)
+    (filled.root / "index").chmod(0o500)
+    (filled.root / "index" / "runs.sqlite").chmod(0o400)
+    try:
+        train(filled, cell_of(7))
+        assert truth(filled) == listed(filled)
+    finally:
+        (filled.root / "index").chmod(0o700)
+        Store(filled.root).remove(cell_of(7).address)

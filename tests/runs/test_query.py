@@ -1,0 +1,182 @@
+"""Fields of runs, conditions on them, orders by them, and what tells runs apart."""
+
+from itertools import combinations
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.runs import Condition, Entry, Fields, chosen, differences, ordered, short_names, text_of, words
+from anchorlab.runs.labels import shortest
+
+
+def entry(address, label="tiny", trained=True, **spec):
+    spec = spec if trained else {**spec, "trained": False}
+    environment = {"torch": "2.6", "commit": None}
+    return Entry(address, "finished", label, 3, 1000 * len(address), 0, 1000.0 * len(address), spec, [environment])
+
+
+RUNS = [
+    entry(
+        "a", model={"layers": 2, "kind": "decoder", "norm": True}, members={"seeds": [0, 1, 2]}, recipe={"stop": None}
+    ),
+    entry("bb", model={"layers": 10, "kind": "decoder", "norm": False}, members={"seeds": [3]}, recipe={"stop": 1.5}),
+    entry("ccc", model={"kind": "recall"}, members={"seeds": [0, 2]}, recipe={"stop": None}),
+    entry("dddd", model={"kind": "recall"}, members={"seeds": [4]}, recipe={"stop": None}, trained=False),
+]
+ENDS = {"a": {"test.accuracy": 0.5, "train.loss": 1.0}, "bb": {"test.accuracy": 0.75}}
+STUDIES = {"a": frozenset({"own/one", "own/two"}), "ccc": frozenset({"own/two"})}
+FIELDS = Fields(RUNS, lambda: ENDS, STUDIES)
+
+
+@pytest.mark.parametrize(
+    ("texts", "addresses"),
+    [
+        (["model.layers=2"], "a"),
+        (["layers==2"], "a"),
+        (["layers = 2.0"], "a"),
+        (["layers!=2"], "bb ccc dddd"),
+        (["layers>2"], "bb"),
+        (["layers>=2"], "a bb"),
+        (["layers<10"], "a"),
+        (["layers<=10", "layers>2"], "bb"),
+        (["layers=none"], "ccc dddd"),
+        (["layers!=none"], "a bb"),
+        (["kind=recall"], "ccc dddd"),
+        (["kind<e"], "a bb"),  # text is compared with text
+        (["kind>2"], ""),
+        (["norm=true"], "a"),
+        (["norm=1"], ""),
+        (["norm!=true"], "bb ccc dddd"),
+        (["norm>=0"], ""),
+        (["seeds=[0,2]"], "ccc"),
+        (["seeds=2"], "a ccc"),
+        (["members.seeds!=0"], "bb dddd"),
+        (["members=3"], "a bb ccc dddd"),  # their number
+        (["stop>1e0"], "bb"),
+        (["study=own/two"], "a ccc"),
+        (["studies!=own/one"], "bb ccc dddd"),
+        (["trained=false"], "dddd"),
+        (["label=tiny"], "a bb ccc"),
+        (["label=tiny, untrained"], "dddd"),
+        (["mb>=0.003"], "ccc dddd"),
+        (["torch=2.6"], ""),  # a number; versions are text
+        (['torch="2.6"'], "a bb ccc dddd"),
+        (["test.accuracy>0.5"], "bb"),
+        (["metrics.test.accuracy<=0.5"], "a"),
+        (["run=ccc"], "ccc"),
+        ([], "a bb ccc dddd"),
+    ],
+)
+def test_conditions_choose_runs(texts, addresses):
+    conditions = [Condition.parse(text) for text in texts]
+    assert [one.address for one in chosen(FIELDS, conditions)] == addresses.split()
+
+
+@pytest.mark.parametrize("text", ["", "layers", "=2", "layers~2", ">", "  = "])
+def test_other_texts_are_no_conditions(text):
+    with pytest.raises(SpecError, match=r"^where: .* is not a condition; write one such as"):
+        Condition.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.leyers", "no run has a field 'model.leyers'; did you mean 'model.layers'\\?"),
+        ("lyers", "did you mean 'model.layers'\\?"),
+        ("zzz", "`anchorlab runs show RUN` lists"),
+        ("loss.train", "no run has a field"),
+        ("layers.model", "no run has a field"),
+    ],
+)
+def test_an_unknown_field_is_named_with_the_nearest_one(name, message):
+    with pytest.raises(SpecError, match=rf"^sort: .*{message}"):
+        FIELDS.resolve(name, "sort")
+
+
+def test_a_name_that_several_paths_may_mean_is_an_error_unless_only_one_is_given_by_any_run():
+    runs = [
+        entry("a", recipe={"optimiser": {"rate": 1}, "data": {"kind": "x"}}, members={"rate": None}, task={"kind": 2})
+    ]
+    fields = Fields(runs)
+    assert fields.resolve("rate", "where") == "recipe.optimiser.rate"
+    assert fields.resolve("recipe.rate", "where") == "recipe.optimiser.rate"
+    assert fields.resolve("members.rate", "where") == "members.rate"
+    with pytest.raises(SpecError, match=r"^where: 'kind' may mean recipe.data.kind, task.kind; write one of them"):
+        fields.resolve("kind", "where")
+
+
+def test_metrics_are_read_only_when_one_is_named():
+    def fail():
+        raise AssertionError
+
+    fields = Fields(RUNS, fail)
+    assert [one.address for one in chosen(fields, [Condition.parse("model.layers=2")])] == ["a"]
+    with pytest.raises(AssertionError):
+        fields.resolve("test.accuracy", "where")
+
+
+@pytest.mark.parametrize(
+    ("names", "reverse", "addresses"),
+    [
+        (["layers"], False, "a bb ccc dddd"),  # numbers as numbers; runs without a value come last
+        (["layers"], True, "bb a ccc dddd"),
+        (["kind", "when"], True, "dddd ccc bb a"),
+        (["seeds"], False, "a ccc bb dddd"),  # item by item
+        (["test.accuracy"], True, "bb a ccc dddd"),
+        (["studies"], False, "a ccc bb dddd"),
+    ],
+)
+def test_orders(names, reverse, addresses):
+    assert [one.address for one in ordered(FIELDS, RUNS, names, reverse)] == addresses.split()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([0, 1, 2], "0..2"), ([3, 4, 7], "3, 4, 7"), ([5], "5"), ([], ""), (None, "none"), (0.001, "0.001"),
+        (1e-8, "1e-08"), (True, "True"), ([True, 2], "True, 2"), (frozenset({"b", "a"}), "a, b"),
+        ({"a": 1}, '{"a": 1}'), ("x", "x"),
+    ],
+)  # fmt: skip
+def test_values_in_words(value, text):
+    assert text_of(value) == text
+
+
+def test_last_names_are_enough_where_they_differ():
+    assert short_names(["model.layers", "a.kind", "b.kind"]) == ["layers", "a.kind", "b.kind"]
+
+
+def test_runs_of_one_label_are_told_apart_by_the_fewest_fields():
+    runs = [
+        entry(f"{layers}{heads}", model={"layers": layers, "heads": heads, "width": 8 * heads}, seeds=[layers, heads])
+        for layers in (1, 2)
+        for heads in (1, 2)
+    ]
+    found = differences([*runs[:2], entry("other", label="another", model={"layers": 9})])
+    assert found == {"11": {"model.heads": 1}, "12": {"model.heads": 2}, "other": {}}
+    assert list(differences(runs)["21"]) == ["seeds"]  # one field tells all four apart
+    assert words({"model.layers": 2, "recipe.learning_rate": 1e-3}) == "layers 2, learning rate 0.001"
+    assert words({"model.kind": "a", "recipe.data.kind": "b"}) == "model.kind a, recipe.data.kind b"
+
+
+def test_untrained_runs_and_damaged_ones_have_labels_of_their_own():
+    damaged = Entry("x", "damaged", "", 0, 0, 0, 0.0)
+    assert differences([RUNS[0], RUNS[3], damaged]) == {"a": {}, "dddd": {}, "x": {}}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_shortest_set_is_the_shortest(seed):
+    """Compared with trying every set, and always enough."""
+    import random
+
+    chance = random.Random(seed)
+    names = "abcdef"
+    rows = [{name: str(chance.randrange(2)) for name in names if chance.random() < 0.9} for _ in range(6)]
+
+    def groups(chosen_names):
+        return len({tuple(row.get(name) for name in chosen_names) for row in rows})
+
+    found = shortest(rows)
+    least = next(size for size in range(7) for some in combinations(names, size) if groups(some) == groups(names))
+    assert groups(found) == groups(names)
+    assert len(found) == least if least <= 2 else len(found) <= least + 1
