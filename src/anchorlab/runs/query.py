@@ -78,13 +78,15 @@ class Fields:
     def resolve(self, name: str, at: str) -> str:
         """Return the full path of a field, which may be given by some of its names: `layers` for `model.layers`.
 
+        Without runs, any name is as good as another.
+
         Errors: `SpecError` at `at` for a field that no run has, and for one that several paths may mean.
         """
         name = name if name.startswith("metrics.") else name.replace("-", "_")
         own = {one.lower(): one for one in OWN} | {"study": "studies"}
         if name.lower() in own:
             return own[name.lower()]
-        if name in self._paths:
+        if name in self._paths or not self.entries:
             return name
         meant = [path for path, given in self._paths.items() if given and _abbreviates(name, path)]
         if not meant:  # only now, since reading the metrics of new runs takes long
