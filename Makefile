@@ -9,7 +9,7 @@ SLOW := browser or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/two-distances anchor/working-memory \
 	retrieval/circuits retrieval/emergence
 
-.PHONY: demo language test test-fast lint types imports docs gallery gallery-again check bench browser clean
+.PHONY: demo notebooks language test test-fast lint types imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -67,6 +67,10 @@ gallery: language
 # the same from the published findings: draw them again and judge them by the bands of today, without a run
 gallery-again: .venv/installed
 	$(BIN)/python docs/gallery/build.py --published
+
+# run the notebooks of the docs and keep what they show; docs/tutorial/runs holds their runs
+notebooks: .venv/installed-dev
+	cd docs/tutorial && ../../$(BIN)/jupyter-execute --inplace *.ipynb
 
 check: lint types imports docs
 

@@ -1,5 +1,6 @@
 """Sphinx: pages in MyST markdown, the API from docstrings; nothing is fetched from the network."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,9 +10,10 @@ project = "anchorlab"
 author = "The anchorlab maintainers"
 copyright = "2026, the anchorlab maintainers"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages", "plain_docstrings"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "generated_pages", "plain_docstrings"]
 exclude_patterns = ["_build", "gallery", "api/generated/face.md", "api/generated/cli.md"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
+nb_execution_mode = "off"  # notebooks are shown as they were run; `make notebooks` runs them
 myst_heading_anchors = 3
 
 autodoc_typehints_format = "short"
@@ -24,3 +26,13 @@ html_title = "anchorlab"
 html_static_path = ["_static"]
 html_css_files = ["anchorlab.css"]
 html_show_sourcelink = False
+
+# The public repository of this copy of the docs, as owner/name: with it, notebooks open in Colab.
+repository = os.environ.get("ANCHORLAB_REPOSITORY", "")
+_source = f"https://colab.research.google.com/github/{repository}/blob/main/docs/tutorial/compose_or_memorise.ipynb"
+myst_substitutions = {
+    "colab": f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({_source})\n\n"
+    f"On Colab, install first: `%pip install git+https://github.com/{repository}`."
+    if repository
+    else "On Colab: upload the notebook and a wheel of this project (`pip wheel --no-deps .` makes one), and `%pip install` the wheel."
+}

@@ -26,10 +26,15 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def blocks(path: Path, language: str) -> list[str]:
-    """The code blocks of a language; a block below `<!-- fragment -->` is not whole and is left out."""
+def all_blocks(path: Path) -> list[tuple[str, str]]:
+    """The language and text of every code block; one below `<!-- fragment -->` is not whole and is left out."""
     found = _BLOCK.finditer(path.read_text("utf-8"))
-    return [match["text"] for match in found if match["language"] == language and not match["mark"]]
+    return [(match["language"], match["text"]) for match in found if not match["mark"]]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The code blocks of a language."""
+    return [text for one, text in all_blocks(path) if one == language]
 
 
 def command_lines(path: Path, program: str) -> list[list[str]]:

@@ -1,12 +1,11 @@
 """A short notebook, executed by a real kernel: what a reader sees below each cell."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel (extra: dev)")
-nbformat = pytest.importorskip("nbformat")
+from tests.documents import ROOT
+from tests.notebooks import execute, nbformat
 
 CELLS = {
     "setting": """
@@ -49,18 +48,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """The outputs of every cell; nothing is kept outside a folder of their own."""
-    from jupyter_client import AsyncKernelManager
-
-    folder = tmp_path_factory.mktemp("nb")
-    cells = [nbformat.v4.new_code_cell(text.strip()) for text in CELLS.values()]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    with pytest.MonkeyPatch.context() as changed:
-        for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "ANCHORLAB_STORE"):
-            changed.setenv(name, str(folder / name.lower()))
-        changed.setenv("OMP_NUM_THREADS", "2")  # so that a sweep tells its progress from threads
-        manager = AsyncKernelManager(transport="ipc", ip=str(folder / "k"))  # no port is opened
-        client = nbclient.NotebookClient(notebook, km=manager, timeout=300, allow_errors=True)
-        client.execute(cwd=str(Path(__file__).parent.parent))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text.strip()) for text in CELLS.values()])
+    execute(notebook, tmp_path_factory.mktemp("nb"), ROOT, allow_errors=True)
     return {name: list(cell.outputs) for name, cell in zip(CELLS, notebook.cells, strict=True)}
 
 
