@@ -12,11 +12,12 @@ from anchorlab.language.endpoint import Access
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Store
 from anchorlab.runs.files import file_name, write_file
-from anchorlab.studies.control import with_controls
+from anchorlab.studies.control import control_experiments, with_controls
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
 from anchorlab.studies.workplace import Workplace
+from anchorlab.training import Experiment
 
 
 def run_study(
@@ -84,6 +85,11 @@ def run_study(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path.parent, path.name, [findings.to_json().encode()])
     return findings
+
+
+def experiments_to_run(study: Study[Any], profile: str) -> list[Experiment]:
+    """Return what `run_study` trains or evaluates: the experiments, and those of untrained members for the controls."""
+    return [*study.experiments_of(profile), *control_experiments(study, profile)]
 
 
 def _findings_at(path: Path) -> Findings | None:
