@@ -110,7 +110,7 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
     for command in iter_modules(anchorlab.cli.__path__):  # one imported later would keep what is put in place here
         import_module(f"anchorlab.cli.{command.name}")
     for module in [module for key, module in sys.modules.items() if key.startswith("anchorlab.")]:
-        for called in ("run", "run_study", "pretrained"):
+        for called in ("run", "run_study", "pretrained", "forecast"):
             if callable(getattr(module, called, None)):
                 monkeypatch.setattr(module, called, stop)
     if words[0] in ("train", "study", "look-at") or "--prompts" in words:

@@ -40,14 +40,17 @@ commands = {
 for order, (name, text) in enumerate(commands.items()):
     module = name.replace("-", "_")
     app.command(f"anchorlab.cli.{module}:{module}", name=name, help=text, sort_key=order)
-runs = App(name="runs", help="List, show, check or remove the runs of the store.", sort_key=len(commands))
+runs = App(name="runs", help="List, compare, check or remove the runs of the store.", sort_key=len(commands))
 for name, text in {
     "list": "List the runs, as `anchorlab runs` does.",
     "show": "Show a run's specification and its last metrics.",
+    "diff": "Compare two runs: fields, versions and metrics.",
     "check": "Read every file of the runs and name the damaged ones.",
     "remove": "Remove a run.",
+    "prune": "Remove runs that no findings need.",
 }.items():
-    runs.command(f"anchorlab.cli.{'runs_list' if name == 'list' else 'runs'}:{name}_", name=name, help=text)
+    module = f"runs_{name}" if name in ("list", "diff", "prune") else "runs"
+    runs.command(f"anchorlab.cli.{module}:{name}_", name=name, help=text)
 app.command(runs)
 app.register_install_completion_command(help="Install completion for this shell (bash, zsh or fish).")
 

@@ -80,6 +80,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def agreed(question: str) -> bool:
+    """Ask a question on the terminal; anything but `y` or `yes` means no."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 def number(cell: Any) -> str:
     """Return a cell as text: floats with four significant digits, None as nothing."""
     if isinstance(cell, float):

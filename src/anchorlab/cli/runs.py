@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_table, print_text
+from anchorlab.cli.output import Flag, Json, agreed, counted, print_json, print_metrics, print_table, print_text
 from anchorlab.cli.runs_list import summary
 from anchorlab.cli.runs_matching import size_text
 from anchorlab.errors import SpecError, StoreError
@@ -92,15 +92,7 @@ def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> Non
             raise SpecError("yes", f"nobody can be asked whether to remove {found.address}", "add --yes to remove it")
         entry = entry_of(found)
         what = f"{found.address} ({entry.name}, {counted(entry.members, 'member')}, {size_text(entry.size)})"
-        if not _agreed(f"remove {what}? [y/N] "):
+        if not agreed(f"remove {what}? [y/N] "):
             print_text("nothing was removed")
             return
     print_text(f"removed {kept.remove(found.address)}")
-
-
-def _agreed(question: str) -> bool:
-    """Ask a question on the terminal; anything but `y` or `yes` means no."""
-    try:
-        return input(question).strip().lower() in ("y", "yes")
-    except EOFError:
-        return False

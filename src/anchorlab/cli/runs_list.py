@@ -1,5 +1,6 @@
 """`anchorlab runs list`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def list_(
     json
         Print JSON.
     """
-    from anchorlab.runs import differences, ordered, short_names, words
+    from anchorlab.runs import differences, ordered, short_names
 
     if limit is not None and limit < 0:
         raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
@@ -73,10 +74,7 @@ def list_(
             rows = [[_cell(fields.value(entry, path)) for path in paths] for entry in page]
             print_table(short_names(paths), rows)
         else:
-            different = differences(page)
-            labels = [", ".join(filter(None, (one.name, words(different[one.address])))) for one in page]
-            summaries = [summary(entry, label) for entry, label in zip(page, labels, strict=True)]
-            print_table(tuple(summaries[0]), [tuple(row.values()) for row in summaries])
+            print_runs(page)
         size = sum(entry.size for entry in found)
         shown = counted(len(found), "run") if len(page) == len(found) else f"{len(page)} of {len(found)} runs"
         rest = "" if len(page) == len(found) else "; --limit 0 shows all"
@@ -93,6 +91,16 @@ def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | f
         "when": entry.when,
         "MB": entry.megabytes,
     }
+
+
+def print_runs(entries: "Sequence[Entry]") -> None:
+    """Print rows of the list of runs, each label with the fewest fields that tell the run from others of its label."""
+    from anchorlab.runs import differences, words
+
+    different = differences(entries)
+    labels = [", ".join(filter(None, (one.name, words(different[one.address])))) for one in entries]
+    rows = [summary(entry, label) for entry, label in zip(entries, labels, strict=True)]
+    print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def _names(text: str, option: str) -> list[str]:

@@ -72,6 +72,7 @@ def study(
     workers: int | None = None,
     device: str = "cpu",
     json: Json = False,
+    dry_run: Flag = False,
     seeds: str | None = None,
     task_fields: Annotated[Fields, part("task")] = None,
     model_fields: Annotated[Fields, part("model")] = None,
@@ -118,6 +119,8 @@ def study(
         `cpu` or `cuda`.
     json
         Print the claims as JSON: an object for one study, a list for several or a pattern.
+    dry_run
+        Train nothing: print what would be trained, and the time, memory and disk that it would take.
     seeds
         Seeds of all members: `0:10` for 0 to 9, or a list such as `0,3,5`.
     task_fields
@@ -149,6 +152,9 @@ def study(
     model = options.address(model, download)
     options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
     asked = _Model(model, revision, download, options.access())
+    if dry_run:
+        _print_forecast(plan, kept, workers, device, json)
+        return 0
     run = _runner(kept, asked, workers, device, quiet=json)
     if single and len(plan) == 1:
         outcome = run(plan[0], report)
@@ -170,6 +176,26 @@ def study(
         if report is not None and found:
             print_text(f"report of all: {report.absolute()}", wrapped=False)
     return 2 if len(found) < len(outcomes) else 0
+
+
+def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None, device: str, json: bool) -> None:
+    """Print what studies would train; those of pretrained models train nothing."""
+    from anchorlab.cli.forecast import show_forecast
+    from anchorlab.engine import forecast
+    from anchorlab.studies import experiments_to_run
+
+    experiments, studies = [], {}
+    for planned in plan:
+        with planned.source.named():
+            for one in experiments_to_run(planned.study, planned.profile):
+                experiments.append(one)
+                studies.setdefault(one.cell.address, planned.study.name)
+    with progress(quiet=json) as show:
+        found = forecast(experiments, kept, workers, device, report=show)
+    show_forecast(found, device, json, studies)
+    silent = [planned.study.name for planned in plan if planned.study.observe is not None]
+    if silent and not json:
+        print_text(f"not included, since they train nothing: {', '.join(silent)}")
 
 
 def _runner(kept: "Store", model: _Model, workers: int | None, device: str, quiet: bool) -> _Run:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
-from anchorlab.cli.output import Json, counted, print_json, print_metrics, print_text, progress
+from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_text, progress
 
 if TYPE_CHECKING:
     import polars
@@ -26,6 +26,7 @@ def train(
     device: str = "cpu",
     execution: Literal["auto", "member", "mapped"] = "auto",
     json: Json = False,
+    dry_run: Flag = False,
 ) -> int:
     """Train one model per seed on a task and store the run; exit with 1 if a member diverged.
 
@@ -53,12 +54,20 @@ def train(
         `member`: one member after the other; `mapped`: all at once; `auto`: the faster of the two.
     json
         Print the last metrics as JSON.
+    dry_run
+        Train nothing: print what would be trained, and the time, memory and disk that it would take.
     """
-    from anchorlab.engine import run
+    from anchorlab.cli.forecast import show_forecast
+    from anchorlab.engine import forecast, run
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
 
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
+    if dry_run:
+        with progress(quiet=json) as report:
+            found = forecast([experiment], Store(store), workers, device, execution, report)
+        show_forecast(found, device, json)
+        return 0
     with progress(quiet=json) as report:
         trained = run([experiment], Store(store), workers, device, execution, report)[0]
     last, diverged = last_metrics(trained.metrics), _diverged_seeds(trained.metrics)

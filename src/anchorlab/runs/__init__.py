@@ -2,11 +2,13 @@
 
 from anchorlab.runs.cell import Cell, canonical_json
 from anchorlab.runs.chunk_directory import ChunkDirectory, ChunkState
+from anchorlab.runs.compare import differing, side_by_side
 from anchorlab.runs.curves import Curve, unpacked
 from anchorlab.runs.entry import Entry, flat
 from anchorlab.runs.index import Index, entry_of
 from anchorlab.runs.labels import differences, words
 from anchorlab.runs.metrics import metrics_frame, metrics_schema
+from anchorlab.runs.prune import KINDS, removable
 from anchorlab.runs.query import Condition, Fields, chosen, ordered, short_names, text_of
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import RunDirectory

@@ -27,6 +27,21 @@ class Lock:
         """Whether this process holds the lock."""
         return self._descriptor is not None and self._owner == os.getpid()
 
+    @property
+    def taken(self) -> bool:
+        """Whether any process holds the lock; nothing is created to find out."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def acquire(self, wait: float = 0.0) -> None:
         """Take the lock, waiting up to `wait` seconds for another holder; create its directory if needed.
 

@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from anchorlab.errors import SpecError, StoreError
@@ -67,6 +68,10 @@ class Store:
             return []
         return [Run(path) for path in sorted(self.root.iterdir()) if is_address(path.name) and path.is_dir()]
 
+    def in_use(self, run: Run) -> bool:
+        """Whether a process is writing the run or one of its chunks."""
+        return any(lock.taken for lock in _locks(run))
+
     def remove(self, prefix: str) -> str:
         """Remove a run, damaged or not, and return its address.
 
@@ -75,9 +80,27 @@ class Store:
         Errors: as `find`; `StoreError` for a run that a process is writing, and for a link to a run elsewhere.
         """
         run = self.find(prefix)
+        self._put_aside(run)
+        self._clear()
+        return run.address
+
+    def remove_all(self, addresses: Iterable[str]) -> dict[str, StoreError | None]:
+        """Remove runs and return, by address, the error of each that `remove` would refuse; None for one removed."""
+        found: dict[str, StoreError | None] = {}
+        for address in addresses:
+            try:
+                self._put_aside(self.find(address))
+                found[address] = None
+            except StoreError as error:
+                found[address] = error
+        self._clear()
+        return found
+
+    def _put_aside(self, run: Run) -> None:
+        """Rename a run, so that it is no longer in the store. Errors: those of `remove`."""
         if run.path.is_symlink():
             raise StoreError(f"{run.path}: is a link to {run.path.resolve()}; delete the link, or both, by hand")
-        locks = [Lock(path / "lock") for path in (run.path, *run.state_path.glob("chunk-*")) if path.is_dir()]
+        locks = _locks(run)
         removed = self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}"
         try:
             for lock in locks:
@@ -88,6 +111,13 @@ class Store:
         finally:
             for lock in locks:
                 lock.release()
-        for path in self.root.glob(f"{_REMOVED}*"):  # including those of a killed remover
+
+    def _clear(self) -> None:
+        """Delete what was put aside, also by a killed remover."""
+        for path in self.root.glob(f"{_REMOVED}*"):
             shutil.rmtree(path, ignore_errors=True)
-        return run.address
+
+
+def _locks(run: Run) -> list[Lock]:
+    """Return the locks of a run and its chunks."""
+    return [Lock(path / "lock") for path in (run.path, *run.state_path.glob("chunk-*")) if path.is_dir()]

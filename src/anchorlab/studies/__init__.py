@@ -4,7 +4,7 @@ from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measu
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.registry import STUDIES, UNPUBLISHED, is_pattern, study, study_names, study_title
-from anchorlab.studies.running import findings_directory, kept_findings, run_study
+from anchorlab.studies.running import experiments_to_run, findings_directory, kept_findings, run_study
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.training_sweep import sweep_study
 from anchorlab.studies.workplace import Workplace
@@ -23,6 +23,7 @@ __all__ = [
     "at_end",
     "claim",
     "curves_against",
+    "experiments_to_run",
     "findings_directory",
     "is_pattern",
     "kept_findings",

@@ -16,7 +16,7 @@ from anchorlab.findings import Control, Findings
 from anchorlab.runs import Store
 from anchorlab.studies.claim import Measure, as_control
 from anchorlab.studies.study import Study
-from anchorlab.training import Ensemble, TrainedRun
+from anchorlab.training import Ensemble, Experiment, TrainedRun
 
 CHOSEN = "initial weights of the members judged after training"
 """The note of a control whose members were chosen by what they reach in training."""
@@ -48,8 +48,8 @@ def with_controls(
     Errors: those of `anchorlab.engine.run`.
     """
     measures = {study.claim(measure).id: measure for measure in study.claims if not measure.exact}
-    experiments = [experiment.untrained() for experiment in study.experiments_of(findings.profile)]
-    if not experiments or not measures:
+    experiments = control_experiments(study, findings.profile)
+    if not experiments:
         return findings
     runs = run(experiments, store, device=device, report=None if report is None else partial(_renamed, report))
     setting = study.profile(findings.profile).setting
@@ -66,6 +66,13 @@ def with_controls(
                 found[name] = replace(control, note="; ".join(filter(None, (CHOSEN, control.note))))
     claims = [replace(one, untrained=found.get(one.claim.id, one.untrained)) for one in findings.claims]
     return replace(findings, claims=tuple(claims))
+
+
+def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
+    """Return the untrained experiments that the controls of a study need: none if all its claims are exact."""
+    if all(measure.exact for measure in study.claims):
+        return []
+    return [experiment.untrained() for experiment in study.experiments_of(profile)]
 
 
 class _BeforeTraining(TrainedRun):

@@ -1,6 +1,8 @@
 """Run studies: train what the store lacks, keep the findings, read those of all studies."""
 
 import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,15 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.language.endpoint import Access
 from anchorlab.progress import Report, Status, reported
-from anchorlab.runs import Store
+from anchorlab.runs import Cell, Store
 from anchorlab.runs.files import file_name, write_file
-from anchorlab.studies.control import with_controls
+from anchorlab.runs.uses import FILE, read_use, record_use
+from anchorlab.studies.control import control_experiments, with_controls
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
 from anchorlab.studies.workplace import Workplace
+from anchorlab.training import Experiment
 
 
 def run_study(
@@ -62,6 +66,11 @@ def run_study(
     reused = sum(cell in store for cell in cells.values())
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
+    folder, behind = findings_directory(store, study.name, profile), _behind(cells.values())
+    if behind:  # from the beginning, so that nobody takes the runs of a study in progress for runs that nothing needs
+        before_now = read_use(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
     with reported(report, progress) as show:
         runs = run(experiments, store, workers, device, report=show)
         if cells and not trained_before:
@@ -82,8 +91,44 @@ def run_study(
         made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
     path.parent.mkdir(parents=True, exist_ok=True)
+    record_use(path.parent, study.name, profile, behind)
     write_file(path.parent, path.name, [findings.to_json().encode()])
     return findings
+
+
+def experiments_to_run(study: Study[Any], profile: str) -> list[Experiment]:
+    """Return what `run_study` trains or evaluates: the experiments, and those of untrained members for the controls."""
+    return [*study.experiments_of(profile), *control_experiments(study, profile)]
+
+
+def _behind(cells: Iterable[Cell]) -> set[str]:
+    """Return the addresses of the runs that findings are made from: those of these cells, and untrained controls."""
+    return {address for cell in cells for address in (cell.address, Cell(_untrained(cell.spec)).address)}
+
+
+def _untrained(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification of `experiment.untrained()`, without the time that building its model takes."""
+    start = {"start": _untrained(spec["start"])} if "start" in spec else {}
+    return {**spec, **start, "trained": False}
+
+
+def without_record(store: Store) -> list[tuple[str, str, set[str] | None]]:
+    """Return study and profile of findings that do not record their runs, with the addresses of those runs.
+
+    They are those of the study's experiments of today, if the store has them all; None if it has not, or if the study
+    is not one of ours.
+
+    Errors: `StoreError` that names damaged findings.
+    """
+    found: list[tuple[str, str, set[str] | None]] = []
+    for findings in kept_findings(store, but_with=FILE):
+        behind = None
+        with suppress(SpecError):
+            study = find_study(findings.study)
+            cells = [one.cell for one in study.experiments_of(findings.profile)]
+            behind = _behind(cells) if all(cell in store for cell in cells) else None
+        found.append((findings.study, findings.profile, behind))
+    return found
 
 
 def _findings_at(path: Path) -> Findings | None:
@@ -102,13 +147,15 @@ def findings_directory(store: Store, study: str, profile: str) -> Path:
     return store.root / "studies" / study.replace("/", "-") / file_name(profile)
 
 
-def kept_findings(store: Store) -> list[Findings]:
-    """Return the findings of every study in the store, by study and profile.
+def kept_findings(store: Store, but_with: str | None = None) -> list[Findings]:
+    """Return the findings of every study in the store, by study and profile; not those beside a file `but_with`.
 
     Errors: `StoreError` that names a damaged file.
     """
     found = []
     for path in sorted((store.root / "studies").glob("*/*/findings.json")):
+        if but_with is not None and (path.parent / but_with).exists():
+            continue
         try:
             found.append(Findings.from_json(path.read_bytes()))
         except SpecError as error:

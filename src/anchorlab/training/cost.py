@@ -63,6 +63,17 @@ def memory_per_member(experiment: Experiment) -> int:
     return number * numbers + sequences * _bytes_per_sequence(task, number)
 
 
+def checkpoint_bytes(experiment: Experiment) -> int:
+    """Return the bytes of all checkpoints of a run: the weights of all members at each of the recipe's times."""
+    if not experiment.trained:
+        return 0
+    template = build(experiment.model, experiment.task.shape)
+    number = 8 if experiment.recipe.precision == "float64" else 4
+    weights = [*template.parameters(), *template.buffers()]
+    one = sum(value.numel() * (number if value.is_floating_point() else value.element_size()) for value in weights)
+    return one * len(experiment.members) * len(experiment.steps_at(experiment.recipe.checkpoints))
+
+
 def _bytes_per_sequence(task: Task, number: int) -> int:
     """Return the bytes of one training sequence in a feed; a real number takes `number` bytes."""
     batch = task.for_training(task.sample("train", 1, seed=0))

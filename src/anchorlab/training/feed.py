@@ -91,7 +91,7 @@ class StreamFeed:
 
     Each draw is seeded by the member's data seed and the draw's number.
 
-    Members with the same data seed share one copy.
+    Members with the same data seed share one copy. `steps_per_draw` steps are taken from one draw.
     """
 
     def __init__(self, task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> None:
@@ -99,17 +99,17 @@ class StreamFeed:
         seeds = [members.stream("data", index) for index in range(len(members))]
         self._seeds = {seed: index for index, seed in enumerate(dict.fromkeys(seeds))}
         self._rows = torch.tensor([self._seeds[seed] for seed in seeds], device=device)
-        self._steps = max(1, STREAM_DRAW // recipe.batch)
+        self.steps_per_draw = max(1, STREAM_DRAW // recipe.batch)
         self._draw = -1
         self._data: MemberBatches | None = None
         self._device, self._dtype = device, dtype
 
     def at(self, step: int) -> MemberBatches:
         """Return the batches of an optimiser step, counted from 0."""
-        number, place = divmod(step, self._steps)
+        number, place = divmod(step, self.steps_per_draw)
         if self._data is None or number != self._draw:
             self._data = None  # free the last draw before the next one
-            size = self._steps * self.batch
+            size = self.steps_per_draw * self.batch
             seeds = [child_seed(seed, "stream", number) for seed in self._seeds]
             drawn = (self.task.for_training(self.task.sample("train", size, seed)) for seed in seeds)
             self._data, self._draw = stack(drawn, len(self._seeds), size, self._device, self._dtype), number

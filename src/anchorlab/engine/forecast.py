@@ -1,0 +1,166 @@
+"""What training experiments would take: how much is left, memory, disk, and time from a few measured steps."""
+
+import heapq
+import resource
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from anchorlab.engine.job import _threads
+from anchorlab.engine.run import _choose_workers, _divide, _importable, _plan
+from anchorlab.errors import SpecError
+from anchorlab.progress import Report, Status
+from anchorlab.runs import Store
+from anchorlab.training import Experiment, memory_per_member
+from anchorlab.training.cost import checkpoint_bytes
+from anchorlab.training.pace import Pace, measure_pace, pace_key
+from anchorlab.training.trainer import ExecutionName, check_device
+
+_SECONDS_TO_MEASURE = 8.0  # of steps, over all paces
+_MOST_PER_PACE = 1.0
+
+
+@dataclass(frozen=True)
+class ForecastCell:
+    """One experiment of a forecast.
+
+    Fields
+        experiment: what would be trained
+        finished: whether the store has its run
+        begun: whether the store has an unfinished run of it; what that keeps is not subtracted
+        seconds: what all its members take together on one process; 0 if finished
+    """
+
+    experiment: Experiment
+    finished: bool
+    begun: bool
+    seconds: float
+
+    @property
+    def member_steps(self) -> int:
+        """The optimiser steps of all members; none without training."""
+        return self.experiment.member_steps if self.experiment.trained else 0
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What training experiments would take on this machine; nothing is trained or written.
+
+    Fields
+        cells: every experiment once, in the order in which they are needed
+        workers: the number of processes
+        seconds: an estimate, from measured steps, of the time until the last process is done
+        memory: bytes of all processes together at most; on CUDA, of the device
+        disk: bytes of the checkpoints that would be written
+        measured_steps: how many steps were measured
+        paces: how many experiments of different shapes they were of
+        may_stop: whether a stop rule may end some members earlier
+    """
+
+    cells: tuple[ForecastCell, ...]
+    workers: int
+    seconds: float
+    memory: int
+    disk: int
+    measured_steps: int
+    paces: int
+    may_stop: bool
+
+    @cached_property
+    def left(self) -> tuple[ForecastCell, ...]:
+        """The cells that would be trained."""
+        return tuple(cell for cell in self.cells if not cell.finished)
+
+
+def forecast(
+    experiments: Sequence[Experiment],
+    store: Store | str | Path | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    execution: ExecutionName = "auto",
+    report: Report | None = None,
+) -> Forecast:
+    """Return what `run` with the same arguments would train, and what that would take. Writes nothing.
+
+    A few steps of every distinct shape are trained and forgotten, after a warm-up. How much else the machine does, then
+    and later, changes the time.
+
+    Errors: `SpecError` for a device that does not exist, and for workers below 1.
+    """
+    store = Store.of(store)
+    device = "cpu" if check_device(device).type == "cpu" else device
+    if workers is not None and workers < 1:
+        raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
+    every = {one.cell.address: one for one in _with_starts(experiments, store)}
+    todo = {address: one for address, one in every.items() if one.cell not in store}
+    workers = workers or _choose_workers(list(todo.values()), device)
+    divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
+    jobs = sum(map(len, divisions.values()))
+    processes = min(workers, jobs) if all(_importable(one) for one in todo.values()) else 1
+    paces = _paces(todo.values(), _plan([], workers, max(1, jobs), device)["threads"], device, execution, report)
+    each = {address: paces[pace_key(one)].seconds(one) for address, one in todo.items()}
+    chunks = [(len(chunk), address) for address, division in divisions.items() for chunk in division]
+    memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)
+    base = _memory_of_this_process() if device == "cpu" else 0
+    return Forecast(
+        cells=tuple(
+            ForecastCell(
+                one,
+                address not in todo,
+                address in todo and (store.root / address).is_dir(),
+                each.get(address, 0.0) * len(one.members),
+            )
+            for address, one in every.items()
+        ),
+        workers=max(1, processes),
+        seconds=_until_the_last((count * each[address] for count, address in chunks), max(1, processes)),
+        memory=sum(memory[: max(1, processes)]) + base * max(1, processes) if todo else 0,
+        disk=sum(map(checkpoint_bytes, todo.values())),
+        measured_steps=sum(pace.steps for pace in paces.values()),
+        paces=len(paces),
+        may_stop=any(one.recipe.stop is not None for one in todo.values()),
+    )
+
+
+def _with_starts(experiments: Iterable[Experiment], store: Store) -> list[Experiment]:
+    """Return the experiments, and before them those that they go on from and that `run` would train first."""
+    own = list(experiments)
+    starts = [one.start for one in own if one.start is not None and one.cell not in store]
+    return [*(_with_starts(starts, store) if starts else ()), *own]
+
+
+def _paces(
+    experiments: Iterable[Experiment],
+    threads: int,
+    device: str,
+    execution: ExecutionName,
+    report: Report | None,
+) -> dict[str, Pace]:
+    """Return the pace of each distinct shape, by its key; trained experiments are measured before untrained ones."""
+    shapes: dict[str, Experiment] = {}
+    for one in sorted(experiments, key=lambda one: not one.trained):
+        shapes.setdefault(pace_key(one), one)
+    found = {}
+    seconds = min(_MOST_PER_PACE, _SECONDS_TO_MEASURE / max(1, len(shapes)))
+    with _threads(threads):
+        for index, (key, one) in enumerate(shapes.items()):
+            if report is not None:
+                report(Status(len(shapes), index, f"measuring {one.cell.label}", len(shapes), index))
+            found[key] = measure_pace(one, device, execution, seconds)
+    return found
+
+
+def _until_the_last(seconds: Iterable[float], processes: int) -> float:
+    """Return when the last of the processes is done, if each takes the longest job that is left."""
+    busy = [0.0] * processes
+    for one in sorted(seconds, reverse=True):
+        heapq.heapreplace(busy, busy[0] + one)
+    return max(busy)
+
+
+def _memory_of_this_process() -> int:
+    """Return the bytes that this process has taken at most: about what a worker takes before it trains anything."""
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return found if sys.platform == "darwin" else found * 1024

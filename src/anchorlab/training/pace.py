@@ -1,0 +1,127 @@
+"""How fast an experiment trains on this machine, measured on a few of its steps."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from anchorlab.models import fast_float32
+from anchorlab.training.cost import work_per_step
+from anchorlab.training.experiment import Experiment
+from anchorlab.training.feed import StreamFeed
+from anchorlab.training.trainer import ExecutionName, _Session, check_device
+
+MEASURED_MEMBERS = 2
+"""The largest number of members that are measured on a CPU, where each costs as much as any other."""
+
+_WARM_UP = 2  # steps: the first ones allocate memory and choose kernels
+_FEWEST = 3  # measured steps
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one member costs, in seconds.
+
+    Fields
+        begin: draw its initial weights and its sequences
+        step: one optimiser step, with its share of drawing a stream's sequences
+        evaluate: one evaluation
+        steps: how many steps were measured
+    """
+
+    begin: float
+    step: float
+    evaluate: float
+    steps: int
+
+    def seconds(self, experiment: Experiment) -> float:
+        """Return the seconds that one member of an experiment takes from begin to end."""
+        if not experiment.trained:
+            return self.begin + self.evaluate
+        evaluations = len(set(experiment.steps_at(experiment.recipe.evaluation)))
+        return self.begin + experiment.steps * self.step + evaluations * self.evaluate
+
+
+def pace_key(experiment: Experiment) -> str:
+    """Return a text that experiments of one pace share: equal shapes, whatever their rates, sizes and durations."""
+    task, recipe = experiment.task, experiment.recipe
+    batch = recipe.batch if recipe.data.kind == "stream" else min(recipe.batch, recipe.data.size)
+    what = {
+        "task": [task.family, *map(str, (task.shape, task.splits, task.loss))],
+        "model": experiment.model.model_dump(mode="json"),
+        "data": recipe.data.kind,
+        "evaluation": recipe.evaluation.model_dump(mode="json", exclude={"every", "at"}),
+        "others": [batch, recipe.precision, recipe.optimiser.kind, recipe.clip is None],
+        "work": work_per_step(experiment),
+    }
+    return json.dumps(what, sort_keys=True)
+
+
+def measure_pace(
+    experiment: Experiment, device: str = "cpu", execution: ExecutionName = "auto", seconds: float = 0.5
+) -> Pace:
+    """Train a few steps and forget them, and return how long they took. Writes nothing.
+
+    On a CPU up to `MEASURED_MEMBERS` members are measured, on CUDA all of them, which train at once. The first steps
+    and the first evaluation are a warm-up and do not count.
+
+    Args:
+        experiment: whose steps are measured; one that goes on from another is measured on initial weights
+        device: `cpu` or `cuda`
+        execution: as for `fit`
+        seconds: how long to measure; three steps are measured at least
+    """
+    found = check_device(device)
+    count = len(experiment.members) if found.type == "cuda" else min(len(experiment.members), MEASURED_MEMBERS)
+    with fast_float32():
+        began = time.perf_counter()
+        session = _Session(experiment.take(range(count)), found, execution, None, None)
+        session.feed.at(0)  # a stream draws its first sequences here
+        begin = _since(began, found)
+        active = [True] * count
+
+        within = session.feed.steps_per_draw if isinstance(session.feed, StreamFeed) else experiment.steps
+
+        def step(number: int) -> None:
+            number %= within
+            session.execution.step(session.feed.at(number), experiment.recipe.schedule.factor(0), active, number)
+
+        steps, trained = 0, 0.0
+        if experiment.trained:
+            warm = min(_WARM_UP, max(1, experiment.steps - 1))
+            for number in range(warm):
+                step(number)
+            steps, trained = _repeated(lambda number: step(warm + number), seconds, found)
+        evaluation = 0.0
+        for _ in range(2):
+            began = time.perf_counter()
+            session.evaluator.measure(session.ensemble, 0)
+            evaluation = _since(began, found)
+            if evaluation > seconds:
+                break
+    draw = 0.0
+    if isinstance(session.feed, StreamFeed):
+        began = time.perf_counter()
+        session.feed.at(session.feed.steps_per_draw)
+        draw = _since(began, found) / session.feed.steps_per_draw
+    each = 0.0 if not steps else trained / steps + draw
+    return Pace(begin / count, each / count, evaluation / count, steps)
+
+
+def _repeated(act: Callable[[int], None], seconds: float, device: torch.device) -> tuple[int, float]:
+    """Repeat an action for so many seconds, a few times at least; return how often, and the seconds that it took."""
+    began, count = time.perf_counter(), 0
+    while True:
+        act(count)
+        count += 1
+        if (passed := _since(began, device)) >= seconds and count >= _FEWEST:
+            return count, passed
+
+
+def _since(began: float, device: torch.device) -> float:
+    """Return the seconds since a moment, after the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began

@@ -1,0 +1,140 @@
+"""`anchorlab runs prune` and `anchorlab runs diff`."""
+
+import json
+import os
+import time
+
+import pytest
+
+
+@pytest.fixture
+def runs(anchorlab, small):
+    """Two runs that no findings need: one layer, and two."""
+    made = [["--model.layers=1"], ["--model.layers=2"]]
+    own = [one for one in small if not one.startswith("--model.layers")]
+    return [json.loads(anchorlab("train", "anchor/identity", *own, *one, "--json").out)["run"] for one in made]
+
+
+def left(anchorlab):
+    return {one["run"] for one in json.loads(anchorlab("runs", "--json").out)}
+
+
+def test_without_a_kind_runs_are_only_counted(anchorlab, runs, workplace):
+    said = anchorlab("runs", "prune")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[1].split()[:2] == ["orphans", "2"]
+    assert "nothing was removed; name kinds to remove them" in said.out
+    found = json.loads(anchorlab("runs", "prune", "--json").out)
+    assert {kind: len(found[kind]["runs"]) for kind in ("orphans", "superseded", "unfinished", "damaged")} == {
+        "orphans": 2, "superseded": 0, "unfinished": 0, "damaged": 0,
+    }  # fmt: skip
+    assert found["orphans"]["bytes"] == sum(
+        one.stat().st_size for run in runs for one in (workplace / "runs" / run).rglob("*") if one.is_file()
+    )
+    assert left(anchorlab) == set(runs)
+
+
+def test_runs_are_removed_with_yes(anchorlab, runs):
+    said = anchorlab("runs", "prune", "orphans", "--where", "layers=1", "--yes")
+    assert said.code == 0 and said.out.splitlines()[-1].startswith("removed 1 run, ")
+    assert left(anchorlab) == {runs[1]}
+    found = json.loads(anchorlab("runs", "prune", "orphans", "--yes", "--json").out)
+    assert (found["removed"], found["kept"]) == ([runs[1]], {}) and found["bytes"] > 0
+    assert json.loads(anchorlab("runs", "prune", "orphans", "--yes", "--json").out)["removed"] == []
+    assert anchorlab("runs", "prune", "orphans").out == "nothing to remove\n"
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_without_a_terminal_nobody_can_be_asked(anchorlab, runs, json_too):
+    said = anchorlab("runs", "prune", "orphans", *json_too)
+    assert said.code == 2 and left(anchorlab) == set(runs)
+    assert said.err.startswith("anchorlab: yes: nobody can be asked whether to remove 2 runs, ")
+
+
+@pytest.mark.parametrize(("answer", "removed"), [("y", True), ("", False), ("no", False)])
+def test_a_terminal_is_asked(anchorlab, runs, monkeypatch, answer, removed):
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda question: (asked.append(question), answer)[1])
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    anchorlab("runs", "prune", "orphans")
+    assert len(asked) == 1 and asked[0].startswith("remove 2 runs, ")
+    assert (left(anchorlab) == set()) is removed
+
+
+def test_only_runs_that_are_old_enough(anchorlab, runs, workplace):
+    manifest, day = workplace / "runs" / runs[0] / "manifest.json", 86400
+    os.utime(manifest, (time.time() - 3 * day,) * 2)
+    for age, wanted in (("2d", [runs[0]]), ("71h", [runs[0]]), ("73h", []), ("1w", []), ("0.5w", []), ("0h", runs)):
+        found = json.loads(anchorlab("runs", "prune", "--older-than", age, "--json").out)
+        assert found["orphans"]["runs"] == sorted(wanted), age
+    for slip in ("3", "d", "3m", "-1d"):
+        said = anchorlab("runs", "prune", f"--older-than={slip}")
+        assert (said.code, said.err) == (
+            2,
+            f"anchorlab: older-than: {slip!r} is not an age; write hours, days or weeks, such as 12h, 30d or 4w\n",
+        )
+
+
+def test_an_unknown_kind_is_named(anchorlab, runs):
+    said = anchorlab("runs", "prune", "orphan", "--yes")
+    assert (said.code, said.err) == (2, "anchorlab: kinds: unknown kind 'orphan'; did you mean 'orphans'?\n")
+    assert left(anchorlab) == set(runs)
+
+
+def test_a_run_in_use_stays(anchorlab, runs):
+    from anchorlab.runs import Cell, Store
+
+    with Store().open(Cell({"members": [1], "format": 1})) as run:
+        assert json.loads(anchorlab("runs", "prune", "--json").out)["unfinished"]["runs"] == []
+        assert anchorlab("runs", "prune", "unfinished", "--yes").out == "nothing to remove\n"
+    assert json.loads(anchorlab("runs", "prune", "unfinished", "--yes", "--json").out)["removed"] == [run.address]
+
+
+@pytest.mark.slow
+def test_what_findings_were_made_from_is_kept(anchorlab, runs, workplace):
+    assert anchorlab("study", "anchor/identity", "--profile", "smoke").code == 0
+    named = {one["run"] for one in json.loads(anchorlab("runs", "--where", "study=anchor/identity", "--json").out)}
+    assert named == left(anchorlab) - set(runs) and named
+    assert any(not one["trained"] for one in json.loads(anchorlab("runs", "--columns=trained", "--json").out))
+    assert json.loads(anchorlab("runs", "prune", "--json").out)["orphans"]["runs"] == sorted(runs)
+    record = workplace / "runs" / "studies" / "anchor-identity" / "smoke" / "runs.json"
+    record.unlink()  # findings from before runs were recorded: those of the study's experiments
+    assert json.loads(anchorlab("runs", "prune", "--json").out)["orphans"]["runs"] == sorted(runs)
+    findings = record.with_name("findings.json")
+    findings.write_text(findings.read_text().replace('"study": "anchor/identity"', '"study": "own/identity"'))
+    said = anchorlab("runs", "prune", "orphans", "--yes")
+    assert said.code == 2 and "findings of own/identity (smoke) do not say which runs" in said.err
+    assert set(runs) | named == left(anchorlab)
+
+
+def test_two_runs_side_by_side(anchorlab, runs):
+    found = json.loads(anchorlab("runs", "diff", runs[0][:8], runs[1][:8], "--json").out)
+    assert [one["run"] for one in found["runs"]] == runs
+    assert found["fields"] == {"model.layers": [1, 2]}
+    assert found["environment"] == {}
+    ends = [json.loads(anchorlab("runs", "show", run, "--json").out)["last"] for run in runs]
+    means = [{(one["split"], one["metric"]): one["mean"] for one in last} for last in ends]
+    assert {(one["split"], one["metric"]): (one["first"], one["second"]) for one in found["metrics"]} == {
+        key: (means[0][key], means[1][key]) for key in means[0]
+    }
+    for one in found["metrics"]:
+        assert one["difference"] == pytest.approx(one["second"] - one["first"])
+    said = anchorlab("runs", "diff", *runs).out
+    assert ["model.layers", "1", "2"] in [line.split() for line in said.splitlines()]
+    assert "metrics at the end, means over members" in said
+
+
+def test_a_run_is_not_compared_with_itself(anchorlab, runs):
+    said = anchorlab("runs", "diff", runs[0], runs[0][:9])
+    assert (said.code, said.err) == (2, f"anchorlab: second: is the same run, {runs[0]}; name another one\n")
+
+
+def test_fields_that_only_one_of_two_has():
+    from anchorlab.runs import differing
+
+    first = {"model": {"kind": "a", "heads": 2, "mask": True}, "format": 1}
+    second = {"model": {"kind": "b", "mask": 1}, "format": 1, "trained": False}
+    assert differing(first, second) == {
+        "model.kind": ("a", "b"), "model.heads": (2, "—"), "model.mask": (True, 1), "trained": ("—", False),
+    }  # fmt: skip

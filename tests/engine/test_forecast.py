@@ -1,0 +1,191 @@
+"""What training would take, against what it takes."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from anchorlab.engine import forecast, run
+from anchorlab.engine.forecast import _until_the_last
+from anchorlab.errors import SpecError
+from anchorlab.models import DecoderSpec
+from anchorlab.runs import Store
+from anchorlab.training import AdamW, Evaluation, FixedSample, Members, Recipe, Stop, Stream, Times
+from anchorlab.training.executions import MemberExecution
+from anchorlab.training.pace import Pace, measure_pace, pace_key
+from tests.small_experiments import IDENTITY, experiment
+
+SMALL = Recipe(
+    data=FixedSample(size=40),
+    optimiser=AdamW(learning_rate=1e-3),
+    batch=20,
+    duration=6,
+    evaluation=Evaluation(every=3, size=10),
+    checkpoints=Times(every=2),
+)
+ONE = replace(experiment(recipe=SMALL), label="one")
+
+
+@pytest.fixture
+def steps_taken(monkeypatch):
+    """How many steps each member has taken, all members together."""
+    taken, step = [], MemberExecution.step
+
+    def counted(self, batches, factor, active, number):
+        taken.append(sum(active))
+        step(self, batches, factor, active, number)
+
+    monkeypatch.setattr(MemberExecution, "step", counted)
+    return taken
+
+
+def test_what_is_said_is_what_runs(tmp_path, steps_taken):
+    """Also of an experiment that goes on from another, of one given twice, and of untrained members."""
+    further = replace(ONE, start=ONE.take(range(2)), members=Members(seeds=(5, 6)), recipe=SMALL.replace(duration=4))
+    asked = [further, ONE, ONE, ONE.untrained(), replace(ONE, recipe=SMALL.replace(duration=2))]
+    store = Store(tmp_path / "runs")
+    run([asked[-1]], store, workers=1)
+    before = {path.name for path in store.root.iterdir()}
+    steps_taken.clear()
+    found = forecast(asked, store, workers=1)
+    assert {path.name for path in store.root.iterdir()} == before
+    measured = sum(steps_taken)
+    assert 0 < measured < 2000 and found.measured_steps > 0
+    steps_taken.clear()
+    run(asked, store, workers=1)
+    assert {cell.experiment.cell.address for cell in found.cells} == {path.name for path in store.root.iterdir()}
+    assert {cell.experiment.cell.address for cell in found.left} == {
+        path.name for path in store.root.iterdir()
+    } - before
+    assert sum(cell.member_steps for cell in found.left) == sum(steps_taken) == 2 * 6 + 2 * 4 + 3 * 6
+    assert [cell.finished for cell in found.cells].count(True) == 1
+
+
+def test_all_of_it_finished(tmp_path):
+    store = Store(tmp_path)
+    run([ONE], store, workers=1)
+    found = forecast([ONE], store)
+    assert (found.left, found.seconds, found.memory, found.disk, found.measured_steps) == ((), 0.0, 0, 0, 0)
+
+
+def test_nothing_is_written_where_there_is_no_store(tmp_path):
+    found = forecast([ONE], tmp_path / "runs")
+    assert not list(tmp_path.iterdir())
+    assert not found.cells[0].begun and found.seconds > 0
+
+
+def test_a_begun_cell_is_named(tmp_path):
+    store = Store(tmp_path)
+    with store.open(ONE.cell) as directory:
+        directory.plan({"chunks": [[0, 1, 2]], "threads": 1})
+    (cell,) = forecast([ONE], store).cells
+    assert cell.begun and not cell.finished
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_checkpoints_take_as_much_as_is_said(tmp_path, precision):
+    one = replace(ONE, recipe=SMALL.replace(precision=precision))
+    said = forecast([one], tmp_path).disk
+    (trained,) = run([one], tmp_path, workers=1)
+    taken = sum(path.stat().st_size for path in trained.run.path.glob("checkpoints/*"))
+    assert said < taken < said * 1.02 + 4 * 4096  # each file has a header, too
+
+
+@pytest.mark.parametrize(
+    ("seconds", "processes", "end"), [([3, 1, 2], 1, 6), ([3, 1, 2], 2, 3), ([4, 1, 1], 2, 4), ([], 2, 0), ([5], 3, 5)]
+)
+def test_the_last_process_is_done(seconds, processes, end):
+    assert _until_the_last(seconds, processes) == end
+
+
+def test_a_member_costs_its_begin_its_steps_and_its_evaluations():
+    pace = Pace(begin=100.0, step=10.0, evaluate=1.0, steps=3)
+    assert pace.seconds(ONE) == 100 + 6 * 10 + 3  # evaluated at 0, 3 and 6
+    assert pace.seconds(ONE.untrained()) == 101
+
+
+def test_what_is_measured_once_and_what_apart():
+    key = pace_key(ONE)
+    same = [
+        {"duration": 60},
+        {"data": FixedSample(size=60)},
+        {"optimiser": AdamW(learning_rate=1e-2)},
+        {"checkpoints": Times()},
+        {"evaluation": Evaluation(every=1, size=10)},
+    ]
+    apart = [
+        {"batch": 10},
+        {"data": Stream()},
+        {"precision": "float64"},
+        {"evaluation": Evaluation(every=3, size=20)},
+        {"clip": 1.0},
+    ]
+    assert {pace_key(replace(ONE, recipe=SMALL.replace(**change))) for change in same} == {key}
+    assert len({key, *(pace_key(replace(ONE, recipe=SMALL.replace(**change))) for change in apart)}) == 6
+    assert pace_key(replace(ONE, model=ONE.model.replace(width=20))) != key
+    assert pace_key(replace(ONE, members=Members(seeds=9))) == key
+
+
+def test_wider_models_take_longer():
+    narrow, wide = (
+        measure_pace(replace(ONE, model=DecoderSpec(layers=2, heads=1, width=width, head_width=width)), seconds=0.2)
+        for width in (8, 512)
+    )
+    assert narrow.steps > wide.steps > 2 and wide.step > 3 * narrow.step and wide.evaluate > narrow.evaluate
+
+
+def test_a_stop_rule_makes_it_at_most(tmp_path):
+    stop = replace(ONE, recipe=SMALL.replace(stop=Stop(metric="accuracy", value=0.9)))
+    assert forecast([stop], tmp_path).may_stop and not forecast([ONE], tmp_path).may_stop
+
+
+def test_workers_share_the_members(tmp_path):
+    one = forecast([ONE], tmp_path, workers=1)
+    three = forecast([ONE], tmp_path, workers=3)
+    assert (one.workers, three.workers) == (1, 3)
+    assert three.memory > 2 * one.memory  # the processes themselves take the most
+    with pytest.raises(SpecError, match="workers: 0 is not a number of processes"):
+        forecast([ONE], tmp_path, workers=0)
+    with pytest.raises(SpecError, match="device"):
+        forecast([ONE], tmp_path, device="abacus")
+
+
+MEASURED = """
+import json, resource, sys, time
+from anchorlab.engine import run
+from anchorlab.runs import Store
+from anchorlab.training import Experiment
+one = Experiment.from_json(json.load(open(sys.argv[1])))
+began = time.perf_counter()
+run([one], Store(sys.argv[2]), workers=1)
+print(json.dumps([time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "darwin", reason="counts memory in other units")
+@pytest.mark.parametrize(
+    ("model", "steps", "data"),
+    [
+        (DecoderSpec(layers=2, heads=1, width=64, head_width=64), 400, FixedSample(size=1000)),
+        (DecoderSpec(layers=2, heads=2, width=200, head_width=100), 60, Stream()),
+    ],
+)
+def test_time_and_memory_are_those_of_a_real_training(tmp_path, model, steps, data):
+    """Within a factor of three in time, on a machine that others use too; memory is an upper bound."""
+    recipe = Recipe(data=data, batch=50, duration=steps, clip=1.0, evaluation=Evaluation(every=50))
+    one = replace(ONE, task=IDENTITY, model=model, recipe=recipe, members=Members(seeds=4))
+    (tmp_path / "one.json").write_text(json.dumps(one.to_json()))
+    began = time.perf_counter()
+    said = forecast([one], tmp_path / "runs", workers=1)
+    assert time.perf_counter() - began < 60
+    words = [sys.executable, "-c", MEASURED, str(tmp_path / "one.json"), str(tmp_path / "runs")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    seconds, memory = json.loads(done.stdout)
+    print(f"said {said.seconds:.1f} s, took {seconds:.1f} s; said {said.memory / 1e6:.0f} MB, took {memory / 1e6:.0f}")
+    assert said.seconds / 3 < seconds < said.seconds * 3
+    assert memory < 1.1 * said.memory

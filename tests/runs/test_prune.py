@@ -1,0 +1,107 @@
+"""Which runs nothing needs, and that none that is needed or in use is removed."""
+
+import pytest
+
+from anchorlab.runs import KINDS, Cell, Entry, Index, Store, Use, record_use, removable, studies_by_run, uses
+from anchorlab.runs.uses import read_use
+from tests.runs.tiny_trainer import contents, train
+
+
+def spec(number, **more):
+    return {"members": [number, 1, 2], "format": 1, **more}
+
+
+def entry(number, state="finished", **more):
+    made = spec(number, **more)
+    return Entry(Cell(made).address, state, "", 3, 10, 0, 0.0, {} if state == "damaged" else made)
+
+
+def kinds(entries, used, written=()):
+    numbers = {one.address: at for at, one in enumerate(entries)}
+    return {kind: [numbers[one.address] for one in runs] for kind, runs in removable(entries, used, written).items()}
+
+
+def use(current=(), earlier=(), study="own/one"):
+    return Use(study, "quick", frozenset(one.address for one in current), frozenset(one.address for one in earlier))
+
+
+def test_every_run_is_of_one_kind_or_needed():
+    runs = [entry(0), entry(1), entry(2), entry(3, "unfinished"), entry(4, "damaged"), entry(5, "unfinished")]
+    found = kinds(runs, [use(runs[:1], runs[1:2])], written={runs[5].address})
+    assert found == {"orphans": [2], "superseded": [1], "unfinished": [3], "damaged": [4]}
+    assert set(found) == set(KINDS)
+
+
+def test_a_run_is_needed_as_long_as_any_findings_name_it():
+    runs = [entry(0), entry(1)]
+    found = kinds(runs, [use(runs, study="own/one"), use((), runs[:1], study="own/two")])
+    assert not any(found.values())
+    assert kinds(runs, [use((), runs[:1]), use((), runs)])["superseded"] == [0, 1]
+
+
+def test_runs_of_an_older_format_are_superseded():
+    runs = [entry(0), entry(1, format=2)]
+    assert kinds(runs, []) == {"orphans": [1], "superseded": [0], "unfinished": [], "damaged": []}
+
+
+def test_what_a_needed_or_unfinished_run_started_from_is_kept():
+    first = entry(0)
+    second = entry(1, start=first.spec)
+    third = entry(2, start=second.spec)
+    assert kinds([first, second, third], [use([third])])["orphans"] == []
+    assert kinds([first, second, third], [])["orphans"] == [0, 1, 2]
+    resumed = entry(3, "unfinished", start=second.spec)
+    assert kinds([first, second, resumed], []) == {"orphans": [], "superseded": [], "unfinished": [2], "damaged": []}
+
+
+def test_uses_are_recorded_with_those_before(tmp_path):
+    folder = tmp_path / "studies" / "own-one" / "quick"
+    folder.mkdir(parents=True)
+    assert read_use(folder) is None and uses(tmp_path) == []
+    record_use(folder, "own/one", "quick", ["a", "b"])
+    assert uses(tmp_path) == [Use("own/one", "quick", frozenset("ab"))]
+    record_use(folder, "own/one", "quick", ["b", "c"])
+    record_use(folder, "own/one", "quick", ["c", "d"])
+    assert uses(tmp_path) == [Use("own/one", "quick", frozenset("cd"), frozenset("ab"))]
+    record_use(folder, "own/one", "quick", ["a"])
+    assert uses(tmp_path) == [Use("own/one", "quick", frozenset("a"), frozenset("bcd"))]
+    other = tmp_path / "studies" / "own-two" / "quick"
+    other.mkdir(parents=True)
+    record_use(other, "own/two", "quick", ["a", "e"])
+    assert studies_by_run(tmp_path) == {"a": {"own/one", "own/two"}, "e": {"own/two"}}
+    (folder / "runs.json").write_text("{}")
+    assert read_use(folder) is None and len(uses(tmp_path)) == 1
+
+
+@pytest.fixture
+def cells(store):
+    found = [Cell(spec(number)) for number in range(3)]
+    for cell in found:
+        train(store, cell)
+    return found
+
+
+def test_a_run_in_use_is_kept_and_the_others_are_removed(store, cells):
+    busy = Cell(spec(9))
+    before = contents(store.root / cells[2].address)
+    with store.open(busy) as run:
+        assert store.in_use(run)
+        assert not store.in_use(store.find(cells[0].address))
+        outcome = store.remove_all([busy.address, cells[0].address, cells[1].address, "0" * 20])
+    assert [address for address, error in outcome.items() if error is None] == [cells[0].address, cells[1].address]
+    assert "in use by process" in str(outcome[busy.address])
+    assert "no run begins with" in str(outcome["0" * 20])
+    assert sorted(one.address for one in Index(store.root).entries()) == sorted([busy.address, cells[2].address])
+    assert contents(store.root / cells[2].address) == before
+    assert not store.in_use(run)
+    assert sorted(path.name for path in store.root.iterdir()) == sorted(["index", busy.address, cells[2].address])
+
+
+def test_a_chunk_in_use_counts_too(store):
+    with store.open(Cell(spec(9))) as run:
+        chunk = run.chunk(0)
+        chunk.__enter__()
+    assert store.in_use(run)
+    chunk.__exit__()
+    assert not store.in_use(run)
+    assert not any(path.name == "lock" for path in Store(store.root).root.rglob("*"))
