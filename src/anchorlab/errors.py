@@ -1,5 +1,7 @@
 """Errors with one-line messages that name the field and the remedy."""
 
+import errno
+
 
 class AnchorlabError(Exception):
     """The base of all errors that a user can cause and fix; the message is one line."""
@@ -28,3 +30,12 @@ class StoreError(AnchorlabError):
 
 class SiteError(AnchorlabError):
     """A site that the model does not have, or an intervention that never changed a value."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of Python, of torch or of the operating system says that memory could not be had."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    # torch's own class, by its name, since this module is imported without torch; on a CPU torch has no class for it
+    of_torch = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return of_torch or (isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error))

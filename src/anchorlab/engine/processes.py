@@ -9,13 +9,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
+from types import FrameType
 from typing import Any
 
 from anchorlab.engine.job import Job
-from anchorlab.errors import AnchorlabError
+from anchorlab.errors import AnchorlabError, is_out_of_memory
 from anchorlab.training import Progress
 
-_SECONDS_TO_EXIT = 10.0  # after which a worker that has not exited is killed
+_SECONDS_TO_EXIT = 20.0  # to keep its state; a worker that has not exited then is killed
 
 
 def train_in_processes(
@@ -23,8 +24,7 @@ def train_in_processes(
 ) -> None:
     """Train all jobs, in up to `workers` processes at once.
 
-    After an error or an interrupt of this process, all workers are stopped; what they trained since their last kept
-    state is lost.
+    After an error or an interrupt of this process, all workers keep their states and stop.
 
     Args:
         jobs: the next one is taken when a worker is free
@@ -99,7 +99,7 @@ class _Worker:
         return message
 
     def end(self) -> None:
-        """Let an idle process exit, and terminate a busy one."""
+        """Let an idle process exit, and ask a busy one to keep its state and exit."""
         self.connection.close()
         if self.job is not None:
             self.process.terminate()
@@ -135,11 +135,18 @@ def _interrupts_ignored() -> Iterator[None]:
 def _work(connection: "Connection[Any, Any]", parent: int) -> None:
     """Train the jobs that arrive until the connection closes; the main function of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)  # training delays it until it has kept its state
     threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is done, or gone
         while True:
             job: Job = connection.recv()
             connection.send(_outcome(job, connection.send))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Leave the process, and what is open on the way."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 def _outcome(job: Job, report: Callable[[Progress], None]) -> Exception | None:
@@ -153,6 +160,8 @@ def _outcome(job: Job, report: Callable[[Progress], None]) -> Exception | None:
 
 def _sendable(error: Exception) -> Exception:
     """Return the error itself if it is anchorlab's own, else a `RuntimeError` with its traceback as text."""
+    if is_out_of_memory(error):
+        return AnchorlabError("out of memory; use fewer workers, or reduce the size of the work")
     return error if isinstance(error, AnchorlabError) else RuntimeError("".join(traceback.format_exception(error)))
 
 

@@ -47,7 +47,9 @@ def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview])
         temporary.replace(path)
         sync_directory(directory)
     except OSError as error:
-        raise StoreError(f"{directory / name}: cannot be written: {error.strerror or error}") from error
+        raise StoreError(
+            f"{directory / name.replace('.{digest}', '')}: cannot be written: {error.strerror or error}"
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -116,7 +118,7 @@ def read_json(path: Path, address: str) -> dict[str, Any]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, error, address) from None
+        raise unreadable(path, error, address) from None
     try:
         data = json.loads(content)
         del data["checksum"]
@@ -141,9 +143,12 @@ def _fingerprint(path: Path, address: str) -> Fingerprint:
             digest = hashlib.file_digest(file, "sha256")
             return Fingerprint(file.tell(), digest.hexdigest())
     except OSError as error:
-        raise _unreadable(path, error, address) from None
+        raise unreadable(path, error, address) from None
 
 
-def _unreadable(path: Path, error: OSError, address: str) -> StoreError:
+def unreadable(path: Path, error: OSError, address: str) -> StoreError:
+    """Return the error for a file that the system does not let us read."""
+    if isinstance(error, PermissionError):
+        return StoreError(f"{path}: cannot be read: {error.strerror}; allow this user to read it")
     missing = isinstance(error, FileNotFoundError)
     return damaged(path, "missing" if missing else f"cannot be read ({error.strerror})", address)

@@ -1,5 +1,6 @@
 """Runs: the directories of computed cells, for reading."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
 from anchorlab.runs.cell import Cell
-from anchorlab.runs.files import Fingerprint, check_file, check_named_file, damaged, read_json
+from anchorlab.runs.files import Fingerprint, check_file, check_named_file, damaged, read_json, unreadable
 from anchorlab.runs.tensor_file import read_tensors
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        return self.manifest_path.exists()
+        return os.path.exists(self.manifest_path)  # not Path.exists, which raises where permission is missing
 
     @property
     def spec_path(self) -> Path:
@@ -95,7 +96,7 @@ class Run:
         """The number of bytes on disk."""
         total = 0
         for path in self.path.rglob("*"):
-            with suppress(FileNotFoundError):  # Files of a run in use come and go.
+            with suppress(OSError):  # Files of a run in use come and go; others cannot be read.
                 total += path.stat().st_size if path.is_file() else 0
         return total
 
@@ -103,7 +104,10 @@ class Run:
     def modified(self) -> float:
         """When the run was finished, or started if unfinished, in seconds since 1970."""
         path = self.manifest_path if self.finished else self.path
-        return path.stat().st_mtime
+        try:
+            return path.stat().st_mtime
+        except OSError as error:
+            raise unreadable(path, error, self.address) from None
 
     def metrics(self) -> "polars.DataFrame":
         """Return the table of metrics, with the columns of `metrics_schema`."""
@@ -127,7 +131,11 @@ class Run:
     def problems(self) -> list[str]:
         """Read every file and return one line per problem; empty if there is none."""
         found: list[str] = []
-        for check in self._checks():
+        try:
+            checks = self._checks()
+        except OSError as error:
+            return [str(unreadable(Path(error.filename or self.path), error, self.address))]
+        for check in checks:
             try:
                 check()
             except StoreError as error:
@@ -159,6 +167,8 @@ class Run:
         if self.finished:
             self._checked("spec.json")
         record = read_json(self.spec_path, self.address)
+        if not record.keys() >= {"address", "spec", "label", "environments"}:
+            raise damaged(self.spec_path, "written by another version of anchorlab", self.address)
         if record["address"] != self.address:
             raise damaged(self.spec_path, f"belongs to the run {record['address']}", self.address)
         return record

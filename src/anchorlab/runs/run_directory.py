@@ -130,14 +130,19 @@ class RunDirectory(Run):
         files = {name: {"size": size, "sha256": sha256} for name, (size, sha256) in self._written.items()}
         write_json(self.path, self.manifest_path.name, {"files": files})
         self._drop_reading()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what a finished run no longer needs."""
         shutil.rmtree(self.state_path, ignore_errors=True)
+        self._lock.remove()
 
     def _prepare(self) -> None:
         """Write `spec.json` if the run is new, and remove what a killed writer left, except states."""
         remove_temporaries(self.path)
         self._opened_finished = super().finished
         if self._opened_finished:
-            shutil.rmtree(self.state_path, ignore_errors=True)
+            self._clear()
             self._lock.release()
             return
         self._written.clear()
