@@ -59,8 +59,8 @@ app.register_install_completion_command(help="Install completion for this shell 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 2: an error that the user can fix, printed in one line; 130: interrupted; 143: terminated. A command such as `check` may
-    return a code of its own.
+    0: success; 2: an error that the user can fix, printed in one line; 130: interrupted; 143: terminated. A
+    command such as `check` may return a code of its own.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

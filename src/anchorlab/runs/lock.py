@@ -14,7 +14,8 @@ _PAUSE = 0.05  # seconds between two tries
 class Lock:
     """A lock on the directory of `path`, a file that stays there when the lock is released.
 
-    Removing the file while others wait for it could let two of them hold the lock on a shared file system. A lock that is not held can be pickled and sent to another process.
+    Removing the file while others wait for it could let two of them hold the lock on a shared file system.
+    A lock that is not held can be pickled and sent to another process.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,6 +1,5 @@
 """Runs: the directories of computed cells, for reading."""
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,7 +43,9 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        return os.path.exists(self.manifest_path)  # not Path.exists, which raises where permission is missing
+        with suppress(PermissionError):
+            return self.manifest_path.exists()
+        return False
 
     @property
     def spec_path(self) -> Path:
