@@ -1,6 +1,8 @@
 """Errors with one-line messages that name the field and the remedy."""
 
 import errno
+from collections.abc import Sequence
+from pathlib import Path
 
 
 class AnchorlabError(Exception):
@@ -26,6 +28,50 @@ class SpecError(AnchorlabError, ValueError):
 
 class StoreError(AnchorlabError):
     """A damaged, missing or locked file of a store; the message names the file and the remedy."""
+
+
+class InUseError(StoreError):
+    """Something that another process works on; try again later."""
+
+
+class DamagedChunkError(StoreError):
+    """A damaged or missing file, `path`, of an unfinished chunk, which can be started over alone."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{path}: {problem}; train the run again, which starts this chunk over")
+
+    def __reduce__(self) -> tuple[type["DamagedChunkError"], tuple[Path, str]]:
+        return type(self), (self.path, self.problem)
+
+
+class IncompleteError(AnchorlabError):
+    """Some pieces of a set of trainings failed, and all others are finished.
+
+    Fields
+        failures: each piece that failed, and why
+    """
+
+    def __init__(self, failures: Sequence[tuple[str, Exception]]) -> None:
+        self.failures = tuple(failures)
+        reasons: dict[str, list[str]] = {}
+        for piece, error in failures:
+            text = " ".join((str(error) or type(error).__name__).splitlines()[-1:])
+            reasons.setdefault(text if isinstance(error, AnchorlabError) else f"{_kind(error)}{text}", []).append(piece)
+        self.lines = [f"{_listed(pieces)} failed: {reason}" for reason, pieces in reasons.items()]
+        super().__init__("; ".join(self.lines))
+
+    def __reduce__(self) -> tuple[type["IncompleteError"], tuple[tuple[tuple[str, Exception], ...]]]:
+        return type(self), (self.failures,)
+
+
+def _kind(error: Exception) -> str:
+    # an error of another process comes with its traceback as text, whose last line begins with its kind
+    return "" if "Traceback" in str(error) else f"{type(error).__name__}: "
+
+
+def _listed(pieces: Sequence[str]) -> str:
+    return "; ".join(pieces[:3]) + (f" and {len(pieces) - 3} more" if len(pieces) > 3 else "")
 
 
 class SiteError(AnchorlabError):

@@ -30,6 +30,7 @@ class Status:
         cells_done: the number of finished experiments
         before: the part of `done` that was resumed from kept states, not computed now
         metrics: the newest metrics
+        note: what people should know, such as that something starts over; empty in the next report
     """
 
     total: int
@@ -39,6 +40,7 @@ class Status:
     cells_done: int = 0
     before: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 Report = Callable[[Status], None]
@@ -61,10 +63,11 @@ def shown(progress: bool | None = None) -> Iterator[Report]:
         progress: True shows it everywhere, plain lines on the standard error where there is neither a terminal nor a
             notebook; None shows it in a terminal or a notebook; False nowhere.
     """
+    noting = progress is not False and not _showing.get()
     show, close = _display(progress)
     before = _showing.set(True)
     try:
-        yield show
+        yield lambda status: print(status.note, file=sys.stderr) if noting and status.note else show(status)
     finally:
         _showing.reset(before)
         close()

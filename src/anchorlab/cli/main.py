@@ -8,9 +8,10 @@ from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensEr
 from anchorlab import __version__
 from anchorlab.cli.fields import fold
 from anchorlab.cli.signals import Terminated, ending_once
-from anchorlab.errors import AnchorlabError, is_out_of_memory
+from anchorlab.errors import AnchorlabError, IncompleteError, is_out_of_memory
 
 _OF_GROUP = ("--help", "-h", "--version")  # options of `anchorlab runs` itself; others are those of its list
+_INCOMPLETE = 1
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM
 
 app = App(
@@ -59,8 +60,8 @@ app.register_install_completion_command(help="Install completion for this shell 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 2: an error that the user can fix, printed in one line; 130: interrupted; 143: terminated. A
-    command such as `check` may return a code of its own.
+    0: success; 1: some pieces of a training failed, all others are finished; 2: an error that the user can fix, printed
+    in one line; 130: interrupted; 143: terminated. A command such as `check` may return a code of its own.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -76,6 +77,10 @@ def _run(arguments: Sequence[str]) -> int:
         if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
             tokens.insert(1, "list")
         code = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except IncompleteError as error:
+        for line in error.lines:
+            _complain(line)
+        return _complain("everything else is finished; run the same command again to try these once more", _INCOMPLETE)
     except AnchorlabError as error:
         return _complain(str(error))
     except MissingArgumentError as error:

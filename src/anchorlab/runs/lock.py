@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from anchorlab.errors import StoreError
+from anchorlab.errors import InUseError, StoreError
 
 _PAUSE = 0.05  # seconds between two tries
 
@@ -54,7 +54,7 @@ class Lock:
         while not self._try():
             if (left := deadline - time.monotonic()) <= 0:
                 owner = self._read_owner()
-                raise StoreError(f"{self.path.parent}: in use by {owner}; wait until it ends, or end it")
+                raise InUseError(f"{self.path.parent}: in use by {owner}; wait until it ends, or end it")
             time.sleep(min(_PAUSE, left))
 
     def release(self) -> None:

@@ -93,6 +93,11 @@ class Run:
         return list(self._record["environments"])
 
     @property
+    def made_by(self) -> list[dict[str, Any]]:
+        """Where each chunk of a finished run was trained: its members, host, processor, device and version of torch."""
+        return list(self._record.get("made_by", ()))
+
+    @property
     def size(self) -> int:
         """The number of bytes on disk."""
         total = 0
@@ -156,7 +161,7 @@ class Run:
             self._check_manifest_was_not_lost,
             self._read_record,
             *([partial(read_json, self.plan_path, self.address)] if self.plan_path.exists() else []),
-            *(partial(check_named_file, path, self.address) for path in states),
+            *(partial(check_named_file, path) for path in states),
         ]
 
     @cached_property

@@ -37,11 +37,13 @@ class Progress:
         step: optimiser steps done
         steps: optimiser steps in total
         metrics: the newest metrics of unedited weights, as `<split> <metric>`, averaged over members and groups
+        note: what people should know, such as that training starts over; mostly empty
     """
 
     step: int
     steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)
