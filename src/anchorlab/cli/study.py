@@ -221,7 +221,9 @@ def _or_error(run: _Run, planned: _Planned, quiet: bool) -> _Outcome:
     try:
         outcome = run(planned, None)
     except AnchorlabError as error:
-        outcome = _Outcome(planned.study.name, planned.profile, error=str(error), code=1 if isinstance(error, IncompleteError) else 2)
+        outcome = _Outcome(
+            planned.study.name, planned.profile, error=str(error), code=1 if isinstance(error, IncompleteError) else 2
+        )
     except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
         traceback.print_exc(file=sys.stderr)
         outcome = _Outcome(planned.study.name, planned.profile, error=f"{type(error).__name__}: {error}", code=2)
