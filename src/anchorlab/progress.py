@@ -47,7 +47,7 @@ Report = Callable[[Status], None]
 """A function that is called with the status a few times per second."""
 
 Counted = Callable[[int, int], None] | bool | None
-"""Where the progress of counted work goes: to a function of how much is done and of how much in all, or as in `shown`."""
+"""Where the progress of counted work goes: to a function of how much is done and of how much, or as in `shown`."""
 
 Phased = Callable[[str, int, int], None] | bool | None
 """Likewise for work in phases: a function of the phase's name, how much of it is done and of how much."""

@@ -185,7 +185,8 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
     from anchorlab.engine import forecast
     from anchorlab.studies import experiments_to_run
 
-    experiments, studies = [], {}
+    experiments = []
+    studies: dict[str, str] = {}
     for planned in plan:
         with planned.source.named():
             for one in experiments_to_run(planned.study, planned.profile):

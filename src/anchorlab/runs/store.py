@@ -71,7 +71,7 @@ class Store:
 
     def in_use(self, run: Run) -> bool:
         """Whether a process is writing the run or one of its chunks."""
-        return any(lock.taken for lock in _locks(run))
+        return Lock(run.path / "lock").taken or _worked_on(run) is not None
 
     def remove(self, prefix: str) -> str:
         """Remove a run, damaged or not, and return its address.
@@ -105,9 +105,8 @@ class Store:
         removed = self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}"
         try:
             lock.acquire()
-            for chunk in run.state_path.glob("chunk-*"):
-                if (owner := holder(chunk)) is not None:
-                    raise InUseError(f"{chunk.with_suffix('')}: in use by {owner}; wait until it ends, or end it")
+            if (found := _worked_on(run)) is not None:
+                raise InUseError(found)
             run.path.rename(removed)
         except OSError as error:
             raise StoreError(f"{run.path}: cannot be removed: {error.strerror or error}") from error
@@ -118,3 +117,11 @@ class Store:
         """Delete what was put aside, also by a killed remover."""
         for path in self.root.glob(f"{_REMOVED}*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _worked_on(run: Run) -> str | None:
+    """Return in words which chunk of a run a process works on, or None."""
+    for chunk in run.state_path.glob("chunk-*"):
+        if (owner := holder(chunk)) is not None:
+            return f"{chunk.with_suffix('')}: in use by {owner}; wait until it ends, or end it"
+    return None
