@@ -62,6 +62,20 @@ def recurrent(shape, width: int = 8):
     return RecurrentModule(shape.input_size, width, shape.output_size)
 
 
+class BreakingModule(RecurrentModule):
+    """A user's own that breaks when it is trained."""
+
+    def forward(self, inputs):
+        if torch.is_grad_enabled():
+            raise ZeroDivisionError("it broke")
+        return super().forward(inputs)
+
+
+@register_module("test-breaking")
+def breaking(shape, width: int = 8):
+    return BreakingModule(shape.input_size, width, shape.output_size)
+
+
 IDENTITY = make_task("anchor/identity")
 assert isinstance(IDENTITY, AnchorFunction)
 DECODER = DecoderSpec(layers=2, heads=2, width=16, head_width=8, hidden=24)
@@ -100,6 +114,9 @@ SAMPLE = Recipe(
     evaluation=Evaluation(every=10, size=24),
 )
 STREAM = SAMPLE.replace(data=Stream())
+
+
+BREAKING = Experiment(IDENTITY, breaking(), SAMPLE, Members(seeds=(0, 1, 2)), label="breaking")
 
 
 def experiment(kind="decoder", recipe=SAMPLE, members=None, **changes):

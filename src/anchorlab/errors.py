@@ -1,5 +1,9 @@
 """Errors with one-line messages that name the field and the remedy."""
 
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+
 
 class AnchorlabError(Exception):
     """The base of all errors that a user can cause and fix; the message is one line."""
@@ -26,5 +30,58 @@ class StoreError(AnchorlabError):
     """A damaged, missing or locked file of a store; the message names the file and the remedy."""
 
 
+class InUseError(StoreError):
+    """Something that another process works on; try again later."""
+
+
+class DamagedChunkError(StoreError):
+    """A damaged or missing file, `path`, of an unfinished chunk, which can be started over alone."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{path}: {problem}; train the run again, which starts this chunk over")
+
+    def __reduce__(self) -> tuple[type["DamagedChunkError"], tuple[Path, str]]:
+        return type(self), (self.path, self.problem)
+
+
+class IncompleteError(AnchorlabError):
+    """Some pieces of a set of trainings failed, and all others are finished.
+
+    Fields
+        failures: each piece that failed, and why
+    """
+
+    def __init__(self, failures: Sequence[tuple[str, Exception]]) -> None:
+        self.failures = tuple(failures)
+        reasons: dict[str, list[str]] = {}
+        for piece, error in failures:
+            text = " ".join((str(error) or type(error).__name__).splitlines()[-1:])
+            reasons.setdefault(text if isinstance(error, AnchorlabError) else f"{_kind(error)}{text}", []).append(piece)
+        self.lines = [f"{_listed(pieces)} failed: {reason}" for reason, pieces in reasons.items()]
+        super().__init__("; ".join(self.lines))
+
+    def __reduce__(self) -> tuple[type["IncompleteError"], tuple[tuple[tuple[str, Exception], ...]]]:
+        return type(self), (self.failures,)
+
+
+def _kind(error: Exception) -> str:
+    # an error of another process comes with its traceback as text, whose last line begins with its kind
+    return "" if "Traceback" in str(error) else f"{type(error).__name__}: "
+
+
+def _listed(pieces: Sequence[str]) -> str:
+    return "; ".join(pieces[:3]) + (f" and {len(pieces) - 3} more" if len(pieces) > 3 else "")
+
+
 class SiteError(AnchorlabError):
     """A site that the model does not have, or an intervention that never changed a value."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of Python, of torch or of the operating system says that memory could not be had."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    # torch's own class, by its name, since this module is imported without torch; on a CPU torch has no class for it
+    of_torch = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return of_torch or (isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error))

@@ -30,6 +30,7 @@ class Status:
         cells_done: the number of finished experiments
         before: the part of `done` that was resumed from kept states, not computed now
         metrics: the newest metrics
+        note: what people should know, such as that something starts over; empty in the next report
     """
 
     total: int
@@ -39,13 +40,14 @@ class Status:
     cells_done: int = 0
     before: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 Report = Callable[[Status], None]
 """A function that is called with the status a few times per second."""
 
 Counted = Callable[[int, int], None] | bool | None
-"""Where the progress of counted work goes: a function of how much is done and of how much in all, or as in `shown`."""
+"""Where the progress of counted work goes: to a function of how much is done and of how much, or as in `shown`."""
 
 Phased = Callable[[str, int, int], None] | bool | None
 """Likewise for work in phases: a function of the phase's name, how much of it is done and of how much."""
@@ -61,10 +63,11 @@ def shown(progress: bool | None = None) -> Iterator[Report]:
         progress: True shows it everywhere, plain lines on the standard error where there is neither a terminal nor a
             notebook; None shows it in a terminal or a notebook; False nowhere.
     """
+    noting = progress is not False and not _showing.get()
     show, close = _display(progress)
     before = _showing.set(True)
     try:
-        yield show
+        yield lambda status: print(status.note, file=sys.stderr) if noting and status.note else show(status)
     finally:
         _showing.reset(before)
         close()

@@ -1,9 +1,13 @@
 """Bad input: one line with the path of the field and the remedy, exit code 2, nothing written."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
+import torch
+
+from anchorlab.errors import is_out_of_memory
 
 EDITS = json.dumps({"half": [{"kind": "truncate", "weight": "blocks.1.mlp.W_in", "rank": 300}]})
 TRAIN = ("train", "anchor/identity")
@@ -147,3 +151,36 @@ def test_a_store_that_is_a_file(anchorlab, workplace, small):
     said = anchorlab("train", "anchor/identity", *small, "--store", "file")
     assert "file" in said.err
     assert (said.code, said.err.count("\n"), said.new_files) == (2, 1, set())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "anchorlab: out of memory; reduce the size of the work (no more could be had)\n"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), "anchorlab: out of memory; reduce"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "anchorlab: out of memory; reduce"),
+    ],
+)
+def test_too_little_memory_is_one_line(anchorlab, small, monkeypatch, error, said):
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr("anchorlab.engine.run", failing)
+    told = anchorlab("train", "anchor/identity", *small)
+    assert (told.code, told.err[: len(said)], told.err.count("\n")) == (2, said, 1)
+
+
+def test_a_real_allocation_that_fails_is_known_and_no_other_error_that_speaks_of_memory():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+    assert not is_out_of_memory(RuntimeError("the associative memory has no such layer"))
+
+
+def test_an_error_that_speaks_of_memory_keeps_its_traceback(anchorlab, small, monkeypatch):
+    def failing(*_):
+        raise RuntimeError("the associative memory has no such layer")
+
+    monkeypatch.setattr("anchorlab.engine.run", failing)
+    with pytest.raises(RuntimeError, match="associative memory"):
+        anchorlab("train", "anchor/identity", *small)

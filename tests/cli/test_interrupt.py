@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -20,22 +21,49 @@ def test_an_interrupted_command_returns_130(anchorlab, small, monkeypatch):
     assert (said.code, said.out, said.err) == (130, "", SAID)
 
 
-@pytest.mark.killed
-@pytest.mark.slow
-def test_an_interrupted_training_of_two_processes_exits_with_130(workplace, small):
-    options = [option for option in small if not option.startswith(("--recipe.duration", "--workers"))]
+def begun(small, *options):
+    """A command that trains for ever, in its own process group, which a terminal interrupts as a whole."""
+    kept = [option for option in small if not option.startswith(("--recipe.duration", "--workers"))]
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "train", "anchor/identity", *options, "--recipe.duration=10000000", "--workers=2"],
+        [sys.executable, "-c", MAIN, "train", "anchor/identity", *kept, "--recipe.duration=10000000", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # its own process group, which a terminal interrupts as a whole
+        start_new_session=True,
     )
     assert process.stderr is not None
     for line in process.stderr:
         if " left" in line:  # training goes on
             break
-    os.killpg(process.pid, signal.SIGINT)
+    return process
+
+
+def states(workplace):
+    return list((workplace / "runs").rglob("state/chunk-*/step-*.safetensors"))
+
+
+@pytest.mark.killed
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("number", "times", "to_all", "code", "word"),
+    [
+        (signal.SIGINT, 1, True, 130, "interrupted"),
+        (signal.SIGINT, 5, True, 130, "interrupted"),
+        (signal.SIGTERM, 1, False, 143, "terminated"),  # `kill`
+        (signal.SIGTERM, 1, True, 143, "terminated"),  # a scheduler
+    ],
+)
+def test_a_training_that_is_ended_keeps_its_state_and_says_how_to_go_on(
+    workplace, small, workers, number, times, to_all, code, word
+):
+    process = begun(small, f"--workers={workers}")
+    assert len(states(workplace)) == 0  # the first is due after twenty seconds
+    for _ in range(times):
+        (os.killpg if to_all else os.kill)(process.pid, number)
+        time.sleep(0.1)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err[-len(SAID) :]) == (130, "", SAID)
+    said = SAID.replace("interrupted", word)
+    assert (process.returncode, out, err[-len(said) :]) == (code, "", said)
     assert "Traceback" not in err
+    assert 1 <= len(states(workplace)) <= workers  # one may have been starting still

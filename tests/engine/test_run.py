@@ -95,8 +95,8 @@ def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         run([short, long], Store(tmp_path), workers=1, report=report)
     assert long.cell in Store(tmp_path)
-    assert short.cell not in Store(tmp_path)
-    assert not list(tmp_path.rglob("lock"))
+    with Store(tmp_path).open(short.cell) as directory, directory.chunk(0):
+        assert not directory.finished
 
 
 def test_the_costliest_run_goes_first(tmp_path):
@@ -148,10 +148,10 @@ def test_torchs_threads_are_put_back(tmp_path):
 
 
 def test_one_thread_each_and_more_only_where_cores_would_idle():
-    assert _plan([[0], [1]], workers=2, jobs=2, device="cpu")["threads"] == 1
-    assert _plan([[0]], workers=4, jobs=1, device="cpu")["threads"] == 4
-    assert _plan([[0]], workers=4, jobs=3, device="cpu")["threads"] == 1
-    assert _plan([[0]], workers=1, jobs=8, device="cpu")["threads"] == 1
+    assert _plan([[0], [1]], 2, 2, "cpu", "auto").threads == 1
+    assert _plan([[0]], 4, 1, "cpu", "auto").threads == 4
+    assert _plan([[0]], 4, 3, "cpu", "auto").threads == 1
+    assert _plan([[0]], 1, 8, "cpu", "auto").threads == 1
 
 
 def paper_size(duration, members):
@@ -177,15 +177,15 @@ def test_small_work_stays_in_this_process_and_large_work_uses_every_core(monkeyp
 def test_workers_that_are_given_are_obeyed_and_else_chosen(tmp_path, monkeypatch, seconds, workers, processes):
     module, started = sys.modules["anchorlab.engine.run"], []
 
-    def here(jobs, workers, on_progress, on_done):
-        started.append(workers)
+    def here(jobs, local, hear, done):
+        started.append(local.workers)
         for job in jobs:
             job.train(lambda progress: None)
-            on_done(job)
+            done(job, None)
 
     monkeypatch.setattr(module, "estimated_seconds", lambda one: seconds)
     monkeypatch.setattr(module, "cores", lambda: 3)
-    monkeypatch.setattr(module, "train_in_processes", here)
+    monkeypatch.setattr("anchorlab.engine.local._in_processes", here)
     (found,) = run([experiment(duration=1)], Store(tmp_path), workers=workers)
     assert started == processes
     assert found.ensemble().size == 3

@@ -27,6 +27,7 @@ from anchorlab.findings import (
     numbers,
 )
 from anchorlab.findings.circuit_panel import circuit_panel
+from anchorlab.findings.seal import seal
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.viewer.view import AttentionView, ViewPath
@@ -204,3 +205,19 @@ def test_what_does_not_fit_is_refused(make, message):
 
 def test_findings_print_in_one_line(findings):
     assert repr(findings) == "Findings of made/by-hand, profile quick: 4 claims, 2 figures, 1 table, 1 view"
+
+
+def test_any_bit_that_changes_in_kept_findings_is_noticed_or_harmless():
+    figure = LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0.25, 1]]),))
+    findings = Findings("a/b", "t", "s", "quick", PROVENANCE, (CLAIM.judge(0.95, "quick"),), (figure,))
+    content = seal(findings.to_json()).encode()
+    assert Findings.from_json(content) == findings
+    noticed = 0
+    for place in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        try:
+            assert Findings.from_json(bytes(flipped)) == findings
+        except SpecError:
+            noticed += 1
+    assert noticed > 0.999 * 8 * len(content)  # white space at the end may change

@@ -1,6 +1,7 @@
 """Whatever byte is lost or changed: the error names the file."""
 
 import random
+import re
 import shutil
 
 import pytest
@@ -92,8 +93,13 @@ def unfinished(store, cell):
     return run
 
 
+def settled(text):
+    """A path without the number of the attempt, which each opening of a chunk raises."""
+    return re.sub(r"(chunk-\d+)\.\d+", r"\1", str(text))
+
+
 def files_of(run):
-    return sorted(path for path in run.path.rglob("*") if path.is_file())
+    return sorted(path for path in run.path.rglob("*") if path.is_file() and path.name != "lock")
 
 
 @pytest.fixture
@@ -120,7 +126,7 @@ def test_damage_to_any_file_of_an_unfinished_run_is_named(cell, copies, damage):
         assert [line.startswith(f"{path}: damaged") for line in store.find(cell.address).problems()] == [True]
         with pytest.raises(StoreError) as caught:
             train(store, cell)
-        assert str(caught.value).startswith(f"{path}: damaged")
+        assert settled(caught.value).startswith(f"{settled(path)}: damaged")
 
 
 def test_a_missing_file_of_an_unfinished_run_is_named_or_computed_again(tmp_path, cell, copies):
@@ -132,7 +138,7 @@ def test_a_missing_file_of_an_unfinished_run_is_named_or_computed_again(tmp_path
         else:
             with pytest.raises(StoreError) as caught:
                 train(store, cell)
-            assert str(caught.value).startswith(f"{path}: missing")
+            assert settled(caught.value).startswith(f"{settled(path)}: missing")
 
 
 def test_a_damaged_run_can_be_listed_removed_and_trained_again(store, cell):

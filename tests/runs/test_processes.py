@@ -199,6 +199,7 @@ def count(directory, times):
         lock.acquire(wait=math.inf)
         counter = Path(directory) / "counter"
         counter.write_text(str(int(counter.read_text()) + 1))
+        lock.remove()
         lock.release()
 
 

@@ -7,10 +7,12 @@ from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensEr
 
 from anchorlab import __version__
 from anchorlab.cli.fields import fold
-from anchorlab.errors import AnchorlabError
+from anchorlab.cli.signals import Terminated, ending_once
+from anchorlab.errors import AnchorlabError, IncompleteError, is_out_of_memory
 
 _OF_GROUP = ("--help", "-h", "--version")  # options of `anchorlab runs` itself; others are those of its list
-_INTERRUPTED = 130  # 128 + SIGINT
+_INCOMPLETE = 1
+_INTERRUPTED, _TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM
 
 app = App(
     name="anchorlab",
@@ -58,17 +60,27 @@ app.register_install_completion_command(help="Install completion for this shell 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 2: an error that the user can fix, printed in one line; 130: interrupted. A command such as `check` may
-    return a code of its own.
+    0: success; 1: some pieces of a training failed, all others are finished; 2: an error that the user can fix, printed
+    in one line; 130: interrupted; 143: terminated. A command such as `check` may return a code of its own.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode ✓ shows a question mark
+    with ending_once():
+        return _run(sys.argv[1:] if arguments is None else arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command; print its error, if any, in one line."""
     try:
-        tokens = fold(sys.argv[1:] if arguments is None else arguments)
+        tokens = fold(arguments)
         if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
             tokens.insert(1, "list")
         code = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except IncompleteError as error:
+        for line in error.lines:
+            _complain(line)
+        return _complain("everything else is finished; run the same command again to try these once more", _INCOMPLETE)
     except AnchorlabError as error:
         return _complain(str(error))
     except MissingArgumentError as error:
@@ -80,14 +92,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except OSError as error:
-        return _complain(f"{error.filename or 'system'}: {error.strerror or error}")
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "memory" not in str(error):
+    except (OSError, MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            first = (str(error).splitlines() or ["no more could be had"])[0]
+            return _complain(f"out of memory; reduce the size of the work ({first:.100})")
+        if not isinstance(error, OSError):
             raise
-        return _complain(f"out of memory; reduce the size of the work ({str(error).splitlines()[0]:.100})")
+        return _complain(f"{error.filename or 'system'}: {error.strerror or error}")
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command again to continue from the last state", _INTERRUPTED)
+    except Terminated:
+        return _complain("terminated; run the same command again to continue from the last state", _TERMINATED)
     return code if isinstance(code, int) else 0
 
 

@@ -15,7 +15,7 @@ from anchorlab.cli.endpoint import EndpointOptions
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
 from anchorlab.cli.varied import varied
-from anchorlab.errors import AnchorlabError
+from anchorlab.errors import AnchorlabError, IncompleteError
 
 if TYPE_CHECKING:
     from anchorlab.findings import Findings
@@ -43,6 +43,7 @@ class _Outcome:
     findings: "Findings | None" = None
     page: Path | None = None
     error: str = ""
+    code: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def study(
     of yours its claims are hypotheses, supported or not supported.
 
     Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
-    exit code 2.
+    exit code 2. Where pieces of a training fail, its other pieces are still trained; that is exit code 1.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def study(
         _print_summary(outcomes)
         if report is not None and found:
             print_text(f"report of all: {report.absolute()}", wrapped=False)
-    return 2 if len(found) < len(outcomes) else 0
+    return max(outcome.code for outcome in outcomes)
 
 
 def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None, device: str, json: bool) -> None:
@@ -184,7 +185,8 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
     from anchorlab.engine import forecast
     from anchorlab.studies import experiments_to_run
 
-    experiments, studies = [], {}
+    experiments = []
+    studies: dict[str, str] = {}
     for planned in plan:
         with planned.source.named():
             for one in experiments_to_run(planned.study, planned.profile):
@@ -220,10 +222,12 @@ def _or_error(run: _Run, planned: _Planned, quiet: bool) -> _Outcome:
     try:
         outcome = run(planned, None)
     except AnchorlabError as error:
-        outcome = _Outcome(planned.study.name, planned.profile, error=str(error))
+        outcome = _Outcome(
+            planned.study.name, planned.profile, error=str(error), code=1 if isinstance(error, IncompleteError) else 2
+        )
     except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
         traceback.print_exc(file=sys.stderr)
-        outcome = _Outcome(planned.study.name, planned.profile, error=f"{type(error).__name__}: {error}")
+        outcome = _Outcome(planned.study.name, planned.profile, error=f"{type(error).__name__}: {error}", code=2)
     if not quiet and outcome.findings is not None:
         _print(outcome)
         print_text("")

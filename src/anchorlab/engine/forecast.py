@@ -99,7 +99,9 @@ def forecast(
     divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
     jobs = sum(map(len, divisions.values()))
     processes = min(workers, jobs) if all(_importable(one) for one in todo.values()) else 1
-    paces = _paces(todo.values(), _plan([], workers, max(1, jobs), device)["threads"], device, execution, report)
+    paces = _paces(
+        todo.values(), _plan([], workers, max(1, jobs), device, execution).threads, device, execution, report
+    )
     each = {address: paces[pace_key(one)].seconds(one) for address, one in todo.items()}
     chunks = [(len(chunk), address) for address, division in divisions.items() for chunk in division]
     memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)

@@ -1,5 +1,6 @@
 """Jobs: some members of one experiment, trained by one process at a time."""
 
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import torch
 
+from anchorlab.errors import DamagedChunkError, StoreError
 from anchorlab.models import denormals_as_zero
 from anchorlab.runs import ChunkDirectory, Run
+from anchorlab.runs.environment import environment, processor
 from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
 from anchorlab.training.trainer import ExecutionName
 
@@ -22,7 +25,6 @@ class Job:
         chunk: where states and results are kept
         device, execution, keep_every: as for `fit`
         threads: the number of threads that torch uses, which can change the last bits of a result
-        work_per_step: operations of one member's step
         start: the run whose final weights these members start from, and the members' indices there
     """
 
@@ -32,21 +34,59 @@ class Job:
     execution: ExecutionName
     threads: int
     keep_every: float
-    work_per_step: int
     start: tuple[Path, range] | None = None
 
+    def __str__(self) -> str:
+        """The experiment's name and the seeds of the members, for people."""
+        seeds = self.experiment.members.seeds
+        return (
+            f"{self.experiment.cell.label}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds[:10]))}"
+            + (", ..." if len(seeds) > 10 else "")
+        )
+
+    @property
+    def finished(self) -> bool:
+        """Whether the chunk is finished, or its run, whose chunks are then gone."""
+        return self.chunk.finished or Run(self.chunk.path.parent.parent).finished
+
     def train(self, report: Callable[[Progress], None]) -> None:
-        """Train to the end, from the chunk's newest state if it has one."""
-        with self.chunk as chunk, _threads(self.threads):
-            if chunk.finished:
-                return
-            keeper = ChunkKeeper(chunk)
-            start = None
-            if self.start is not None:
-                path, members = self.start
-                start = TrainedRun(Run(path)).ensemble().select(members)
-            trained = fit(self.experiment, self.device, self.execution, keeper, report, self.keep_every, start)
-            chunk.finish({"rows": [list(row) for row in trained.rows]})
+        """Train to the end, from the chunk's newest state if it has one; from the first step if that is damaged.
+
+        Errors: `InUseError` while another process works on the chunk.
+        """
+        if self.finished:
+            return
+        try:
+            with self.chunk as chunk, _threads(self.threads):
+                try:
+                    self._fit(chunk, report)
+                except DamagedChunkError as error:
+                    report(Progress(0, self.experiment.steps, note=self.restarts(error)))
+                    chunk.restart()
+                    self._fit(chunk, report)
+        except StoreError:
+            if not self.finished:  # by another process, which has removed what this one was writing
+                raise
+
+    def restarts(self, error: DamagedChunkError) -> str:
+        """Return in words that the job starts over because of damage."""
+        return f"{error.path}: {error.problem}; {self} starts over from its first step"
+
+    def _fit(self, chunk: ChunkDirectory, report: Callable[[Progress], None]) -> None:
+        if chunk.finished:
+            return
+        start = None
+        if self.start is not None:
+            path, members = self.start
+            start = TrainedRun(Run(path)).ensemble().select(members)
+        keeper = ChunkKeeper(chunk)
+        trained = fit(self.experiment, self.device, self.execution, keeper, report, self.keep_every, start)
+        chunk.finish({"rows": [list(row) for row in trained.rows], "made_by": self._made_by()})
+
+    def _made_by(self) -> dict[str, str | None]:
+        """Return where these members were trained."""
+        device = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else processor()
+        return {"host": platform.node(), "device": device, "torch": environment()["torch"]}
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from anchorlab.findings.claims import ALSO_UNTRAINED, SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
+from anchorlab.findings.seal import unseal
 from anchorlab.shown import Shown, plotted
 from anchorlab.spec import JSON_CONFIG, spec_error
 from anchorlab.viewer.view import AttentionView
@@ -70,12 +71,12 @@ class Findings(Shown):
 
     @classmethod
     def from_json(cls, text: str | bytes, at: str = "findings") -> "Findings":
-        """Return the findings that `to_json` wrote.
+        """Return the findings that `to_json` wrote, also with a checksum, as the store keeps them.
 
         Errors: `SpecError` that names the damaged field, with a path that begins with `at`.
         """
         try:
-            return _ADAPTER.validate_json(text)
+            return _ADAPTER.validate_json(unseal(text, at))
         except ValidationError as error:
             raise spec_error(error, at) from None
 

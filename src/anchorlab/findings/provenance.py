@@ -1,15 +1,13 @@
 """Provenance: the profile, seeds, hardware, commit and time behind a result."""
 
-import platform
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from pydantic.dataclasses import dataclass
 
 from anchorlab.engine import cores
 from anchorlab.runs import Run
-from anchorlab.runs.environment import environment
+from anchorlab.runs.environment import environment, processor
 from anchorlab.spec import JSON_CONFIG
 from anchorlab.training import TrainedRun
 
@@ -87,14 +85,9 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 def hardware(device: str = "cpu") -> str:
     """Return the processor, its usable cores, and the accelerator if one is used."""
-    name = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        names = [row.split(":", 1)[1].strip() for row in information.read_text().splitlines() if "model name" in row]
-        name = names[0] if names else name
     count = cores()
     cuda = "" if device.startswith("cpu") else f", {torch.cuda.get_device_name(device)}"
-    return f"{count} CPU core{'s' if count > 1 else ''} ({name}){cuda}"
+    return f"{count} CPU core{'s' if count > 1 else ''} ({processor()}){cuda}"
 
 
 def versions(runs: Sequence[Run], what: str) -> str:

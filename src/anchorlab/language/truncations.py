@@ -154,7 +154,7 @@ def _kept(path: Path) -> Answers | None:
     """The answers in a file of an earlier search; None if it is missing or damaged, and must be computed."""
     for file in path.parent.glob(f"{path.name}.*.safetensors"):
         try:
-            return Answers(**read_tensors(check_named_file(file, "")))
+            return Answers(**read_tensors(check_named_file(file)))
         except StoreError:
             file.unlink()
     return None

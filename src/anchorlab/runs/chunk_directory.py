@@ -2,14 +2,15 @@
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.errors import StoreError
-from anchorlab.runs.files import check_named_file, damaged, remove_temporaries, write_file
-from anchorlab.runs.lock import Lock
+from anchorlab.errors import DamagedChunkError, InUseError, StoreError
+from anchorlab.runs.claim import LEASE, Claim, holder
+from anchorlab.runs.files import check_named_file, remove_temporaries, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _METADATA = "metadata.json"
 _STEP = re.compile(r"step-(\d{8,})\.[0-9a-f]+\.safetensors")
+_PAUSE = 0.05  # seconds between two tries
 
 
 @dataclass(frozen=True)
@@ -31,29 +33,52 @@ class ChunkState:
 class ChunkDirectory:
     """The states, checkpoint parts and result of one chunk.
 
-    Open it for writing with `with run.chunk(0) as chunk:`, which takes its lock. A chunk that is not open can be sent
-    to another process (pickled). Resume it from `latest_state`; it is finished once it has a result. Every file's name
+    Open it for writing with `with run.chunk(0) as chunk:`, which claims it. A chunk that is not open can be sent to
+    another process (pickled). Resume it from `latest_state`; it is finished once it has a result. Every file's name
     contains a digest of its content, which reveals damage.
+
+    Each opening is an attempt, a folder named by its number: attempt 3 of `chunk-0000` is `chunk-0000.3`. A process
+    whose claim has ended loses its folder, which the next attempt renames, and so can never write beside it.
     """
 
-    def __init__(self, path: Path, address: str, wait: float = 0.0) -> None:
-        self.path, self.address, self.wait = path, address, wait
-        self._lock = Lock(path / "lock")
+    def __init__(self, path: Path, address: str, wait: float = 0.0, lease: float = LEASE) -> None:
+        self.path, self.address, self.wait, self.lease = path, address, wait, lease
+        self._claim: Claim | None = None
 
     def __enter__(self) -> "ChunkDirectory":
-        """Take the lock. Errors: `StoreError` that names the process holding it."""
-        self._lock.acquire(self.wait)
-        try:
-            self._checkpoint_path.mkdir(exist_ok=True)
-            remove_temporaries(self.path)
-            remove_temporaries(self._checkpoint_path)
-        except BaseException:
-            self._lock.release()
-            raise
-        return self
+        """Claim the chunk. Errors: `InUseError` that names the process working on it."""
+        if self._claim is not None:
+            raise StoreError(f"{self.path}: already open in this process; close it first")
+        deadline = time.monotonic() + self.wait
+        while True:
+            found = self._newest()
+            owner = None if found is None else holder(found[1])
+            if owner is None and self._begin(found):
+                return self
+            if owner is not None and (left := deadline - time.monotonic()) <= 0:
+                raise InUseError(f"{self.path}: in use by {owner}; wait until it ends, or end it")
+            time.sleep(_PAUSE if owner is None else min(_PAUSE, left))
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    @property
+    def owner(self) -> str | None:
+        """The process that works on the chunk, in words, or None."""
+        found = self._newest()
+        return None if found is None else holder(found[1])
+
+    def contains(self, path: Path) -> bool:
+        """Return whether a file lies in a folder of this chunk."""
+        return any(parent.name.partition(".")[0] == self.path.name for parent in path.parents)
+
+    def restart(self) -> None:
+        """Remove everything that the chunk has, so that it is trained from its first step."""
+        folder = self._require_claim()
+        for path in [*folder.glob("*.safetensors"), *(folder / "checkpoints").glob("*.safetensors")]:
+            path.unlink(missing_ok=True)
 
     def write_state(self, step: int, tensors: Mapping[str, "torch.Tensor"], metadata: Any = None) -> None:
         """Write everything needed to resume from `step`, and remove the previous state.
@@ -66,42 +91,54 @@ class ChunkDirectory:
     def latest_state(self) -> ChunkState | None:
         """Return the newest state, or None at the beginning, and remove checkpoints written after it.
 
-        Errors: `StoreError` for a finished chunk, and for a damaged or missing state or earlier checkpoint.
+        Errors: `StoreError` for a finished chunk; `DamagedChunkError` for a damaged or missing state or checkpoint.
         """
-        self._require_lock()
+        folder = self._require_claim()
         if self.finished:
             raise StoreError(f"{self.path}: finished, so it has a result and no state; check `finished` first")
-        states = sorted(_steps(self.path).items())
+        states = sorted(_steps(folder).items())
         if not states:
             self._remove_checkpoints(but=())
             return None
         step, path = states[-1]
-        tensors, checkpoints, metadata = self._read(path)
+        tensors, checkpoints, metadata = _read(path)
+        for name in checkpoints:
+            if not (folder / "checkpoints" / name).exists():
+                raise DamagedChunkError(folder / "checkpoints" / name, "missing")
         self._remove_checkpoints(but=checkpoints)
         return ChunkState(step, tensors, metadata)
 
     def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
         """Write the weights of this chunk's members at `step`, each tensor `[member ...]`."""
-        self._require_lock()
-        previous = _steps(self._checkpoint_path).get(step)
-        name = f"step-{step:08d}.{{digest}}.safetensors"
-        path, _ = write_file(self._checkpoint_path, name, tensor_pieces(tensors))
+        directory = self._require_claim() / "checkpoints"
+        previous = _steps(directory).get(step)
+        path = self._write_file(directory, f"step-{step:08d}.{{digest}}.safetensors", tensors)
         if previous is not None and previous != path:
             previous.unlink()
 
     def checkpoints(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
-        return sorted(_steps(self._checkpoint_path))
+        return sorted(self._checkpoint_paths())
+
+    def checkpoint_path(self, step: int) -> Path:
+        """Return the file of a checkpoint, undamaged. Errors: `DamagedChunkError` if it is damaged or missing."""
+        path = self._checkpoint_paths().get(step)
+        if path is None:
+            raise DamagedChunkError(self.path / "checkpoints", f"no checkpoint of step {step}")
+        return check_named_file(path)
 
     def read_checkpoint(self, step: int) -> dict[str, "torch.Tensor"]:
         """Return the weights of this chunk's members at `step`, each tensor `[member ...]`.
 
-        Errors: `StoreError` if the file is damaged or missing.
+        Errors: `DamagedChunkError` if the file is damaged or missing.
         """
-        path = _steps(self._checkpoint_path).get(step)
-        if path is None:
-            raise damaged(self._checkpoint_path, f"no checkpoint of step {step}", self.address)
-        return read_tensors(check_named_file(path, self.address))
+        return read_tensors(self.checkpoint_path(step))
+
+    def remove_checkpoints(self, before: int) -> None:
+        """Remove the checkpoints of earlier steps, once they are merged."""
+        for step, path in self._checkpoint_paths().items():
+            if step < before:
+                path.unlink(missing_ok=True)
 
     def finish(self, result: Any) -> None:
         """Write the chunk's result, any JSON data such as rows of metrics, and remove its state."""
@@ -111,59 +148,123 @@ class ChunkDirectory:
     @property
     def finished(self) -> bool:
         """Whether the chunk has its result."""
-        return any(self.path.glob("result.*.safetensors"))
+        return self._result_path() is not None
 
     def result(self) -> Any:
-        """Return the argument of `finish`. Errors: `StoreError` if unfinished or damaged, or without a checkpoint."""
-        paths = sorted(self.path.glob("result.*.safetensors"))
-        if not paths:
+        """Return the argument of `finish`. Errors: `StoreError` if unfinished, `DamagedChunkError` if damaged."""
+        path = self._result_path()
+        if path is None:
             raise StoreError(f"{self.path}: not finished; train the run again to continue from its last state")
-        return self._read(paths[-1])[2]
+        return _read(path)[2]
 
-    @property
-    def _checkpoint_path(self) -> Path:
-        return self.path / "checkpoints"
+    def _newest(self) -> tuple[int, Path] | None:
+        """Return the newest attempt: its number and its folder."""
+        prefix = f"{self.path.name}."
+        try:
+            names = [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
+        except FileNotFoundError:
+            return None
+        attempts = [(int(end), path) for path in names if (end := path.name.removeprefix(prefix)).isdigit()]
+        return max(attempts, default=None)
 
-    def _require_lock(self) -> None:
-        """Raise `RuntimeError` unless the chunk is open for writing."""
-        if not self._lock.held:
+    def _begin(self, found: tuple[int, Path] | None) -> bool:
+        """Begin the next attempt and return whether this process has it; another may have been faster."""
+        number = 1 if found is None else found[0] + 1
+        folder = self.path.with_name(f"{self.path.name}.{number}")
+        claim = Claim(folder, self.lease)
+        try:
+            if found is None:
+                folder.mkdir()
+            else:
+                found[1].rename(folder)  # one alone can
+            claim.write()
+            (folder / "checkpoints").mkdir(exist_ok=True)
+            remove_temporaries(folder)
+            remove_temporaries(folder / "checkpoints")
+        except (OSError, StoreError) as error:
+            claim.release()
+            now = self._newest()
+            if now is not None and now != found and not claim.holds:
+                return False
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"{folder}: cannot be written: {error.strerror}") from error
+        except BaseException:
+            claim.release()
+            raise
+        self._claim = claim
+        return True
+
+    def _require_claim(self) -> Path:
+        """Return the folder of this attempt.
+
+        Errors: `RuntimeError` unless the chunk is open for writing; `InUseError` if another process has taken it.
+        """
+        if self._claim is None:
             raise RuntimeError(f"{self.path} is not open for writing: use `with run.chunk(index) as chunk:`")
+        newest = self._newest()
+        if newest is None or newest[1] != self._claim.directory or not self._claim.holds:
+            raise InUseError(f"{self.path}: taken over by another process")
+        return self._claim.directory
+
+    def _result_path(self) -> Path | None:
+        found = self._newest()
+        return None if found is None else max(found[1].glob("result.*.safetensors"), default=None)
+
+    def _checkpoint_paths(self) -> dict[int, Path]:
+        """Return the file of each checkpoint; of a finished chunk, of each that its result records."""
+        found = self._newest()
+        if found is None:
+            return {}
+        directory, result = found[1] / "checkpoints", self._result_path()
+        if result is None:
+            return _steps(directory)
+        return {_step(name): directory / name for name in _read(result)[1]}
 
     def _write(self, stem: str, tensors: Mapping[str, "torch.Tensor"], metadata: Any) -> Path:
         """Write tensors and metadata to one file, since two could contradict each other after a kill."""
         import torch
 
-        self._require_lock()
+        folder = self._require_claim()
         if _METADATA in tensors:
             raise ValueError(f"the name {_METADATA} is reserved for the metadata")
-        names = sorted(path.name for path in _steps(self._checkpoint_path).values())
+        names = sorted(path.name for path in _steps(folder / "checkpoints").values())
         text = json.dumps({"checkpoints": names, "metadata": metadata}, separators=(",", ":")).encode()
         # Stored as a tensor: a safetensors header may have at most 100 MB, which long tables of metrics exceed.
         stored = {**tensors, _METADATA: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
-        return write_file(self.path, f"{stem}.{{digest}}.safetensors", tensor_pieces(stored))[0]
+        return self._write_file(folder, f"{stem}.{{digest}}.safetensors", stored)
 
-    def _read(self, path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
-        """Return the tensors, the names of the checkpoints and the metadata of a file, and check that these exist."""
-        tensors = read_tensors(check_named_file(path, self.address))
-        stored = json.loads(tensors.pop(_METADATA).numpy().tobytes())
-        for name in stored["checkpoints"]:
-            if not (self._checkpoint_path / name).exists():
-                raise damaged(self._checkpoint_path / name, "missing", self.address)
-        return tensors, stored["checkpoints"], stored["metadata"]
+    def _write_file(self, directory: Path, name: str, tensors: Mapping[str, "torch.Tensor"]) -> Path:
+        try:
+            return write_file(directory, name, tensor_pieces(tensors))[0]
+        except StoreError:
+            self._require_claim()  # if the folder was taken, that is the reason
+            raise
 
     def _remove_states(self, but: Path | None) -> None:
-        for path in self.path.glob("step-*.safetensors"):
+        for path in self._require_claim().glob("step-*.safetensors"):
             if path != but:
                 path.unlink()
 
     def _remove_checkpoints(self, but: list[str] | tuple[()]) -> None:
-        for path in self._checkpoint_path.glob("step-*.safetensors"):
+        for path in (self._require_claim() / "checkpoints").glob("step-*.safetensors"):
             if path.name not in but:
                 path.unlink()
+
+
+def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
+    """Return the tensors of a file, the names of the checkpoints up to it, and the metadata."""
+    tensors = read_tensors(check_named_file(path))
+    stored = json.loads(tensors.pop(_METADATA).numpy().tobytes())
+    return tensors, stored["checkpoints"], stored["metadata"]
 
 
 def _steps(directory: Path) -> dict[int, Path]:
     """Map each step to its file; if a step has two, to the one written last."""
     paths = [path for path in directory.glob("step-*.safetensors") if _STEP.fullmatch(path.name)]
     paths.sort(key=lambda path: path.stat().st_mtime_ns)
-    return {int(path.name.split(".")[0].removeprefix("step-")): path for path in paths}
+    return {_step(path.name): path for path in paths}
+
+
+def _step(name: str) -> int:
+    return int(name.split(".")[0].removeprefix("step-"))

@@ -1,6 +1,7 @@
 """The environment a result was computed in: versions, platform, commit."""
 
 import platform
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,16 @@ def environment() -> dict[str, str | None]:
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "commit": _commit(),
     }
+
+
+@cache
+def processor() -> str:
+    """Return the name of the processor."""
+    with suppress(OSError):
+        rows = Path("/proc/cpuinfo").read_text().splitlines()
+        if names := [row.split(":", 1)[1].strip() for row in rows if "model name" in row]:
+            return names[0]
+    return platform.processor() or platform.machine()
 
 
 def _version(name: str) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from anchorlab.errors import StoreError
+from anchorlab.errors import DamagedChunkError, StoreError
 
 DIGEST_LENGTH = 32
 """The number of hexadecimal digits of the SHA-256 in a file's name: its first half."""
@@ -47,7 +47,9 @@ def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview])
         temporary.replace(path)
         sync_directory(directory)
     except OSError as error:
-        raise StoreError(f"{directory / name}: cannot be written: {error.strerror or error}") from error
+        raise StoreError(
+            f"{directory / name.replace('.{digest}', '')}: cannot be written: {error.strerror or error}"
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -87,7 +89,10 @@ def damaged(path: Path, problem: str, address: str) -> StoreError:
 
 def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
     """Return `path` if its content is as expected. Errors: `StoreError` that names the file otherwise."""
-    found = _fingerprint(path, address)
+    try:
+        found = fingerprint(path)
+    except OSError as error:
+        raise unreadable(path, error, address) from None
     if found.size != expected.size:
         raise damaged(path, f"damaged: {found.size} bytes where {expected.size} were written", address)
     if found.sha256 != expected.sha256:
@@ -95,14 +100,21 @@ def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
     return path
 
 
-def check_named_file(path: Path, address: str) -> Path:
-    """Return `path` if its content has the digest in its name (`stem.<digest>.suffix`).
+def check_named_file(path: Path) -> Path:
+    """Return `path`, a file of a chunk, if its content has the digest in its name (`stem.<digest>.suffix`).
 
-    Errors: `StoreError` that names a missing, truncated or altered file.
+    Errors: `DamagedChunkError` that names a missing, truncated or altered file.
     """
-    found = _fingerprint(path, address)
+    try:
+        found = fingerprint(path)
+    except FileNotFoundError:
+        raise DamagedChunkError(path, "missing") from None
+    except PermissionError as error:
+        raise unreadable(path, error, "") from None
+    except OSError as error:
+        raise DamagedChunkError(path, f"damaged: cannot be read ({error.strerror})") from None
     if found.sha256[:DIGEST_LENGTH] != path.name.split(".")[-2]:
-        raise damaged(path, "damaged: truncated or altered after it was written", address)
+        raise DamagedChunkError(path, "damaged: truncated or altered after it was written")
     return path
 
 
@@ -116,7 +128,7 @@ def read_json(path: Path, address: str) -> dict[str, Any]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, error, address) from None
+        raise unreadable(path, error, address) from None
     try:
         data = json.loads(content)
         del data["checksum"]
@@ -135,15 +147,16 @@ def _sealed(data: Mapping[str, Any]) -> bytes:
     return (json.dumps({**data, "checksum": checksum}, sort_keys=True, indent=1) + "\n").encode()
 
 
-def _fingerprint(path: Path, address: str) -> Fingerprint:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256")
-            return Fingerprint(file.tell(), digest.hexdigest())
-    except OSError as error:
-        raise _unreadable(path, error, address) from None
+def fingerprint(path: Path) -> Fingerprint:
+    """Return the fingerprint of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return Fingerprint(file.tell(), digest.hexdigest())
 
 
-def _unreadable(path: Path, error: OSError, address: str) -> StoreError:
+def unreadable(path: Path, error: OSError, address: str) -> StoreError:
+    """Return the error for a file that the system does not let us read."""
+    if isinstance(error, PermissionError):
+        return StoreError(f"{path}: cannot be read: {error.strerror}; allow this user to read it")
     missing = isinstance(error, FileNotFoundError)
     return damaged(path, "missing" if missing else f"cannot be read ({error.strerror})", address)

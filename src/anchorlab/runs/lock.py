@@ -6,14 +6,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from anchorlab.errors import StoreError
+from anchorlab.errors import InUseError, StoreError
 
 _PAUSE = 0.05  # seconds between two tries
 
 
 class Lock:
-    """A lock on the directory of `path`, a file that exists while the lock is held.
+    """A lock on the directory of `path`, a file that stays there when the lock is released.
 
+    Removing the file while others wait for it could let two of them hold the lock on a shared file system.
     A lock that is not held can be pickled and sent to another process.
     """
 
@@ -53,19 +54,22 @@ class Lock:
         while not self._try():
             if (left := deadline - time.monotonic()) <= 0:
                 owner = self._read_owner()
-                raise StoreError(f"{self.path.parent}: in use by {owner}; wait until it ends, or end it")
+                raise InUseError(f"{self.path.parent}: in use by {owner}; wait until it ends, or end it")
             time.sleep(min(_PAUSE, left))
 
     def release(self) -> None:
-        """Release the lock and remove its file; do nothing if this process does not hold it."""
+        """Release the lock; do nothing if this process does not hold it."""
         if self._descriptor is None or not self.held:
             return
-        # If the run was removed, the file has moved and another process may own a new one of this name.
-        if self._is_at_path(self._descriptor):
-            self.path.unlink(missing_ok=True)
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
         self._descriptor = self._owner = None
+
+    def remove(self) -> None:
+        """Remove the file of a lock that this process holds, where nobody will need the lock again."""
+        with suppress(OSError):  # others find it, and take it, and see that there is nothing to do
+            if self._descriptor is not None and self._is_at_path(self._descriptor):
+                self.path.unlink()
 
     def _try(self) -> bool:
         """Try once to take the lock and return whether this process now holds it.

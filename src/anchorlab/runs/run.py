@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
 from anchorlab.runs.cell import Cell
-from anchorlab.runs.files import Fingerprint, check_file, check_named_file, damaged, read_json
+from anchorlab.runs.files import Fingerprint, check_file, check_named_file, damaged, read_json, unreadable
 from anchorlab.runs.tensor_file import read_tensors
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        return self.manifest_path.exists()
+        with suppress(PermissionError):
+            return self.manifest_path.exists()
+        return False
 
     @property
     def spec_path(self) -> Path:
@@ -91,11 +93,16 @@ class Run:
         return list(self._record["environments"])
 
     @property
+    def made_by(self) -> list[dict[str, Any]]:
+        """Where each chunk of a finished run was trained: its members, host, processor, device and version of torch."""
+        return list(self._record.get("made_by", ()))
+
+    @property
     def size(self) -> int:
         """The number of bytes on disk."""
         total = 0
         for path in self.path.rglob("*"):
-            with suppress(FileNotFoundError):  # Files of a run in use come and go.
+            with suppress(OSError):  # Files of a run in use come and go; others cannot be read.
                 total += path.stat().st_size if path.is_file() else 0
         return total
 
@@ -103,7 +110,10 @@ class Run:
     def modified(self) -> float:
         """When the run was finished, or started if unfinished, in seconds since 1970."""
         path = self.manifest_path if self.finished else self.path
-        return path.stat().st_mtime
+        try:
+            return path.stat().st_mtime
+        except OSError as error:
+            raise unreadable(path, error, self.address) from None
 
     def metrics(self) -> "polars.DataFrame":
         """Return the table of metrics, with the columns of `metrics_schema`."""
@@ -127,7 +137,11 @@ class Run:
     def problems(self) -> list[str]:
         """Read every file and return one line per problem; empty if there is none."""
         found: list[str] = []
-        for check in self._checks():
+        try:
+            checks = self._checks()
+        except OSError as error:
+            return [str(unreadable(Path(error.filename or self.path), error, self.address))]
+        for check in checks:
             try:
                 check()
             except StoreError as error:
@@ -147,7 +161,7 @@ class Run:
             self._check_manifest_was_not_lost,
             self._read_record,
             *([partial(read_json, self.plan_path, self.address)] if self.plan_path.exists() else []),
-            *(partial(check_named_file, path, self.address) for path in states),
+            *(partial(check_named_file, path) for path in states),
         ]
 
     @cached_property
@@ -159,6 +173,8 @@ class Run:
         if self.finished:
             self._checked("spec.json")
         record = read_json(self.spec_path, self.address)
+        if not record.keys() >= {"address", "spec", "label", "environments"}:
+            raise damaged(self.spec_path, "written by another version of anchorlab", self.address)
         if record["address"] != self.address:
             raise damaged(self.spec_path, f"belongs to the run {record['address']}", self.address)
         return record

@@ -2,19 +2,23 @@
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.errors import StoreError
+from anchorlab.errors import InUseError, StoreError
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.chunk_directory import ChunkDirectory
+from anchorlab.runs.claim import LEASE
 from anchorlab.runs.environment import environment
 from anchorlab.runs.files import (
     Fingerprint,
+    check_file,
     damaged,
+    fingerprint,
     read_json,
     remove_temporaries,
+    sync_directory,
     write_file,
     write_json,
 )
@@ -37,7 +41,7 @@ class RunDirectory(Run):
             if not run.finished:
                 plan = run.plan([[0, 1], [2]])          # a resumed run returns the plan it began with
                 for index in range(len(plan)):
-                    with run.chunk(index) as chunk:     # here or in other processes
+                    with run.chunk(index) as chunk:     # here or in other processes; the run need not be open
                         if not chunk.finished:
                             state = chunk.latest_state()
                             ...                         # write_checkpoint and write_state in turn
@@ -48,9 +52,9 @@ class RunDirectory(Run):
     A finished run is opened without a lock and can no longer be written.
     """
 
-    def __init__(self, path: Path, cell: Cell, wait: float = 0.0) -> None:
+    def __init__(self, path: Path, cell: Cell, wait: float = 0.0, lease: float = LEASE) -> None:
         super().__init__(path)
-        self._new_cell, self.wait = cell, wait
+        self._new_cell, self.wait, self.lease = cell, wait, lease
         self._lock = Lock(path / "lock")
         self._written: dict[str, Fingerprint] = {}
         self._opened_finished = False
@@ -75,7 +79,7 @@ class RunDirectory(Run):
             raise StoreError(f"{self.path.parent}: cannot be created: {error.strerror}") from error
         try:
             self._lock.acquire(self.wait)
-        except StoreError:
+        except InUseError:
             if self._opened_finished:  # its writer has written the manifest and is about to release the lock
                 return self
             raise
@@ -105,39 +109,86 @@ class RunDirectory(Run):
 
     def chunk(self, index: int) -> ChunkDirectory:
         """Return the directory of a chunk, to be opened here or in another process."""
-        return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address, self.wait)
+        return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address, self.wait, self.lease)
+
+    def has_checkpoint(self, step: int) -> bool:
+        """Return whether an unfinished merge has already written the checkpoint of `step`."""
+        return checkpoint_name(step) in self._written
 
     def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
         """Write the weights of all members at `step`, each tensor `[member ...]`, once all chunks are finished.
 
-        If the process ends before `finish`, the checkpoint is discarded and must be written again.
+        The checkpoint stays if the process ends before `finish`, so its parts are no longer needed.
         """
         self._require_lock()
-        name = checkpoint_name(step)
-        directory = self.path / Path(name).parent
-        directory.mkdir(exist_ok=True)
-        self._written[name] = write_file(directory, Path(name).name, tensor_pieces(tensors))[1]
+        path = self.path / checkpoint_name(step)
+        path.parent.mkdir(exist_ok=True)
+        self._note_checkpoint(step, write_file(path.parent, path.name, tensor_pieces(tensors))[1])
 
-    def finish(self, metrics: "polars.DataFrame") -> None:
-        """Write the table of metrics and the manifest, and remove the states.
+    def move_checkpoint(self, step: int, part: Path) -> None:
+        """Make an undamaged file, the only chunk's checkpoint at `step`, the checkpoint of the run."""
+        self._require_lock()
+        path = self.path / checkpoint_name(step)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            self._note_checkpoint(step, fingerprint(part))
+            part.replace(path)
+            sync_directory(path.parent)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def _note_checkpoint(self, step: int, found: Fingerprint) -> None:
+        self._merged_path.mkdir(exist_ok=True)
+        write_json(self._merged_path, f"{step}.json", {"size": found.size, "sha256": found.sha256})
+        self._written[checkpoint_name(step)] = found
+
+    @property
+    def _merged_path(self) -> Path:
+        """The directory with the fingerprints of the checkpoints that a merge has written."""
+        return self.state_path / "merged"
+
+    def _keep_merged_checkpoints(self) -> None:
+        """Find the checkpoints of an unfinished merge, and remove all others.
+
+        Errors: `StoreError` for a damaged one.
+        """
+        for note in self._merged_path.glob("[!.]*.json"):
+            entry, name = read_json(note, self.address), checkpoint_name(int(note.stem))
+            if (self.path / name).exists():  # else it was about to be moved, and its part is there
+                written = Fingerprint(entry["size"], entry["sha256"])
+                check_file(self.path / name, written, self.address)
+                self._written[name] = written
+        for path in (self.path / "checkpoints").glob("*"):
+            if f"checkpoints/{path.name}" not in self._written:
+                path.unlink()
+
+    def finish(self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Write the table of metrics and the manifest, and remove the states; `made_by` says where each chunk was made.
 
         Errors: `ValueError` for a table without the columns of `metrics_schema`.
         """
         self._require_lock()
         name = "metrics.parquet"
         self._written[name] = write_file(self.path, name, [metrics_bytes(metrics)])[1]
-        self._written[self.spec_path.name] = write_json(self.path, self.spec_path.name, self._record)
+        self._written[self.spec_path.name] = write_json(
+            self.path, self.spec_path.name, {**self._record, "made_by": list(made_by)}
+        )
         files = {name: {"size": size, "sha256": sha256} for name, (size, sha256) in self._written.items()}
         write_json(self.path, self.manifest_path.name, {"files": files})
         self._drop_reading()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what a finished run no longer needs."""
         shutil.rmtree(self.state_path, ignore_errors=True)
+        self._lock.remove()
 
     def _prepare(self) -> None:
         """Write `spec.json` if the run is new, and remove what a killed writer left, except states."""
         remove_temporaries(self.path)
         self._opened_finished = super().finished
         if self._opened_finished:
-            shutil.rmtree(self.state_path, ignore_errors=True)
+            self._clear()
             self._lock.release()
             return
         self._written.clear()
@@ -149,8 +200,7 @@ class RunDirectory(Run):
             cell = self._new_cell
             record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": [environment()]}
             write_json(self.path, self.spec_path.name, record)
-        # Results of an unfinished merge; the chunks still have everything.
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+        self._keep_merged_checkpoints()
         (self.path / "metrics.parquet").unlink(missing_ok=True)
         self.state_path.mkdir(exist_ok=True)
         remove_temporaries(self.state_path)

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from anchorlab.errors import SpecError, StoreError
+from anchorlab.errors import InUseError, SpecError, StoreError
 from anchorlab.runs.cell import Cell
+from anchorlab.runs.claim import LEASE, holder
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import RunDirectory, is_address
@@ -40,13 +41,13 @@ class Store:
         """Whether the cell's run is finished."""
         return Run(self.root / cell.address).finished
 
-    def open(self, cell: Cell, wait: float = 0.0) -> RunDirectory:
+    def open(self, cell: Cell, wait: float = 0.0, lease: float = LEASE) -> RunDirectory:
         """Return the cell's run, to be opened for writing by `with`, which creates it if new.
 
         Opening waits up to `wait` seconds, or `math.inf`, for another process that writes the run; then it raises
-        `StoreError`.
+        `StoreError`. The claim on a chunk that was not renewed for `lease` seconds is free.
         """
-        return RunDirectory(self.root / cell.address, cell, wait)
+        return RunDirectory(self.root / cell.address, cell, wait, lease)
 
     def find(self, prefix: str) -> Run:
         """Return the run whose address begins with `prefix`. Errors: `StoreError` if none or several do."""
@@ -70,7 +71,7 @@ class Store:
 
     def in_use(self, run: Run) -> bool:
         """Whether a process is writing the run or one of its chunks."""
-        return any(lock.taken for lock in _locks(run))
+        return Lock(run.path / "lock").taken or _worked_on(run) is not None
 
     def remove(self, prefix: str) -> str:
         """Remove a run, damaged or not, and return its address.
@@ -100,17 +101,17 @@ class Store:
         """Rename a run, so that it is no longer in the store. Errors: those of `remove`."""
         if run.path.is_symlink():
             raise StoreError(f"{run.path}: is a link to {run.path.resolve()}; delete the link, or both, by hand")
-        locks = _locks(run)
+        lock = Lock(run.path / "lock")
         removed = self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}"
         try:
-            for lock in locks:
-                lock.acquire()
+            lock.acquire()
+            if (found := _worked_on(run)) is not None:
+                raise InUseError(found)
             run.path.rename(removed)
         except OSError as error:
             raise StoreError(f"{run.path}: cannot be removed: {error.strerror or error}") from error
         finally:
-            for lock in locks:
-                lock.release()
+            lock.release()
 
     def _clear(self) -> None:
         """Delete what was put aside, also by a killed remover."""
@@ -118,6 +119,9 @@ class Store:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _locks(run: Run) -> list[Lock]:
-    """Return the locks of a run and its chunks."""
-    return [Lock(path / "lock") for path in (run.path, *run.state_path.glob("chunk-*")) if path.is_dir()]
+def _worked_on(run: Run) -> str | None:
+    """Return in words which chunk of a run a process works on, or None."""
+    for chunk in run.state_path.glob("chunk-*"):
+        if (owner := holder(chunk)) is not None:
+            return f"{chunk.with_suffix('')}: in use by {owner}; wait until it ends, or end it"
+    return None

@@ -10,6 +10,7 @@ from typing import Any
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
+from anchorlab.findings.seal import seal
 from anchorlab.language.endpoint import Access
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
@@ -92,7 +93,7 @@ def run_study(
         findings = replace(findings, provenance=made)
     path.parent.mkdir(parents=True, exist_ok=True)
     record_use(path.parent, study.name, profile, behind)
-    write_file(path.parent, path.name, [findings.to_json().encode()])
+    write_file(path.parent, path.name, [seal(findings.to_json()).encode()])
     return findings
 
 

@@ -54,17 +54,20 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
         plan: the members of each chunk, by their index in the run
     """
     chunks = [directory.chunk(index) for index in range(len(plan))]
+    results = [chunk.result() for chunk in chunks]
     rows = [
-        (members[row[0]], *row[1:])
-        for chunk, members in zip(chunks, plan, strict=True)
-        for row in chunk.result()["rows"]
+        (members[row[0]], *row[1:]) for result, members in zip(results, plan, strict=True) for row in result["rows"]
     ]
     if experiment.trained:
         _merge_checkpoints(directory, experiment, chunks)
-    directory.finish(metrics_frame(rows))
+    made_by = [
+        {"members": list(members), **result.get("made_by", {})} for members, result in zip(plan, results, strict=True)
+    ]
+    directory.finish(metrics_frame(rows), made_by)
 
 
 def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> None:
+    """Merge one checkpoint after the other, and remove its parts: the disk need not hold all of them twice."""
     steps = [chunk.checkpoints() for chunk in chunks]
     unit, end = experiment.steps_per_unit, max(each[-1] for each in steps)
     due = [
@@ -73,8 +76,13 @@ def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: 
         if step == end or (step % unit == 0 and experiment.recipe.checkpoints.due(step // unit))
     ]
     for step in due:
-        parts = [
-            chunk.read_checkpoint(max(one for one in known if one <= step))
-            for chunk, known in zip(chunks, steps, strict=True)
-        ]
+        if directory.has_checkpoint(step):
+            continue
+        used = [max(one for one in known if one <= step) for known in steps]
+        for chunk, one in zip(chunks, used, strict=True):
+            chunk.remove_checkpoints(before=one)
+        if len(chunks) == 1:
+            directory.move_checkpoint(step, chunks[0].checkpoint_path(used[0]))
+            continue
+        parts = [chunk.read_checkpoint(one) for chunk, one in zip(chunks, used, strict=True)]
         directory.write_checkpoint(step, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, is_out_of_memory
 from anchorlab.models import ModelSpec, parse_model
 from anchorlab.models.edits import check_edits
 from anchorlab.models.model import Model, accepts
@@ -149,7 +149,7 @@ class Experiment:
         except SpecError as error:
             raise SpecError(f"model.{error.field}", error.problem, error.remedy) from None
         except (RuntimeError, TypeError, MemoryError) as error:
-            if not isinstance(error, MemoryError) and not any(word in str(error) for word in ("memory", "verflow")):
+            if not is_out_of_memory(error) and "verflow" not in str(error):  # of the number of bytes
                 raise
             raise SpecError("model", "is too large for this machine", "make it smaller") from None
 

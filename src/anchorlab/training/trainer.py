@@ -19,6 +19,7 @@ from anchorlab.training.executions import Execution, MappedExecution, MemberExec
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
 from anchorlab.training.optimisers import StackedOptimiser
+from anchorlab.training.signals import DelayedSignals
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +37,13 @@ class Progress:
         step: optimiser steps done
         steps: optimiser steps in total
         metrics: the newest metrics of unedited weights, as `<split> <metric>`, averaged over members and groups
+        note: what people should know, such as that training starts over; mostly empty
     """
 
     step: int
     steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ def fit(
 ) -> Trained:
     """Train all members of an experiment in this process.
 
+    Ctrl-C and SIGTERM take effect at the end of a step, after the state has been kept.
+
     Training that was stopped and resumed gives the same bytes as training without a stop, on the same machine with the
     same number of threads (`torch.get_num_threads`).
 
@@ -115,8 +120,8 @@ def fit(
     if start is None and experiment.start is not None:
         start = fit(experiment.start, device, execution).ensemble
     session = _Session(experiment, device, execution, keeper, start)
-    with fast_float32():
-        session.run(report, keep_every)
+    with fast_float32(), DelayedSignals() as signals:
+        session.run(report, keep_every, signals)
     return Trained(session.ensemble, tuple(session.rows))
 
 
@@ -174,8 +179,8 @@ class _Session:
         """Whether every member has met its stop rule."""
         return len(self.resting) == self.ensemble.size
 
-    def run(self, report: Callable[[Progress], None] | None, keep_every: float) -> None:
-        """Train from the current step to the end."""
+    def run(self, report: Callable[[Progress], None] | None, keep_every: float, signals: DelayedSignals) -> None:
+        """Train from the current step to the end; when a signal asks for the end, keep a state first."""
         recipe, total, unit = self.recipe, self.experiment.steps, self.experiment.steps_per_unit
         if not self.experiment.trained:
             total = 0  # measured once; `TrainedRun` repeats it at all times of the recipe
@@ -194,10 +199,11 @@ class _Session:
             if report is not None and now - reported > _REPORT_EVERY:
                 report(self.progress())
                 reported = now
-            if self.keeper is not None and now - kept > pause:
+            if self.keeper is not None and (signals.waiting or now - kept > pause):
                 self.keeper.keep(self._state())
                 kept = time.monotonic()
                 pause = max(keep_every, _LEAST_TRAINING_PER_KEEPING * (kept - now))
+            signals.deliver()
         self._evaluate_and_checkpoint(-(-self.step // unit), last=True)
         if report is not None:
             report(Progress(total, total, self.progress().metrics))

@@ -1,0 +1,31 @@
+"""Backends: where jobs are trained."""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from anchorlab.engine.job import Job
+from anchorlab.training import Progress
+
+Hear = Callable[[Job, Progress], None]
+"""Called with a job and its progress."""
+
+Done = Callable[[Job, Exception | None], None]
+"""Called once with each job: with None when it is finished, else with the error that ended it."""
+
+
+class Backend(Protocol):
+    """A place where jobs are trained: processes of this machine, or workers elsewhere that share the store."""
+
+    def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
+        """Train all jobs, and return when each of them is finished or has failed.
+
+        A job that fails does not stop the others. `InUseError` says that another process works on it: it has not
+        failed, and is tried again later.
+
+        Args:
+            jobs: the next one is taken when it can be trained
+            hear: called with a job and its progress
+            done: called with each job, and the error that ended it, if any
+
+        Errors: any that `hear` or `done` raises, after which no job is trained any more.
+        """

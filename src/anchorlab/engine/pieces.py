@@ -1,0 +1,186 @@
+"""The pieces of a set of experiments: planned run by run, trained by a backend, merged when a run has all of them."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from anchorlab.engine.backend import Backend
+from anchorlab.engine.job import Job
+from anchorlab.engine.tally import Tally
+from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
+from anchorlab.progress import Status
+from anchorlab.runs import Store
+from anchorlab.runs.claim import LEASE
+from anchorlab.training import Experiment, merge
+from anchorlab.training.trainer import ExecutionName
+
+_PAUSE = 0.5  # seconds between two looks at a piece that another process works on
+
+
+@dataclass
+class Plan:
+    """How a run is trained, as it records it: everything that can change the last bits of its results.
+
+    Fields
+        chunks: the members of each chunk
+        threads: the number of threads of each
+        execution: the name of the execution
+    """
+
+    chunks: list[list[int]]
+    threads: int
+    execution: ExecutionName
+
+
+@dataclass
+class _Open:
+    """A run of which pieces are left: its plan, their number, and whether one has failed."""
+
+    plan: Plan
+    left: int
+    failed: bool = False
+
+
+def job_of(
+    store: Store,
+    experiment: Experiment,
+    plan: Plan,
+    index: int,
+    device: str,
+    keep_every: float,
+    lease: float = LEASE,
+) -> Job:
+    """Return the job of a chunk of an experiment's run in a store."""
+    members = range(plan.chunks[index][0], plan.chunks[index][-1] + 1)
+    chunk = store.open(experiment.cell, lease=lease).chunk(index)
+    before = experiment.start
+    start = None if before is None else (store.root / before.cell.address, members)
+    return Job(experiment.take(members), chunk, device, plan.execution, plan.threads, keep_every, start)
+
+
+def finish(store: Store, experiment: Experiment, plan: Plan) -> None:
+    """Merge a run whose chunks are all finished, unless another process has. Errors: those of `merge`."""
+    with store.open(experiment.cell, wait=LEASE) as directory:
+        if not directory.finished:
+            merge(directory, experiment, plan.chunks)
+
+
+class Pieces:
+    """The pieces of all runs that the store lacks.
+
+    A run is planned when its first piece is taken, and merged after its last: a study that is killed keeps its
+    finished runs. A piece that fails is set aside with its run, and all others go on.
+
+    Args:
+        store: where runs are kept
+        todo: the experiments by address
+        plans: how each would be trained; a run that has begun goes on as it was planned then
+        device: where the jobs are trained
+        keep_every: seconds between two states
+        report: called with the status
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        todo: Mapping[str, Experiment],
+        plans: Mapping[str, Plan],
+        device: str,
+        keep_every: float,
+        report: Callable[[Status], None] | None,
+    ) -> None:
+        self.store, self.todo, self.plans, self.device, self.keep_every = store, todo, plans, device, keep_every
+        self.tally = Tally(todo, report)
+        self.failures: list[tuple[str, Exception]] = []
+        self._runs: dict[str, _Open] = {}
+        self._again: deque[Job] = deque()
+        self._new = self._planned()
+
+    def train(self, backend: Backend) -> None:
+        """Train all pieces. Errors: `IncompleteError` if some failed; the first one's own error if all failed alike."""
+        while True:
+            backend.train(self._jobs(), self.tally.update, self._done)
+            if not self._again:
+                break
+            self._wait()
+        if self.failures:
+            if self.tally.status.cells_done == 0 and len({str(error) for _, error in self.failures}) == 1:
+                raise self.failures[0][1]
+            raise IncompleteError(self.failures) from self.failures[0][1]
+
+    def _jobs(self) -> Iterator[Job]:
+        """Yield what can be trained now: pieces to be done again, then those of further runs."""
+        for _ in range(len(self._again)):
+            job = self._again.popleft()
+            if job.finished:
+                self._done(job)
+            elif job.chunk.owner is None:
+                yield job
+            else:
+                self._again.append(job)
+        yield from self._new
+
+    def _wait(self) -> None:
+        """Wait until one of the pieces that other processes work on can be trained, or is finished."""
+        while all((owner := job.chunk.owner) is not None and not job.finished for job in self._again):
+            self.tally.show(f"{self._again[0].experiment.cell.label}: waiting for {owner}")
+            time.sleep(_PAUSE)
+
+    def _planned(self) -> Iterator[Job]:
+        """Yield all jobs, those of the longest runs first, so that all workers finish at about the same time."""
+        work = self.tally.work
+        for address, experiment in sorted(self.todo.items(), key=lambda one: -work[one[0]] * one[1].member_steps):
+            try:
+                with self.store.open(experiment.cell, wait=LEASE) as directory:
+                    if directory.finished:  # by another process in the meantime
+                        self.tally.status.cells_done += 1
+                        continue
+                    asked = vars(self.plans[address])
+                    plan = Plan(**{**asked, **directory.plan(asked)})
+            except Exception as error:  # noqa: BLE001 - the other runs go on
+                self.failures.append((experiment.cell.label, error))
+                continue
+            jobs = [self._job(experiment, plan, index) for index in range(len(plan.chunks))]
+            self._runs[address] = _Open(plan, len(jobs))
+            for job in jobs:
+                if job.finished:
+                    self._done(job)
+                else:
+                    yield job
+
+    def _job(self, experiment: Experiment, plan: Plan, index: int) -> Job:
+        return job_of(self.store, experiment, plan, index, self.device, self.keep_every)
+
+    def _done(self, job: Job, error: Exception | None = None) -> None:
+        """Count a job that has ended; after the last one of a run, merge the run."""
+        if isinstance(error, InUseError):
+            self._again.append(job)
+            return
+        run = self._runs[job.chunk.address]
+        run.left -= 1
+        if error is not None:
+            run.failed = True
+            self.failures.append((str(job), error))
+            return
+        self.tally.count(job, job.experiment.steps)
+        if run.left == 0 and not run.failed:
+            self._merge(job.chunk.address, run)
+
+    def _merge(self, address: str, run: _Open) -> None:
+        """Merge a run; a chunk that turns out to be damaged is trained again."""
+        experiment = self.todo[address]
+        try:
+            finish(self.store, experiment, run.plan)
+        except DamagedChunkError as error:
+            jobs = [self._job(experiment, run.plan, index) for index in range(len(run.plan.chunks))]
+            (job,) = (one for one in jobs if one.chunk.contains(error.path))
+            with job.chunk as chunk:
+                chunk.restart()
+            run.left = 1
+            self._again.append(job)
+            self.tally.show(experiment.cell.label, job.restarts(error))
+        except Exception as error:  # noqa: BLE001 - the other runs go on
+            self.failures.append((experiment.cell.label, error))
+        else:
+            self.tally.status.cells_done += 1

@@ -1,0 +1,49 @@
+"""How far a set of experiments has come: the sum over its jobs."""
+
+from collections.abc import Callable, Mapping
+
+from anchorlab.engine.job import Job
+from anchorlab.progress import Status
+from anchorlab.training import Experiment, Progress, work_per_step
+
+
+class Tally:
+    """Add up the progress of all jobs, and report it.
+
+    Args:
+        todo: the experiments by address
+        report: called with the status
+    """
+
+    def __init__(self, todo: Mapping[str, Experiment], report: Callable[[Status], None] | None) -> None:
+        self.work = {address: work_per_step(one) for address, one in todo.items()}
+        total = sum(self.work[address] * one.member_steps for address, one in todo.items())
+        self.status = Status(total, cells=len(todo))
+        self._report = report
+        self._done: dict[tuple[str, str], int] = {}
+
+    def show(self, label: str, note: str = "") -> None:
+        """Report the status with a new label."""
+        self.status.label, self.status.note = label, note
+        if self._report is not None:
+            self._report(self.status)
+        self.status.note = ""
+
+    def update(self, job: Job, progress: Progress) -> None:
+        """Count a job's progress, and keep its metrics."""
+        if progress.metrics:
+            self.status.metrics = dict(progress.metrics)
+        if progress.note:
+            self.show(job.experiment.cell.label, progress.note)
+        else:
+            self.count(job, progress.step)
+
+    def count(self, job: Job, step: int) -> None:
+        """Count the first `step` steps of a job as done, and report the status."""
+        key = job.chunk.address, job.chunk.path.name
+        work = step * len(job.experiment.members) * self.work[job.chunk.address]
+        if key not in self._done:
+            self.status.before += work
+        self._done[key] = max(work, self._done.get(key, 0))
+        self.status.done = sum(self._done.values())
+        self.show(job.experiment.cell.label)

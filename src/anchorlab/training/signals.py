@@ -1,0 +1,46 @@
+"""Signals that wait for the end of a training step."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class DelayedSignals:
+    """Delay Ctrl-C and SIGTERM inside `with` until `deliver` is called, so that the state can be kept before.
+
+    Signals that the process ignores are still ignored. Outside the main thread nothing is delayed.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "DelayedSignals":
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+        if self.waiting is not None:
+            signal.raise_signal(self.waiting)
+
+    def deliver(self) -> None:
+        """Let a signal that waits take effect: by default the process ends, or `KeyboardInterrupt` is raised."""
+        if self.waiting is not None:
+            self.__exit__()
+            self.waiting = None
+            self.__enter__()  # its handler let the training go on
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.waiting = number

@@ -1,0 +1,79 @@
+"""A store that this user may not read or write: errors of one line, and the other runs are still read."""
+
+import os
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from anchorlab.errors import StoreError
+from anchorlab.runs import Cell, Store
+from tests.runs.tiny_trainer import train
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def store(tmp_path_factory):
+    """A store in a folder that other users may reach."""
+    root = tmp_path_factory.mktemp("shared")
+    for folder in (root, root.parent, root.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o755)
+    root.chmod(0o777)
+    return Store(root / "store")
+
+
+@contextmanager
+def nobody():
+    """As a user without rights; as this user where that is not root."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_permission_lost_while_a_run_is_written_is_the_error_that_is_told(store, cell):
+    with nobody():
+        with pytest.raises(StoreError, match="cannot be written: Permission denied") as caught, store.open(cell) as run:
+            run.plan([[0]])
+            with run.chunk(0) as chunk:
+                chunk.write_state(1, {"w": torch.ones(1)})
+                for folder in (run.path, *run.path.rglob("*/")):
+                    folder.chmod(0o555)
+                chunk.write_state(2, {"w": torch.ones(1)})
+        assert "{" not in str(caught.value) and "\n" not in str(caught.value)
+        for folder in (run.path, *run.path.rglob("*/")):
+            folder.chmod(0o755)
+        with store.open(cell) as run, run.chunk(0) as chunk:
+            assert chunk.latest_state().step == 1
+
+
+def test_one_run_that_cannot_be_read_hides_no_other(store, cell):
+    with nobody():
+        train(store, cell)
+        other = train(store, Cell({"members": [7, 8, 9]}, label="other"))
+        other.path.chmod(0o000)
+        try:
+            problems = {run.address: run.problems() for run in store.runs()}
+            assert problems[cell.address] == []
+            assert ["cannot be read: Permission denied; allow this user" in one for one in problems[other.address]] == [
+                True
+            ]
+            for run in store.runs():
+                assert run.size >= 0 and run.modified > 0
+        finally:
+            other.path.chmod(0o755)
+
+
+def test_a_run_of_another_version_is_named(store, cell):
+    from anchorlab.runs.files import write_json
+
+    path = store.root / cell.address
+    path.mkdir(parents=True)
+    write_json(path, "spec.json", {"address": cell.address})
+    (problem,) = store.find(cell.address).problems()
+    assert problem.startswith(f"{path}/spec.json: written by another version of anchorlab")
