@@ -34,5 +34,6 @@ myst_substitutions = {
     "colab": f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({_source})\n\n"
     f"On Colab, install first: `%pip install git+https://github.com/{repository}`."
     if repository
-    else "On Colab: upload the notebook and a wheel of this project (`pip wheel --no-deps .` makes one), and `%pip install` the wheel."
+    else "On Colab: upload the notebook and a wheel of this project (`pip wheel --no-deps .` makes one), and\n"
+    "`%pip install` the wheel."
 }
