@@ -58,7 +58,7 @@ TRAIN = ("train", "anchor/identity")
             (*TRAIN, "--seeds", "0:2", "--members.learning-rate", "1e-3"),
             "members.learning-rate: 1 values for 2 members",
         ),
-        ((*TRAIN, "--members.seeds", "1"), "members.seeds: has an option of its own"),
+        ((*TRAIN, "--members.seeds", "1"), "members.seeds: is not set here; write --seeds 0:10"),
         ((*TRAIN, "--device", "cuda:99"), "device: 'cuda:99' does not exist"),
         ((*TRAIN, "--device", "meta"), "device: 'meta' cannot train"),
         ((*TRAIN, "--workers", "0"), "workers: 0 is not a number of processes"),

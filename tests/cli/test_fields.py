@@ -1,7 +1,8 @@
 import pytest
 
-from anchorlab.cli.fields import as_written, fold, merged, nested, read_value
+from anchorlab.cli.fields import as_written, fold, nested, read_value
 from anchorlab.errors import SpecError
+from anchorlab.training.declared import merged
 from anchorlab.training.seeds import read_seeds
 
 

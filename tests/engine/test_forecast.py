@@ -52,8 +52,7 @@ def test_what_is_said_is_what_runs(tmp_path, steps_taken):
     steps_taken.clear()
     found = forecast(asked, store, workers=1)
     assert {path.name for path in store.root.iterdir()} == before
-    measured = sum(steps_taken)
-    assert 0 < measured < 2000 and found.measured_steps > 0
+    assert sum(steps_taken) > found.measured_steps > 0  # a warm-up comes first
     steps_taken.clear()
     run(asked, store, workers=1)
     assert {cell.experiment.cell.address for cell in found.cells} == {path.name for path in store.root.iterdir()}

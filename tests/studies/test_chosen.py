@@ -112,7 +112,7 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nsays = "It is so"\n'
         (f'{BASE}{HYPOTHESIS}at_least = 1\nruns = "no *"', r"mine\.toml: hypothesis\.h\.runs: unknown runs 'no \*'"),
         (f'{BASE}{HYPOTHESIS}at_least = 1\nsplit = "tset"', r"hypothesis\.h\.split: .* did you mean 'test'"),
         (f'{BASE}{HYPOTHESIS}at_least = 1\nmetric = "los"', r"hypothesis\.h\.metric: .* did you mean 'loss'"),
-        (BASE + 2 * f"{HYPOTHESIS}at_least = 1\n", r"hypothesis\.h: anchor/identity has a claim of this name"),
+        (BASE + 2 * f"{HYPOTHESIS}at_least = 1\n", r"hypothesis\.h: own/mine has a claim of this name"),
     ],
 )
 def test_mistakes_name_the_file_and_the_field(tmp_path, text, message):

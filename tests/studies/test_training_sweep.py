@@ -10,7 +10,7 @@ from anchorlab.runs import Store
 from anchorlab.studies import kept_findings, run_study, sweep_study
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.training_sweep import quantity
-from anchorlab.training import Evaluation, FixedSample, Recipe, TrainedRun
+from anchorlab.training import Evaluation, FixedSample, Members, Recipe, TrainedRun
 
 MODEL = DecoderSpec(layers=1, heads=1, width=4, head_width=4)
 RECIPE = Recipe(data=FixedSample(size=20), batch=10, duration=2, evaluation=Evaluation(size=20))
@@ -58,7 +58,7 @@ def test_two_quantities_make_a_grid():
     ("vary", "field"),
     [
         ({}, "vary"),
-        ({"model.layers": (1,), "model.heads": (1,), "model.width": (4,)}, "vary"),
+        ({"model.width": range(1, 102), "recipe.batch": range(1, 101)}, "vary: makes 10100 cells"),
         ({"model.layers": ()}, r"vary\.model\.layers"),
         ({"model.layers": (1, 1)}, r"vary\.model\.layers"),
         ({"layers": (1,)}, r"vary\.layers"),
@@ -97,6 +97,37 @@ def test_words_and_two_quantities_make_maps(tmp_path):
     assert (figure.maps[0][1].row_ticks, figure.maps[0][1].column_ticks) == (("1", "2"), ("5", "10"))
     flat = [value for row in figure.maps[0][1].values for value in row]
     assert flat == pytest.approx([row[5] for row in findings.tables[0].rows])
+
+
+def test_of_three_quantities_the_first_makes_rows_of_maps(tmp_path):
+    vary = {"model.width": (4, 8), "model.layers": (1, 2), "recipe.batch": (5, 10)}
+    study = sweep_study("anchor/identity", vary, MODEL, RECIPE, seeds=(0, 1), metric="loss")
+    assert study.title == "anchor/identity: loss against width, layers and batch"
+    findings = run_study(study, "quick", Store(tmp_path), workers=1)
+    (figure,) = findings.figures
+    assert [[one.title for one in row] for row in figure.maps] == [
+        [f"{split}, width {width}" for split in ("train", "test")] for width in (4, 8)
+    ]
+    for index, cell in enumerate(study.experiments_of("quick")):
+        mean = float(at_end(TrainedRun(Store(tmp_path).open(cell.cell)), "test", "loss").mean())
+        row, up, across = index // 4, index // 2 % 2, index % 2
+        assert figure.maps[row][1].values[up][across] == pytest.approx(mean)
+        assert (cell.model.width, cell.model.layers, cell.recipe.batch) == (
+            int(figure.maps[row][1].title.split()[-1]),
+            int(figure.maps[row][1].row_ticks[up]),
+            int(figure.maps[row][1].column_ticks[across]),
+        )
+        assert findings.tables[0].rows[index][6] == pytest.approx(mean)
+
+
+def test_members_have_settings_of_their_own():
+    members = Members(seeds=(3, 4), learning_rate=(0.1, 0.2))
+    assert all(one.members == members for one in grid(vary={"model.layers": (1, 2)}, seeds=members))
+
+
+def test_an_unknown_metric_is_named_before_training():
+    with pytest.raises(SpecError, match="metric: unknown metric 'acuracy'; did you mean 'accuracy'"):
+        grid(vary={"model.layers": (1, 2)}, metric="acuracy")
 
 
 def test_sweeps_are_kept_side_by_side(tmp_path):

@@ -83,19 +83,6 @@ def read_value(text: str, at: str) -> Any:
     return None if text == "none" else text
 
 
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain data with fields changed at any depth; a part with a changed `kind` is replaced as a whole."""
-    result = dict(base)
-    for name, value in changes.items():
-        old = result.get(name)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            same_kind = value.get("kind", old.get("kind")) == old.get("kind")
-            result[name] = merged(old, value) if same_kind else value
-        else:
-            result[name] = value
-    return result
-
-
 def canonical(path: str) -> str:
     """Return a field's path with underscores for dashes, as files and Python write it."""
     return path.replace("-", "_")

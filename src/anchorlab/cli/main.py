@@ -31,6 +31,7 @@ commands = {
     "train": "Train one model per seed on a task, and keep the run.",
     "studies": "List the studies: one for each figure or question.",
     "study": "Run studies: train, check claims, write the report.",
+    "sweep": "Train a grid of experiments that a file declares.",
     "claims": "List the papers' claims with our values and verdicts.",
     "inspect": "Measure what each attention head of a run does.",
     "look-at": "Measure what a language model's heads do on texts.",

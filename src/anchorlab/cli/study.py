@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from anchorlab.runs import Store
     from anchorlab.studies import Study
     from anchorlab.studies.chosen import Chosen
+    from anchorlab.training import Experiment
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
     from anchorlab.engine import forecast
     from anchorlab.studies import experiments_to_run
 
-    experiments = []
+    experiments: list[Experiment] = []
     studies: dict[str, str] = {}
     for planned in plan:
         with planned.source.named():

@@ -51,10 +51,11 @@ class Hypothesis(Spec):
 
         def measured(seen: WithRuns) -> Measured:
             chosen = [run for run, label in zip(seen.runs, seen.labels, strict=True) if fnmatchcase(label, self.runs)]
-            return over(torch.cat([at_end(run, self.split, self.metric) for run in chosen]))
+            values = torch.cat([at_end(run, self.split, self.metric) for run in chosen])
+            return over(values, "seeds" if len(chosen) == 1 else "members")
 
         where = "" if self.runs == "*" else f" of {self.runs}"
-        words = f"{self.metric} on {self.split}{where} at the end, mean over seeds"
+        words = f"{self.metric} on {self.split}{where} at the end, mean over members"
         return Measure(self.name, self.says, "our own hypothesis", "none", words, self.band, False, measured, own=True)
 
 

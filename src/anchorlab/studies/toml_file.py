@@ -60,5 +60,10 @@ def read_study(path: Path) -> StudyFile:
         _ = found.chosen_seeds
     except SpecError as error:
         raise SpecError(f"{path}: {error.field}", error.problem, error.remedy) from None
-    own = re.sub(r"[^\w-]+", "-", path.stem)
-    return found if found.name else found.replace(name=f"own/{own}")
+    return found if found.name else found.replace(name=own_name("own", path))
+
+
+def own_name(family: str, path: Path) -> str:
+    """Return the name of a study after the file that declares it."""
+    words = re.sub(r"[^\w-]+", "-", path.stem)
+    return f"{family}/{words}"

@@ -1,0 +1,137 @@
+"""`anchorlab sweep`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+
+from anchorlab.runs import Store
+from anchorlab.training import TrainedRun
+from tests.cli.test_interrupt import MAIN
+
+FILE = """
+task = "anchor/identity"
+seeds = 2
+
+[model]
+layers = 1
+heads = 1
+width = 4
+head_width = 4
+
+[recipe]
+duration = 2
+batch = 10
+data.size = 20
+evaluation.size = 20
+
+[grid]
+model.layers = [1, 2]
+recipe.batch = [5, 10]
+"""
+
+
+@pytest.fixture
+def file(workplace):
+    path = workplace / "mine.toml"
+    path.write_text(FILE)
+    return path
+
+
+def losses(workplace):
+    """The mean test loss of every run in the store, by layers and batch."""
+    found = {}
+    for run in Store(workplace / "runs").runs():
+        trained = TrainedRun(run)
+        table = trained.metric("loss", "test").group_by("member", maintain_order=True).last()
+        found[trained.experiment.model.layers, trained.experiment.recipe.batch] = table["value"].mean()
+    return found
+
+
+def test_json_and_csv_have_the_last_metrics_of_every_point(anchorlab, workplace, file):
+    said = anchorlab("sweep", "mine.toml", "--workers", "1", "--json", "--csv", "last.csv")
+    assert said.code == 0
+    found, wanted = json.loads(said.out), losses(workplace)
+    assert set(wanted) == {(1, 5), (1, 10), (2, 5), (2, 10)}
+    ours = {}
+    for cell in found["cells"]:
+        (row,) = [row for row in cell["last"] if (row["split"], row["metric"]) == ("test", "loss")]
+        ours[cell["values"]["model.layers"], cell["values"]["recipe.batch"]] = row["mean"]
+    assert ours == pytest.approx(wanted)
+    table = pl.read_csv(workplace / "last.csv").filter((pl.col("split") == "test") & (pl.col("metric") == "loss"))
+    rows = {(row["model.layers"], row["recipe.batch"]): row["mean"] for row in table.to_dicts()}
+    assert rows == pytest.approx(wanted)
+    assert (found["sweep"], found["claims"]) == ("sweep/mine", [])
+    assert (workplace / "runs" / "studies" / "sweep-mine" / "quick" / "report.html").exists()
+
+
+def test_the_table_and_the_page_for_people(anchorlab, workplace, file, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    said = anchorlab("sweep", "mine.toml", "--workers", "1", "--report", "page.html", "--seeds", "5:7")
+    assert said.code == 0
+    assert "anchor/identity: accuracy against layers and batch" in said.out
+    lines = [line.split() for line in said.out.splitlines() if line.strip()[:1] in ("1", "2")]
+    assert [line[:2] for line in lines] == [["1", "5"], ["1", "10"], ["2", "5"], ["2", "10"]]
+    assert "seeds 5..6" in said.out and f"report: {workplace / 'page.html'}" in said.out.replace("\n", "")
+    assert (workplace / "page.html").stat().st_size > 1000
+
+
+def test_what_a_dry_run_says_is_what_runs_and_points_in_the_store_are_kept(anchorlab, workplace, file):
+    said = anchorlab("sweep", "mine.toml", "--workers", "1", "--dry-run", "--json")
+    assert (said.code, said.new_files) == (0, set())
+    planned = json.loads(said.out)
+    assert planned["left"] == {"cells": 4, "members": 8, "member_steps": 8 * 2}
+    assert anchorlab("sweep", "mine.toml", "--workers", "1", "--json").code == 0
+    runs = {run.address: run.modified for run in Store(workplace / "runs").runs()}
+    assert set(runs) == {cell["run"] for cell in planned["cells"]}
+    file.write_text(FILE.replace("model.layers = [1, 2]", "model.layers = [1, 2, 3]"))
+    left = json.loads(anchorlab("sweep", "mine.toml", "--dry-run", "--json").out)["left"]
+    assert left["cells"] == 2
+    assert anchorlab("sweep", "mine.toml", "--workers", "1", "--json").code == 0
+    after = {run.address: run.modified for run in Store(workplace / "runs").runs()}
+    assert len(after) == 6 and all(after[address] == when for address, when in runs.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("none.toml",), "anchorlab: file: there is no file none.toml; check the path\n"),
+        (("mine.toml", "--csv", "no/a.csv"), "anchorlab: csv: there is no folder "),
+        (("mine.toml", "--report", "no/a.html"), "anchorlab: report: there is no folder "),
+        (("mine.toml", "--seeds", "3:1"), "anchorlab: seeds: 3:1 is an empty range"),
+        (("mine.toml", "--device", "abacus"), "anchorlab: device: "),
+    ],
+)
+def test_mistakes_are_one_line(anchorlab, file, words, message):
+    said = anchorlab("sweep", *words)
+    assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
+    assert said.err.startswith(message)
+
+
+@pytest.mark.killed
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_where_it_was(anchorlab, workplace, file):
+    """The finished points are kept, and the rest ends as without the kill."""
+    file.write_text(FILE.replace("duration = 2\n", "duration = 2000\n"))
+    words = [sys.executable, "-c", MAIN, "sweep", "mine.toml", "--workers", "1"]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    store = Store(workplace / "runs")
+    while process.poll() is None and not any(run.finished for run in store.runs()):
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {run.address: run.modified for run in store.runs() if run.finished}
+    assert 0 < len(kept) < 4
+    assert anchorlab("sweep", "mine.toml", "--workers", "1", "--json").code == 0
+    assert all(run.finished for run in store.runs()) and len(store.runs()) == 4
+    assert {run.address: run.modified for run in store.runs() if run.address in kept} == kept
+    interrupted = losses(workplace)
+    assert anchorlab("sweep", "mine.toml", "--workers", "1", "--json", "--store", "other").code == 0
+    (workplace / "runs").rename(workplace / "before")
+    (workplace / "other").rename(workplace / "runs")
+    assert losses(workplace) == interrupted

@@ -1,0 +1,133 @@
+"""Sweeps that TOML files declare."""
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.models import DecoderSpec, LSTMSpec
+from anchorlab.runs import Store
+from anchorlab.studies import run_study, sweep_study
+from anchorlab.studies.sweep_file import read_sweep
+from anchorlab.tasks import load_task, task
+from anchorlab.training import Members
+from anchorlab.training.default_recipe import default_recipe
+
+SMALL = """
+[model]
+layers = 1
+heads = 1
+width = 4
+head_width = 4
+
+[recipe]
+duration = 2
+batch = 10
+data.size = 20
+evaluation.size = 20
+"""
+GRID = "[grid]\nmodel.layers = [1, 2]\n"
+
+
+def read(folder, text, name="mine", seeds=None):
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return read_sweep(path, seeds)[0].experiments_of("quick")
+
+
+def test_the_grid_changes_the_defaults_of_the_task(tmp_path):
+    text = 'task = "anchor/identity"\nseeds = "0:2"\n[recipe]\nbatch = 20\n'
+    cells = read(tmp_path, f"{text}[grid]\nmodel.heads = [1, 2]\nrecipe.learning_rate = [1e-3, 3e-3, 1e-2]\n")
+    default = default_recipe(task("anchor/identity")).replace(batch=20)
+    wanted = [
+        (DecoderSpec(heads=heads), default.replace(optimiser=default.optimiser.replace(learning_rate=rate)))
+        for heads in (1, 2)
+        for rate in (1e-3, 3e-3, 1e-2)
+    ]
+    assert [(cell.model, cell.recipe) for cell in cells] == wanted
+    assert all(cell.task == task("anchor/identity") and cell.members == Members(seeds=(0, 1)) for cell in cells)
+
+
+def test_the_same_cells_as_in_python(tmp_path):
+    text = f'task = "anchor/identity"\nseeds = [3, 5]\n{SMALL}[members]\nlearning_rate = [0.1, 0.2]\n{GRID}'
+    cells = read(tmp_path, text)
+    members = Members(seeds=(3, 5), learning_rate=(0.1, 0.2))
+    base = cells[0]
+    study = sweep_study("anchor/identity", {"model.layers": (1, 2)}, base.model, base.recipe, members)
+    assert [cell.cell for cell in cells] == [cell.cell for cell in study.experiments_of("quick")]
+
+
+def test_values_of_a_grid_that_are_lists_themselves(tmp_path):
+    text = 'task = "anchor/identity"\n[grid]\nrecipe.optimiser.betas = [[0.9, 0.99], [0.8, 0.9]]\n'
+    assert [cell.recipe.optimiser.betas for cell in read(tmp_path, text)] == [(0.9, 0.99), (0.8, 0.9)]
+
+
+def test_tasks_by_name_with_arguments_in_a_file_and_in_place(tmp_path):
+    (one, _) = read(tmp_path, f'[task]\nname = "anchor/identity"\nlength = 12\n{GRID}')
+    assert one.task == task("anchor/identity", length=12)
+    (tmp_path / "beside.toml").write_text('[operations]\n3 = "+5"\n')
+    (one, _) = read(tmp_path, f'task = "beside.toml"\n{GRID}')
+    assert one.task == load_task(tmp_path / "beside.toml")
+    (one, _) = read(tmp_path, f'[task.operations]\n3 = "+5"\n{GRID}')
+    assert one.task.operations == load_task(tmp_path / "beside.toml").operations
+
+
+def test_another_kind_of_model_starts_from_its_own_defaults(tmp_path):
+    (one, two) = read(tmp_path, f'task = "anchor/identity"\n[model]\nkind = "lstm"\nwidth = 8\n{GRID}')
+    assert (one.model, two.model) == (LSTMSpec(width=8, layers=1), LSTMSpec(width=8, layers=2))
+
+
+def test_seeds_and_names(tmp_path):
+    text = f'task = "anchor/identity"\n{GRID}'
+    assert read(tmp_path, text)[0].members.seeds == (0, 1, 2)
+    assert read(tmp_path, text, seeds="7:9")[0].members.seeds == (7, 8)
+    assert read_sweep(tmp_path / "mine.toml")[0].name == "sweep/mine"
+    (tmp_path / "mine.toml").write_text(f'name = "own/that"\n{text}')
+    assert read_sweep(tmp_path / "mine.toml")[0].name == "own/that"
+
+
+def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
+    both = '[[hypothesis]]\nname = "NAME"\nsays = "S"\nmetric = "loss"\nruns = "layers NAME"\nat_least = 0\n'
+    text = f'task = "anchor/identity"\nseeds = 2\nmetric = "loss"\n{SMALL}{GRID}'
+    (tmp_path / "mine.toml").write_text(text + both.replace("NAME", "1") + both.replace("NAME", "2"))
+    study, _ = read_sweep(tmp_path / "mine.toml")
+    findings = run_study(study, "quick", Store(tmp_path / "runs"), workers=1)
+    means = [row[4] for row in findings.tables[0].rows]  # of the test loss
+    assert [one.value for one in findings.claims] == pytest.approx(means)
+    assert {one.verdict for one in findings.claims} == {"supported"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GRID, r"mine\.toml: task: field required"),
+        ('task = "anchor/identity"\n', r"mine\.toml: grid: field required"),
+        ('task = "anchor/identity"\n[grid]\n', r"mine\.toml: grid: holds no quantity"),
+        (f'task = "anchor/identit"\n{GRID}', r"mine\.toml: task: unknown task 'anchor/identit'; did you mean"),
+        (f'task = "nowhere.toml"\n{GRID}', r"mine\.toml: task: there is no file .*nowhere\.toml"),
+        (f'[task]\nname = "anchor/identity"\nlenth = 3\n{GRID}', r"mine\.toml: task\.lenth: .* did you mean 'length'"),
+        (f"[task]\nlength = 3\n{GRID}", r"mine\.toml: task\.name: is missing"),
+        ('task = "anchor/identity"\n[grid]\nmodel.layers = 3\n', r"mine\.toml: grid\.model\.layers: 3 is no list"),
+        ('task = "anchor/identity"\n[grid]\nmodel.layers = []\n', r"mine\.toml: grid\.model\.layers: holds no values"),
+        ('task = "anchor/identity"\n[grid]\nmodel.layers = [1, 1]\n', r"grid\.model\.layers: holds a value twice"),
+        ('task = "anchor/identity"\n[grid]\nmodel.layer = [1]\n', r"mine\.toml: model\.layer: unknown field 'layer'"),
+        ('task = "anchor/identity"\n[grid]\nmodell.layers = [1]\n', r"mine\.toml: grid\.modell\.layers: names nothing"),
+        ('task = "anchor/identity"\n[grid]\nmodel.layers = [0]\n', r"mine\.toml: model\.layers: "),
+        (f'task = "anchor/identity"\nmetric = "los"\n{GRID}', r"mine\.toml: metric: .* did you mean 'loss'"),
+        (f'task = "anchor/identity"\nseeds = "x"\n{GRID}', r"mine\.toml: seeds: 'x' is not a list of seeds"),
+        (f'task = "anchor/identity"\n[members]\nseeds = 3\n{GRID}', r"mine\.toml: members\.seeds: is not set here"),
+        (f'task = "anchor/identity"\n[recipe]\nbatchs = 3\n{GRID}', r"mine\.toml: recipe\.batchs: .*'batch'"),
+        (f'study = "anchor/identity"\n{GRID}', r"mine\.toml: varies a study: it is no sweep; run anchorlab study"),
+        (
+            f'task = "anchor/identity"\n{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nruns = "x"\nat_least = 0\n',
+            r"mine\.toml: hypothesis\.h\.runs: unknown runs 'x'; known: layers 1, layers 2",
+        ),
+    ],
+)
+def test_mistakes_name_the_file_and_the_field(tmp_path, text, message):
+    with pytest.raises(SpecError, match=message) as raised:
+        read(tmp_path, text)
+    assert "\n" not in str(raised.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(SpecError, match=r"^file: there is no file .*none\.toml; check the path"):
+        read_sweep(tmp_path / "none.toml")
