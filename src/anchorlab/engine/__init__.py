@@ -2,6 +2,6 @@
 
 from anchorlab.engine.compare import compare
 from anchorlab.engine.forecast import Forecast, ForecastCell, forecast
-from anchorlab.engine.run import cores, run
+from anchorlab.engine.run import check_place, cores, run
 from anchorlab.engine.train import train
 from anchorlab.progress import Status

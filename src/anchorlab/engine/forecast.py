@@ -9,14 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from anchorlab.engine.job import _threads
-from anchorlab.engine.run import _choose_workers, _divide, _importable, _plan
-from anchorlab.errors import SpecError
+from anchorlab.engine.run import _choose_workers, _divide, _importable, _plan, check_place
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
 from anchorlab.training.cost import checkpoint_bytes
 from anchorlab.training.pace import Pace, measure_pace, pace_key
-from anchorlab.training.trainer import ExecutionName, check_device
+from anchorlab.training.trainer import ExecutionName
 
 _SECONDS_TO_MEASURE = 8.0  # of steps, over all paces
 _MOST_PER_PACE = 1.0
@@ -90,9 +89,7 @@ def forecast(
     Errors: `SpecError` for a device that does not exist, and for workers below 1.
     """
     store = Store.of(store)
-    device = "cpu" if check_device(device).type == "cpu" else device
-    if workers is not None and workers < 1:
-        raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
+    device = check_place(device, workers)
     every = {one.cell.address: one for one in _with_starts(experiments, store)}
     todo = {address: one for address, one in every.items() if one.cell not in store}
     workers = workers or _choose_workers(list(todo.values()), device)

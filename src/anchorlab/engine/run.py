@@ -58,9 +58,7 @@ def run(
         raise unknown_name("execution", str(execution), get_args(ExecutionName), "execution")
     if starts := [one.start for one in experiments if one.start is not None and one.cell not in store]:
         run(starts, store, workers, device, execution, report, keep_every)
-    device = "cpu" if check_device(device).type == "cpu" else device
-    if workers is not None and workers < 1:
-        raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
+    device = check_place(device, workers)
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
     for experiment in experiments:
         if experiment.cell.address not in todo and (problems := store.open(experiment.cell).problems()):
@@ -75,6 +73,14 @@ def run(
         report(Status(0, label=f"starting {backend.workers} processes"))
     Pieces(store, todo, plans, device, keep_every, report).train(backend)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
+
+
+def check_place(device: str, workers: int | None = None) -> str:
+    """Return the device's name, `cpu` for any name of it. Errors: `SpecError` for what cannot train."""
+    found = "cpu" if check_device(device).type == "cpu" else device
+    if workers is not None and workers < 1:
+        raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
+    return found
 
 
 def _choose_workers(experiments: Sequence[Experiment], device: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine import run
+from anchorlab.engine import check_place, run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.seal import seal
@@ -62,6 +62,7 @@ def run_study(
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
+    check_place(device, workers)
     experiments = list(study.experiments_of(profile))
     cells = {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = sum(cell in store for cell in cells.values())
