@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
+from anchorlab.cli.complete import TaskName
 from anchorlab.cli.experiment import read_task
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Json, print_json, print_text, waiting
 
 
-def check(task: str, /, *, task_fields: Annotated[Fields, part("task")] = None, json: Json = False) -> int:
+def check(task: TaskName, /, *, task_fields: Annotated[Fields, part("task")] = None, json: Json = False) -> int:
     """Check that the splits of a task are separate, and show the proof; exit with 1 if they are not.
 
     Parameters

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anchorlab.cli.complete import RunName
 from anchorlab.cli.output import Json, check_file, print_json, print_table, print_text
 from anchorlab.errors import SpecError
 
@@ -17,7 +18,7 @@ _COLUMNS = ("layer", "head", "from", "to", "attention", "loss when cut\n(live)",
 
 
 def circuit(
-    run: str,
+    run: RunName,
     /,
     *,
     member: int = 0,

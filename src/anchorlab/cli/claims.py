@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from anchorlab.cli.complete import StudyName
 from anchorlab.cli.output import Flag, Json, number, print_json, print_table, print_text
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _COLOURS = {
 
 
 def claims(
-    *names: str,
+    *names: StudyName,
     measured: Flag = False,
     counts: Flag = False,
     store: Path | None = None,

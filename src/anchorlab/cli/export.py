@@ -5,13 +5,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from anchorlab.cli.complete import TaskName
 from anchorlab.cli.experiment import read_task
 from anchorlab.cli.fields import Fields, as_written, part
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_text, waiting
 
 
 def export(
-    task: str,
+    task: TaskName,
     /,
     *,
     out: Path,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from anchorlab.cli.complete import RunName
 from anchorlab.cli.heads import print_heads
 from anchorlab.cli.output import Json, check_file, counted, print_json, print_text
 from anchorlab.errors import SpecError
@@ -13,7 +14,7 @@ _MOST = 100_000
 
 
 def inspect(
-    run: str,
+    run: RunName,
     /,
     *,
     store: Path | None = None,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from anchorlab import __version__
+from anchorlab.cli.complete import completion_words
 from anchorlab.cli.fields import fold
 from anchorlab.cli.signals import Terminated, ending_once
 from anchorlab.errors import AnchorlabError, IncompleteError, is_out_of_memory
@@ -74,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     """Run a command; print its error, if any, in one line."""
     try:
-        tokens = fold(arguments)
+        completing = arguments[:1] == ["__complete"]  # a shell asks, in the name that cyclopts reserves
+        tokens = completion_words(arguments) if completing else fold(arguments)
         if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
             tokens.insert(1, "list")
         code = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anchorlab.cli.complete import RunName
 from anchorlab.cli.output import Flag, Json, check_file, counted, print_json, print_table, print_text, progress, waiting
 from anchorlab.errors import SpecError
 
@@ -20,7 +21,7 @@ _LARGEST, _MOST_MAPS = 10, 4  # entries printed, maps drawn
 
 
 def memory(
-    run: str,
+    run: RunName,
     left: str,
     right: str,
     /,

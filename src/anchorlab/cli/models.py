@@ -3,10 +3,11 @@
 from inspect import cleandoc
 from typing import Any, Literal, get_args, get_origin
 
+from anchorlab.cli.complete import KindName
 from anchorlab.cli.output import Json, print_json, print_table, print_text
 
 
-def models(kind: str | None = None, /, *, json: Json = False) -> None:
+def models(kind: KindName | None = None, /, *, json: Json = False) -> None:
     """List the kinds of models, or the fields of one kind with their defaults.
 
     Parameters

@@ -3,13 +3,14 @@
 import sys
 from pathlib import Path
 
+from anchorlab.cli.complete import RunName
 from anchorlab.cli.output import Flag, Json, agreed, counted, print_json, print_metrics, print_table, print_text
 from anchorlab.cli.runs_list import summary
 from anchorlab.cli.runs_matching import size_text
 from anchorlab.errors import SpecError, StoreError
 
 
-def show_(run: str, /, *, store: Path | None = None, json: Json = False) -> None:
+def show_(run: RunName, /, *, store: Path | None = None, json: Json = False) -> None:
     """Show a run's specification and its last metrics.
 
     Parameters
@@ -71,7 +72,7 @@ def check_(*, store: Path | None = None, json: Json = False) -> int:
     return 0
 
 
-def remove_(run: str, /, *, store: Path | None = None, yes: Flag = False) -> None:
+def remove_(run: RunName, /, *, store: Path | None = None, yes: Flag = False) -> None:
     """Remove a run after asking on the terminal; without a terminal, only with `--yes`.
 
     Parameters

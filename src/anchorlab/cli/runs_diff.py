@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+from anchorlab.cli.complete import RunName
 from anchorlab.cli.output import Json, print_json, print_metrics, print_table, print_text
 from anchorlab.cli.runs_list import summary
 from anchorlab.errors import SpecError
 
 
-def diff_(first: str, second: str, /, *, store: Path | None = None, json: Json = False) -> None:
+def diff_(first: RunName, second: RunName, /, *, store: Path | None = None, json: Json = False) -> None:
     """Show in which fields and versions two runs differ, and their metrics at the end side by side.
 
     Parameters

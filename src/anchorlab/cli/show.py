@@ -7,6 +7,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
+from anchorlab.cli.complete import TaskName
 from anchorlab.cli.experiment import read_task
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, print_json, print_text
@@ -28,7 +29,7 @@ STYLES = {
 
 
 def show(
-    task: str,
+    task: TaskName,
     /,
     *,
     n: Annotated[int, Parameter(name=("--n", "-n"))] = 3,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
+from anchorlab.cli.complete import ModelFields, StudyName
 from anchorlab.cli.endpoint import EndpointOptions
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
@@ -62,9 +63,9 @@ _Run = Callable[[_Planned, Path | None], _Outcome]
 
 
 def study(
-    name: str,
+    name: StudyName,
     /,
-    *names: str,
+    *names: StudyName,
     profile: str | None = None,
     model: str | None = None,
     revision: str | None = None,
@@ -77,7 +78,7 @@ def study(
     dry_run: Flag = False,
     seeds: str | None = None,
     task_fields: Annotated[Fields, part("task")] = None,
-    model_fields: Annotated[Fields, part("model")] = None,
+    model_fields: ModelFields = None,
     recipe: Annotated[Fields, part("recipe")] = None,
     members: Annotated[Fields, part("members")] = None,
     at_server: Annotated[EndpointOptions | None, Parameter(name="*", group="Models behind servers")] = None,

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from anchorlab.cli.complete import ModelFields, TaskName
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_text, progress
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def train(
-    task: str,
+    task: TaskName,
     /,
     *,
     seeds: str = "0:3",
     task_fields: Annotated[Fields, part("task")] = None,
-    model: Annotated[Fields, part("model")] = None,
+    model: ModelFields = None,
     recipe: Annotated[Fields, part("recipe")] = None,
     members: Annotated[Fields, part("members")] = None,
     store: Path | None = None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from anchorlab.cli.complete import RunName
 from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text
 from anchorlab.errors import SpecError
 
@@ -18,7 +19,7 @@ _MOST = 1001
 
 
 def truncate(
-    run: str,
+    run: RunName,
     /,
     *,
     weights: Annotated[list[str] | None, Parameter(negative="")] = None,
