@@ -126,7 +126,7 @@ print(json.dumps([code, [name for name in {heavy} if name in sys.modules]]))
 
 @pytest.mark.parametrize("words", [("study", "an"), ("train", "an"), ("models", ""), ("runs", "show", "0")])
 def test_it_is_quick(store, words):
-    """Nothing heavy is imported, and the processor is busy for a quarter of a second at most, start of Python included."""
+    """Nothing heavy is imported, and the processor is busy for a quarter of a second at most, with Python's start."""
     text = ASK.format(words=["__complete", *words], heavy=HEAVY)
     taken = []
     for _ in range(3):
