@@ -40,6 +40,7 @@ commands = {
     "memory": "Show which tokens or positions the weights associate.",
     "circuit": "Find the attention paths that suffice for the task.",
     "report": "Write one HTML page with all findings in the store.",
+    "browse": "Write or serve one page over the store: runs, curves, claims.",
 }
 for order, (name, text) in enumerate(commands.items()):
     module = name.replace("-", "_")

@@ -4,13 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anchorlab.report.browse import write_browser
     from anchorlab.report.figures import draw, save
     from anchorlab.report.page import write_report
     from anchorlab.report.viewing import Viewer, show
 
-_MODULES = {"Viewer": "viewing", "draw": "figures", "save": "figures", "show": "viewing", "write_report": "page"}
+_MODULES = {
+    "Viewer": "viewing",
+    "draw": "figures",
+    "save": "figures",
+    "show": "viewing",
+    "write_browser": "browse",
+    "write_report": "page",
+}
 
-__all__ = ["Viewer", "draw", "save", "show", "write_report"]
+__all__ = ["Viewer", "draw", "save", "show", "write_browser", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -69,6 +69,20 @@ class Index:
         finished = _finished(entries)
         return self.use(lambda connection: _measured(self.root, connection, finished, "curves"))
 
+    def curves_of(self, address: str) -> bytes | None:
+        """Return the curves of one run, as `packed` writes them; None if it is not finished or damaged."""
+        run = Run(self.root / address)
+        if not run.finished:
+            return None
+        changed = run.manifest_path.stat().st_mtime_ns
+
+        def read(connection: sqlite3.Connection) -> bytes | None:
+            row = connection.execute("SELECT changed, curves FROM curves WHERE address = ?", (address,)).fetchone()
+            return bytes(row[1]) if row is not None and row[0] == changed else None
+
+        found = self.use(read)
+        return found or next((packed(one.curves) for _, one in _measure(self.root, [address])), None)
+
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         """Return what `work` returns on the index: the one on disk, a new one if that is damaged, or one in memory."""
         for attempt in range(2):

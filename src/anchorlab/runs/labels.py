@@ -54,12 +54,12 @@ def shortest(rows: Sequence[Mapping[str, str]]) -> list[str]:
         for size in range(1, _EXHAUSTIVE + 1):
             for one in combinations(kinds, size):
                 if len(set(zip(*one, strict=True))) == wanted:
-                    return sorted(kinds[division] for division in one)
+                    return sorted((kinds[division] for division in one), key=_rank)
     taken: list[tuple[int, ...]] = []
     while len(set(zip(*taken, strict=True))) < wanted:
         rest = [division for division in kinds if division not in taken]
         taken.append(max(rest, key=lambda division: len(set(zip(*taken, division, strict=True)))))
-    return sorted(kinds[division] for division in taken)
+    return sorted((kinds[division] for division in taken), key=_rank)
 
 
 def _rank(name: str) -> tuple[int, int, str]:

@@ -100,6 +100,14 @@ class Fields:
             raise SpecError(at, f"no run has a field {name!r}", _nearest(name, known))
         return meant[0]
 
+    def paths(self) -> list[str]:
+        """Return the full paths of all fields but those of `OWN`, the model's first, the metrics' last."""
+        parts = ("model", "recipe", "task", "members")
+        own = [path for path in self._paths if path not in OWN]
+        rank = {part: at for at, part in enumerate(parts)}
+        own.sort(key=lambda path: (rank.get(path.partition(".")[0], len(parts)), path))
+        return [*own, *sorted(self._metric_paths)]
+
     def value(self, entry: Entry, path: str) -> Any:
         """Return a run's value of a field by its full path; None if it has none."""
         if path in OWN:

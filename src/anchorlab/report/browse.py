@@ -1,0 +1,151 @@
+"""The page that browses a store: a table of its runs, their curves, and the studies with their claims."""
+
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from anchorlab.findings import Findings
+from anchorlab.report.page import environment, write_page
+from anchorlab.runs import Entry, Fields, Index, Store, differences, studies_by_run, text_of, words
+
+MOST_CURVES = 20_000
+"""The most runs whose curves a page carries, about 0.8 kB each; those of older runs can be seen when it is served."""
+
+_TELLING = 5  # fields that tell runs apart and are shown without asking
+_ALSO = ("members", "state", "when", "MB", "studies")
+_FOLDER = files("anchorlab.report") / "vendor"
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """Findings with the address of their page from the browsing page; None if they have no page."""
+
+    findings: Findings
+    page: str | None
+
+
+def write_browser(store: Store | str | Path | None = None, path: Path | str | None = None) -> Path:
+    """Write one page over a store and return its path; by default `browse.html` in the store.
+
+    The page loads nothing from the network. It has a table of all runs to filter and sort, curves of chosen runs over
+    one another, with a band from the lowest to the highest member, and the studies with their claims.
+
+    Errors: `SpecError` if the folder does not exist; `StoreError` that names damaged findings.
+    """
+    store = Store.of(store)
+    path = Path(path) if path is not None else store.root / "browse.html"
+    index = Index(store.root)
+    entries = index.entries()
+    newest = sorted(entries, key=lambda entry: entry.modified, reverse=True)[:MOST_CURVES]
+    curves = index.curves(newest)
+    studies = study_rows(store, lambda page: quote(relpath(page, path.absolute().parent)))
+    return write_page(browser_page(store, entries, index, studies, curves), path)
+
+
+def browser_page(
+    store: Store,
+    entries: Sequence[Entry],
+    index: Index,
+    studies: Sequence[StudyRow],
+    curves: Mapping[str, bytes] | None,
+) -> str:
+    """Return the page as text. Without `curves` it asks its server for those of a run, at `curves/ADDRESS`."""
+    table = run_table(Fields(entries, lambda: index.ends(entries), studies_by_run(store.root)))
+    order = [entries[at].address for at in table["order"]]
+    packed = [b64encode((curves or {}).get(address, b"")).decode() for address in order]
+    data = {**table, "served": curves is None, "lengths": [len(one) for one in packed] if curves is not None else []}
+    return (
+        environment()
+        .get_template("browse.html.jinja")
+        .render(
+            title=f"Runs in {store.root.name}",
+            count=len(entries),
+            studies=studies,
+            served=curves is None,
+            data=Markup(_safe(data)),
+            curves=Markup("".join(packed) if curves is not None else ""),
+            chart_script=Markup(_vendored("uPlot.iife.min.js")),
+            chart_style=Markup(_vendored("uPlot.min.css")),
+        )
+    )
+
+
+def run_table(fields: Fields) -> dict[str, Any]:
+    """Return the table of runs by columns, the newest run first: every field in which runs differ, and their metrics.
+
+    A column with few different values has them once, in `values`, and their places in `of`; another has the values of
+    all rows in `values`. `texts` are `values` for people where that is not the value itself. `telling` are the fields
+    that tell most runs apart.
+    """
+    entries = fields.entries
+    order = sorted(range(len(entries)), key=lambda at: entries[at].modified, reverse=True)
+    rows = [entries[at] for at in order]
+    different = differences(rows)
+    columns = [
+        _column("run", [one.address for one in rows]),
+        _column("label", [one.name for one in rows]),
+        _column("differs", [words(different[one.address]) for one in rows]),
+        *(_column(name, [_plain(fields.value(one, name)) for one in rows]) for name in _ALSO),
+    ]
+    for path in fields.paths():
+        values = [_plain(fields.value(one, path)) for one in rows]
+        if path.startswith("metrics.") or len({json.dumps(one) for one in values}) > 1:
+            columns.append(_column(path, values))
+    named = Counter(path for found in different.values() for path in found)
+    telling = [path for path in fields.paths() if path in dict(named.most_common(_TELLING))]
+    return {"order": order, "columns": columns, "count": len(rows), "telling": telling}
+
+
+def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    kinds = {json.dumps(one): one for one in values}
+    if len(kinds) > max(8, len(values) // 4) and all(isinstance(one, str | int | float | None) for one in values):
+        return {"name": name, "values": list(values)}
+    place = {text: at for at, text in enumerate(kinds)}
+    found: dict[str, Any] = {
+        "name": name,
+        "values": list(kinds.values()),
+        "of": [place[json.dumps(one)] for one in values],
+    }
+    if any(isinstance(one, list | dict | bool) for one in kinds.values()):
+        found["texts"] = [text_of(one) for one in kinds.values()]
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if abs(value) < float("inf") else None
+    return value
+
+
+def study_rows(store: Store, address: Callable[[Path], str]) -> list[StudyRow]:
+    """Return the studies in a store; `address` gives the address of a page's file. Errors: `StoreError`."""
+    from anchorlab.studies import findings_directory, kept_findings
+
+    rows = []
+    for findings in kept_findings(store):
+        page = findings_directory(store, findings.study, findings.profile) / "report.html"
+        rows.append(StudyRow(findings, address(page) if page.exists() else None))
+    return rows
+
+
+@cache
+def _vendored(name: str) -> str:
+    return (_FOLDER / name).read_text("utf-8")
+
+
+def _safe(data: Any) -> str:
+    """Return JSON that is safe inside a script element."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,228 @@
+"""The page over a store: its table says what the index says; nothing on it comes from the network or runs as code."""
+
+import json
+import re
+import threading
+import urllib.error
+import urllib.request
+import zlib
+from base64 import b64decode
+from dataclasses import replace
+from http.client import HTTPConnection
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.report import write_browser
+from anchorlab.report.serving import Browser
+from anchorlab.runs import Cell, Index, Store, metrics_frame, record_use
+from anchorlab.runs.files import write_file
+from tests.report.hand_made_findings import make_findings
+
+NASTY = '</script><img src=x onerror="alert(1)">&amp;'
+
+
+def rows(level):
+    """Two members that end at 0.5 above and below the level."""
+    return [
+        (member, member, step, "test", "all", "none", "accuracy", level * step / 10 + (member - 0.5) * step / 10)
+        for member in range(2)
+        for step in (0, 10)
+    ]
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path / "store")
+    for number in range(3):
+        cell = Cell(
+            {"model": {"layers": number, "same": 1}, "members": {"seeds": [0, 1]}, "format": 1},
+            label=NASTY if number else "a",
+        )
+        with made.open(cell) as run:
+            run.finish(metrics_frame(rows(number)))
+    with made.open(Cell({"model": {"layers": 9}, "members": {"seeds": [4]}, "format": 1}, label="a")):
+        pass
+    return made
+
+
+@pytest.fixture
+def with_study(store):
+    findings = replace(make_findings(), study="anchor/identity", profile="quick")
+    folder = store.root / "studies" / "anchor-identity" / "quick"
+    folder.mkdir(parents=True)
+    write_file(folder, "findings.json", [findings.to_json().encode()])
+    (folder / "report.html").write_text("<!DOCTYPE html>a page")
+    record_use(folder, "anchor/identity", "quick", [store.runs()[0].address])
+    return store
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def table_of(page):
+    """The rows of the page by address, each column by its name."""
+    data = data_of(page)
+    columns = {
+        one["name"]: [one["values"][place] for place in one["of"]] if "of" in one else one["values"]
+        for one in data["columns"]
+    }
+    return {
+        address: {name: values[at] for name, values in columns.items()} for at, address in enumerate(columns["run"])
+    }
+
+
+def test_the_table_has_what_the_index_has(with_study):
+    page = write_browser(with_study)
+    assert page == with_study.root / "browse.html"
+    text = page.read_text()
+    index = Index(with_study.root)
+    entries = {one.address: one for one in index.entries()}
+    ends = index.ends(entries.values())
+    table = table_of(text)
+    assert set(table) == set(entries) and len(table) == 4
+    for address, row in table.items():
+        entry = entries[address]
+        assert (row["label"], row["state"], row["members"]) == (entry.name, entry.state, entry.members)
+        assert row["model.layers"] == entry.spec["model"]["layers"]
+        assert row["members.seeds"] == entry.spec["members"]["seeds"]
+        assert row["metrics.test.accuracy"] == ends.get(address, {}).get("test.accuracy")
+        assert row["studies"] == (["anchor/identity"] if address == with_study.runs()[0].address else [])
+    assert "model.same" in table[min(table)] and "format" not in table[min(table)]  # only where runs differ
+    newest = sorted(entries.values(), key=lambda one: one.modified, reverse=True)
+    assert list(table) == [one.address for one in newest]
+
+
+def test_the_page_carries_the_curves_of_each_run(store):
+    text = write_browser(store).read_text()
+    data, packed = data_of(text), re.search(r'id="curves">(.*?)</script>', text, re.DOTALL)[1]
+    assert sum(data["lengths"]) == len(packed)
+    start = 0
+    for row, length in zip(table_of(text).values(), data["lengths"], strict=True):
+        piece, start = packed[start : start + length], start + length
+        if row["state"] == "unfinished":
+            assert piece == ""
+            continue
+        (curve,) = json.loads(zlib.decompress(b64decode(piece)))
+        level = row["model.layers"]
+        assert curve == {
+            "split": "test", "metric": "accuracy", "steps": [0, 10],
+            "mean": [0, level], "low": [0, level - 0.5], "high": [0, level + 0.5],
+        }  # fmt: skip
+
+
+def test_no_text_of_the_store_becomes_part_of_the_page(store):
+    text = write_browser(store).read_text()
+    assert NASTY not in text and "<img" not in text
+    assert {row["label"] for row in table_of(text).values()} == {"a", NASTY}
+    assert "default-src 'none'" in text and "connect-src" not in text
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
+
+
+def test_links_to_pages_are_relative_to_the_page(with_study, tmp_path):
+    link = 'href="studies/anchor-identity/quick/report.html"'
+    assert link in write_browser(with_study).read_text()
+    elsewhere = tmp_path / "other place" / "page.html"
+    elsewhere.parent.mkdir()
+    assert (
+        'href="../store/studies/anchor-identity/quick/report.html"' in write_browser(with_study, elsewhere).read_text()
+    )
+    (with_study.root / "studies" / "anchor-identity" / "quick" / "report.html").unlink()
+    assert "report.html" not in write_browser(with_study).read_text()
+    with pytest.raises(SpecError, match="there is no folder"):
+        write_browser(with_study, tmp_path / "none" / "page.html")
+
+
+@pytest.fixture
+def server(with_study):
+    with Browser(with_study) as made:
+        thread = threading.Thread(target=made.serve_forever, daemon=True)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def get(server, path, **headers):
+    connection = HTTPConnection("127.0.0.1", server.server_port)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer, content
+
+
+def test_it_is_served_on_the_loopback_to_who_has_the_token(server):
+    assert server.server_address[0] == "127.0.0.1"
+    assert urllib.request.urlopen(server.address).status == 200
+    address = server.store.runs()[0].address
+    for path in ("/", "/?token=", "/?token=wrong", f"/curves/{address}", "/studies/anchor-identity/quick/report.html"):
+        answer, content = get(server, path)
+        assert answer.status == 403 and server.token.encode() not in content, path
+    first, content = get(server, f"/?token={server.token}")
+    assert "connect-src 'self'" in content.decode() and data_of(content.decode())["served"]
+    cookie = first.getheader("Set-Cookie")
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert server.token not in content.decode()
+    kept = {"Cookie": cookie.partition(";")[0]}
+    assert get(server, "/", **kept)[0].status == 200
+    answer, content = get(server, "/studies/anchor-identity/quick/report.html", **kept)
+    assert (answer.status, content) == (200, b"<!DOCTYPE html>a page")
+    # another host's name that was made to lead here
+    assert get(server, "/", Host=f"evil.example:{server.server_port}", **kept)[0].status == 403
+
+
+def test_it_serves_curves_and_pages_and_no_other_files(server, tmp_path):
+    token = f"?token={server.token}"
+    finished = [run for run in server.store.runs() if run.finished]
+    answer, content = get(server, f"/curves/{finished[0].address}{token}")
+    assert answer.getheader("Content-Encoding") == "deflate"
+    (curve,) = json.loads(zlib.decompress(content))
+    assert curve["steps"] == [0, 10] and curve["mean"][1] == finished[0].spec["model"]["layers"]
+    unfinished = next(run for run in server.store.runs() if not run.finished)
+    assert get(server, f"/curves/{unfinished.address}{token}")[1] == b"[]"
+    (tmp_path / "report.html").write_text("secret")
+    (server.store.root / "studies" / "report.html").write_text("secret")
+    others = [f"/curves/{'0' * 20}", "/curves/..", f"/{finished[0].address}/spec.json", "/index/runs.sqlite"]
+    others += ["/studies/anchor-identity/quick/findings.json", "/studies/report.html", "/studies/a/b/c/report.html"]
+    others += ["/studies/../../report.html", "/studies/..%2f..%2freport.html", "/studies//etc/passwd"]
+    for path in others:
+        answer, content = get(server, f"{path}{token}")
+        assert answer.status == 404 and b"secret" not in content, path
+
+
+def test_the_served_page_is_made_anew(server):
+    server.store.remove(server.store.runs()[0].address)
+    page = urllib.request.urlopen(server.address).read().decode()
+    assert len(table_of(page)) == 3
+
+
+def test_a_port_in_use_is_named(server):
+    with pytest.raises(SpecError, match=rf"^port: {server.server_port} cannot be used"):
+        Browser(server.store, server.server_port)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--serve", "--out", "x.html"], "out: nothing is written when the page is served"),
+        (["--port", "8000"], "port: only a served page has one; add --serve"),
+        (["--store", "none"], "none: has no runs"),
+        (["--out", "none/x.html"], "out: there is no folder"),
+    ],
+)
+def test_the_command_names_a_slip(capsys, monkeypatch, tmp_path, options, message):
+    from anchorlab.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["browse", *options]) == 2
+    assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_the_page(capsys, with_study):
+    from anchorlab.cli import main
+
+    assert main(["browse", "--store", str(with_study.root), "--json"]) == 0
+    page = with_study.root / "browse.html"
+    assert json.loads(capsys.readouterr().out) == {"page": str(page)} and page.exists()
