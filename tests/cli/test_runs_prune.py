@@ -3,8 +3,11 @@
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
+
+from anchorlab.findings import Findings
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ def test_what_findings_were_made_from_is_kept(anchorlab, runs, workplace):
     record.unlink()  # findings from before runs were recorded: those of the study's experiments
     assert json.loads(anchorlab("runs", "prune", "--json").out)["orphans"]["runs"] == sorted(runs)
     findings = record.with_name("findings.json")
-    findings.write_text(findings.read_text().replace('"study": "anchor/identity"', '"study": "own/identity"'))
+    findings.write_text(replace(Findings.from_json(findings.read_bytes()), study="own/identity").to_json())
     said = anchorlab("runs", "prune", "orphans", "--yes")
     assert said.code == 2 and "findings of own/identity (smoke) do not say which runs" in said.err
     assert set(runs) | named == left(anchorlab)

@@ -46,7 +46,7 @@ def test_the_index_says_what_the_directories_say(filled):
     assert truth(filled) == listed(filled)
     assert truth(filled) == listed(filled)  # now from the file
     assert {one.members for one in Index(filled.root).entries()} == {3}
-    assert {path.name for path in (filled.root / "index").iterdir()} == {"runs.sqlite"}
+    assert {path.name for path in (filled.root / "index").iterdir()} <= {"runs.sqlite", "lock"}
 
 
 def test_a_store_that_does_not_exist_stays_so(tmp_path):
