@@ -68,22 +68,31 @@ class FixedSampleFeed:
         self._data = stack(draw(), len(samples), max(self.sizes), device, dtype)
         self.first = [first[samples[one]] for one in wanted]
         self._order_seeds = [members.stream("order", index) for index in range(len(members))]
-        self._epochs: list[tuple[int, Tensor]] = [(-1, torch.empty(0))] * len(members)
+        self._epochs = [-1] * len(members)
+        self._order = torch.zeros(len(members), max(self.sizes), dtype=torch.int64, device=device)
         self._rows = torch.tensor([samples[one] for one in wanted], device=device).unsqueeze(1)
-        self._device = device
 
     def at(self, step: int) -> MemberBatches:
         """Return the batches of an optimiser step, counted from 0."""
-        index = torch.stack([self._indices(member, step) for member in range(len(self.sizes))]).to(self._device)
+        places = [self._place(member, step) for member in range(len(self.sizes))]
+        if all(place == places[0] for place in places):
+            index = self._order[:, places[0]]
+        else:
+            index = torch.stack([order[place] for order, place in zip(self._order, places, strict=True)])
         return self._data.take(self._rows, index)
 
-    def _indices(self, member: int, step: int) -> Tensor:
+    def _place(self, member: int, step: int) -> slice:
+        """Return the part of a member's order that a step reads; a new epoch's order is drawn at its first step."""
         size = self.sizes[member]
         epoch, place = divmod(step, -(-size // self.batch))
-        if self._epochs[member][0] != epoch:
+        if self._epochs[member] != epoch:
             generator = torch_generator(self._order_seeds[member], "order", epoch)
-            self._epochs[member] = (epoch, torch.randperm(size, generator=generator))
-        return self._epochs[member][1][place * self.batch : (place + 1) * self.batch]
+            drawn = torch.randperm(size, generator=generator)
+            if self._order.is_cuda:
+                drawn = drawn.pin_memory()  # so that the host does not wait for the copy
+            self._order[member, :size].copy_(drawn, non_blocking=True)
+            self._epochs[member] = epoch
+        return slice(place * self.batch, min(size, (place + 1) * self.batch))
 
 
 class StreamFeed:
