@@ -6,6 +6,7 @@ from anchorlab.models.decoder import DecoderSpec
 from anchorlab.models.edits import Edit, Remove, Truncate, apply_each, apply_edits, check_edits
 from anchorlab.models.factory import register_module
 from anchorlab.models.fnn import FNNSpec
+from anchorlab.models.gpu import full_float32
 from anchorlab.models.lstm import LSTMSpec
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
 from anchorlab.models.one_layer import OneLayerSpec

@@ -113,7 +113,7 @@ def _step(
 
 def _needed(positions: Tensor, length: int) -> int:
     """Return how many positions to compute: up to the last scored one, or all where that one cannot be read cheaply."""
-    if positions.is_cuda or positions.numel() == 0:
+    if positions.device.type != "cpu" or positions.numel() == 0:
         return length  # reading a number from a device waits for it, and cannot be captured in a graph
     try:
         return min(length, int(positions.max()) + 1)
