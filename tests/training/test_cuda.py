@@ -7,9 +7,10 @@ import torch
 
 from anchorlab.training import SGD, Adam, Members, Stop, fit
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import MappedExecution
+from anchorlab.training.executions import DeviceExecution, Graphs
 from anchorlab.training.feed import make_feed
-from anchorlab.training.optimisers import StackedOptimiser
+from anchorlab.training.flat import FlatWeights
+from anchorlab.training.flat_optimiser import FlatOptimiser
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 
 pytestmark = [
@@ -56,43 +57,70 @@ def test_lower_precision_follows(precision):
     assert device == pytest.approx(host, rel=1e-4 if precision == "float32" else 0.02)
 
 
-def execution_of(one):
+def parts(one):
     ensemble = initialise(one.model, one.task.shape, one.members.seeds, torch.float64).to("cuda")
-    optimiser = StackedOptimiser(one.recipe, one.members, {n: ensemble.weights[n] for n in ensemble.trainable})
-    feed = make_feed(one.task, one.recipe, one.members, torch.device("cuda"), torch.float64)
-    return ensemble, optimiser, feed, MappedExecution(ensemble, optimiser, one.task.loss, mixed=False)
+    flat = FlatWeights.of({name: ensemble.weights[name] for name in ensemble.trainable})
+    ensemble = ensemble.with_weights({**ensemble.weights, **flat.views})
+    optimiser = FlatOptimiser(one.recipe, one.members, flat)
+    device = flat.values.device
+    feed = make_feed(one.task, one.recipe, one.members, device, torch.float64)
+    execution = DeviceExecution(ensemble, optimiser, one.task.loss, mixed=False, graphs=Graphs(device))
+    return ensemble, optimiser, feed, execution
 
 
 def test_every_batch_shape_is_captured_once():
     one = experiment("decoder")
-    _, _, feed, execution = execution_of(one)
+    _, _, feed, execution = parts(one)
     for step in range(7):  # two batches of 16 sequences and one of 8 an epoch
         execution.step(feed.at(step), 1.0, [True] * 3, step)
     assert execution.fallback is None
-    assert len(execution._graphs) == 2
+    assert len(execution._captured) == 2
 
 
 def test_a_step_that_cannot_be_captured_runs_anyway_and_says_why(monkeypatch, caplog):
     one = experiment("decoder")
-    expected, _, feed, plain = execution_of(one)
+    expected, _, feed, plain = parts(one)
     plain.fallback = "not asked"
     for step in range(3):
         plain.step(feed.at(step), 1.0, [True] * 3, step)
-    ensemble, optimiser, feed, execution = execution_of(one)
-    update = optimiser.update_all
+    ensemble, optimiser, feed, execution = parts(one)
+    update = optimiser.update
 
     def asks_the_host(*arguments):
         update(*arguments)
         if torch.cuda.is_current_stream_capturing():
             float(ensemble.weights["unembed.b_U"].sum())
 
-    monkeypatch.setattr(optimiser, "update_all", asks_the_host)
+    monkeypatch.setattr(optimiser, "update", asks_the_host)
+    before = torch.cuda.current_stream()
     with caplog.at_level(logging.WARNING):
         for step in range(3):
             execution.step(feed.at(step), 1.0, [True] * 3, step)
     assert execution.fallback is not None
     assert "could not be captured" in caplog.text
+    assert torch.cuda.current_stream() == before
     assert worst(ensemble.weights, expected.weights) < 1e-12
+
+
+def test_replayed_steps_do_not_wait_for_the_host():
+    one = experiment("decoder")
+    _, _, feed, execution = parts(one)
+    for step in range(3):
+        execution.step(feed.at(step), 1.0, [True] * 3, step)
+    feed.at(3)  # draws the next epoch
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(3, 6):
+            execution.step(feed.at(step), 0.5, [True] * 3, step)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is no second CUDA device")
+def test_a_device_that_is_not_the_current_one():
+    one = experiment("decoder", members=MEMBERS)
+    assert worst(fit(one, "cuda:1").ensemble.to("cpu").weights, fit(one).ensemble.weights) < 1e-10
+    assert torch.cuda.current_device() == 0
 
 
 def test_two_runs_give_the_same_bytes():

@@ -8,9 +8,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, register_module
 from anchorlab.training import SGD, Adam, AdamW, Experiment, Members, fit
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import MappedExecution, member_module
-from anchorlab.training.feed import make_feed
-from anchorlab.training.optimisers import StackedOptimiser
+from anchorlab.training.executions import member_module
 from tests.small_experiments import (
     DECODER,
     IDENTITY,
@@ -60,20 +58,6 @@ def test_other_optimisers_too(optimiser):
         found = fit(one, execution=execution).ensemble
         for index in range(3):
             assert worst(found.member_weights(index), train_plainly(one, index)) < 1e-10
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_step_that_a_graph_captures(kind):
-    """On CUDA the whole step is captured; the same operations run here uncaptured."""
-    one = experiment(kind, members=PER_MEMBER)
-    ensemble = initialise(one.model, one.task.shape, one.members.seeds, torch.float64, one.members.initialisation_scale)
-    optimiser = StackedOptimiser(one.recipe, one.members, {name: ensemble.weights[name] for name in ensemble.trainable})
-    execution = MappedExecution(ensemble, optimiser, one.task.loss, mixed=False)
-    feed = make_feed(one.task, one.recipe, one.members, torch.device("cpu"), torch.float64)
-    for step in range(one.steps):
-        factors = torch.full((3,), one.recipe.schedule.factor(step), dtype=torch.float64)
-        execution._take(feed.at(step), factors, torch.tensor(step, dtype=torch.float64))
-    assert worst(ensemble.weights, fit(one, execution="member").ensemble.weights) < 1e-10
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

@@ -1,10 +1,13 @@
-"""Stacked optimisers against torch.optim and clip_grad_norm_, member by member."""
+"""Both optimisers, member by member and flat, against torch.optim and clip_grad_norm_."""
 
 import pytest
 import torch
 
 from anchorlab.training import SGD, Adam, AdamW, Members, Recipe
+from anchorlab.training.flat import FlatWeights
+from anchorlab.training.flat_optimiser import FlatOptimiser
 from anchorlab.training.optimisers import StackedOptimiser
+from tests.training.kernels import Kernels
 
 SHAPES = {"matrix": (5, 7), "vector": (3,), "scalar": (), "cube": (2, 3, 4)}
 RATES, DECAYS, CLIPS = (1e-2, 3e-1, 1e-3), (0.0, 0.3, 0.05), (0.01, 1e3, 2.0)
@@ -50,25 +53,30 @@ def by_torch(spec, weights, gradients, clips, factors, member):
     return [value.detach() for value in own]
 
 
+def number(value):
+    return torch.tensor(value, dtype=torch.float64)
+
+
 def by_ours(spec, weights, gradients, clips, factors, form):
     members = Members(seeds=(0, 1, 2), learning_rate=RATES, weight_decay=DECAYS, clip=clips)
+    if form == "flat":
+        flat = FlatWeights.of(weights)
+        optimiser = FlatOptimiser(Recipe(optimiser=spec), members, flat)
+        for step, factor in enumerate(factors):
+            optimiser.update(gradients[step], number(factor), number(step), torch.ones(3, dtype=torch.bool))
+        return flat.views
     stacked = {name: value.clone() for name, value in weights.items()}
     optimiser = StackedOptimiser(Recipe(optimiser=spec), members, stacked)
-    dtype = stacked["matrix"].dtype
     for step, factor in enumerate(factors):
-        if form == "all":
-            every = torch.full((3,), factor, dtype=dtype)
-            optimiser.update_all(gradients[step], every, torch.tensor(step, dtype=torch.float64))
-        else:
-            for member in range(3):
-                own = [gradient[member].clone() for gradient in gradients[step].values()]
-                optimiser.update_member(member, own, factor, step)
+        for member in range(3):
+            own = [gradient[member].clone() for gradient in gradients[step].values()]
+            optimiser.update_member(member, own, factor, step)
     return stacked
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["", "transposed"])
 @pytest.mark.parametrize("clips", [None, CLIPS], ids=["unclipped", "clipped"])
-@pytest.mark.parametrize("form", ["member", "all"])
+@pytest.mark.parametrize("form", ["member", "flat"])
 @pytest.mark.parametrize("name", SPECS)
 def test_as_torch_does(name, form, clips, transposed):
     weights, gradients = drawn(0, torch.float64, transposed)
@@ -80,7 +88,7 @@ def test_as_torch_does(name, form, clips, transposed):
             torch.testing.assert_close(mine[member], other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", ["member", "all"])
+@pytest.mark.parametrize("form", ["member", "flat"])
 @pytest.mark.parametrize("name", SPECS)
 def test_in_float32_within_rounding(name, form):
     weights, gradients = drawn(1, torch.float32, transposed=True)
@@ -91,19 +99,77 @@ def test_in_float32_within_rounding(name, form):
             torch.testing.assert_close(mine[member], other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("spoiled", [None, torch.nan, torch.inf])
+@pytest.mark.parametrize("clip", [None, 1.0])
 @pytest.mark.parametrize("name", SPECS)
-def test_resting_members_keep_their_weights(name):
+def test_members_that_rest_keep_weights_and_state_whatever_their_gradients_are(name, clip, spoiled):
     weights, gradients = drawn(2, torch.float32)
-    members = Members(seeds=(0, 1, 2))
-    stacked = {key: value.clone() for key, value in weights.items()}
-    optimiser = StackedOptimiser(Recipe(optimiser=SPECS[name].replace(weight_decay=0.1), clip=1.0), members, stacked)
-    for step in range(3):
-        optimiser.update_all(gradients[step], torch.tensor([1.0, 0.0, 0.5]), torch.tensor(step, dtype=torch.float64))
-        optimiser.update_member(2, [gradient[2].clone() for gradient in gradients[step].values()], 1.0, step)
-    for key, value in stacked.items():
+    flat = FlatWeights.of(weights)
+    recipe = Recipe(optimiser=SPECS[name].replace(weight_decay=0.1), clip=clip)
+    optimiser = FlatOptimiser(recipe, Members(seeds=(0, 1, 2)), flat)
+    optimiser.update(gradients[0], number(1.0), number(0), torch.tensor([True, True, True]))
+    kept = {key: value[1].clone() for key, value in (*flat.views.items(), *optimiser.state.items())}
+    for step in range(1, 4):
+        if spoiled is not None:
+            gradients[step]["matrix"][1, 0, 0] = spoiled
+        optimiser.update(gradients[step], number(1.0), number(step), torch.tensor([True, False, True]))
+    for key, value in (*flat.views.items(), *optimiser.state.items()):
+        assert torch.equal(value[1], kept[key])
+        assert value.isfinite().all()
+    for member in (0, 2):
+        assert not torch.equal(flat.views["cube"][member], weights["cube"][member])
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam", "momentum"])
+def test_members_that_rest_keep_their_weights_though_their_state_is_not_finite(name):
+    weights, gradients = drawn(2, torch.float32)
+    flat = FlatWeights.of(weights)
+    optimiser = FlatOptimiser(Recipe(optimiser=SPECS[name]), Members(seeds=(0, 1, 2)), flat)
+    for value in optimiser.state.values():
+        value[1] = torch.nan
+    optimiser.update(gradients[0], number(1.0), number(0), torch.tensor([True, False, True]))
+    for key, value in flat.views.items():
         assert torch.equal(value[1], weights[key][1])
-        assert not torch.equal(value[0], weights[key][0])
-        assert not torch.equal(value[2], weights[key][2])
+
+
+@pytest.mark.parametrize("form", ["member", "flat"])
+def test_a_learning_rate_of_zero_still_counts_the_gradient(form):
+    """As a warm-up from zero does: the first step moves nothing, and the second one knows of it."""
+    weights, gradients = drawn(3, torch.float64)
+    ours = by_ours(SPECS["adamw"], weights, gradients, None, [0.0, 1.0], form)
+    for member in range(3):
+        theirs = by_torch(SPECS["adamw"], weights, gradients, None, [0.0, 1.0], member)
+        for mine, other in zip(ours.values(), theirs, strict=True):
+            torch.testing.assert_close(mine[member], other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "most"), [("adamw", 31), ("adam", 29), ("sgd", 17), ("momentum", 19)])
+def test_flat_kernels_do_not_depend_on_the_number_of_weights(name, most):
+    counts = []
+    for copies in (1, 10):
+        weights = {f"{key} {copy}": torch.zeros(3, *shape) for key, shape in SHAPES.items() for copy in range(copies)}
+        recipe = Recipe(optimiser=SPECS[name].replace(weight_decay=0.1), clip=1.0)
+        optimiser = FlatOptimiser(recipe, Members(seeds=(0, 1, 2)), FlatWeights.of(weights))
+        with Kernels() as kernels:
+            optimiser.update(weights, number(1.0), number(0), torch.ones(3, dtype=torch.bool))
+        counts.append(kernels.count)
+    assert counts[0] == counts[1] <= most
+
+
+def test_flat_weights_lie_apart_and_padding_stays_zero():
+    weights, gradients = drawn(4, torch.float32)
+    flat = FlatWeights.of(weights)
+    assert all(torch.equal(flat.views[key], value) for key, value in weights.items())
+    starts = [view.data_ptr() - flat.values.data_ptr() for view in flat.views.values()]
+    assert starts == sorted(set(starts))
+    assert all(start % 128 == 0 for start in starts)
+    assert (flat.values.stride(0) * 4) % 128 == 0
+    assert torch.equal(flat.gather(flat.views), flat.values)
+    optimiser = FlatOptimiser(Recipe(clip=1.0), Members(seeds=(0, 1, 2)), flat)
+    optimiser.update(gradients[0], number(1.0), number(0), torch.ones(3, dtype=torch.bool))
+    assert flat.values.count_nonzero() <= sum(value.numel() for value in weights.values())
+    flat.values.fill_(7.0)
+    assert all((view == 7).all() for view in flat.views.values())
 
 
 def test_the_state_is_stacked_and_named_by_weight():
@@ -112,3 +178,5 @@ def test_the_state_is_stacked_and_named_by_weight():
     assert set(state) == {f"{slot}.{name}" for slot in ("first", "second") for name in SHAPES}
     assert all(value.shape == (3, *SHAPES[name.partition(".")[2]]) for name, value in state.items())
     assert StackedOptimiser(Recipe(optimiser=SGD()), Members(seeds=(0, 1, 2)), weights).state == {}
+    flat = FlatOptimiser(Recipe(), Members(seeds=(0, 1, 2)), FlatWeights.of(weights)).state
+    assert {name: value.shape for name, value in flat.items()} == {name: value.shape for name, value in state.items()}

@@ -27,6 +27,16 @@ UNEDITED = "none"
 _ROWS = 128  # sequences per forward pass, to bound memory
 
 
+class Key(NamedTuple):
+    """What a measured number belongs to."""
+
+    edit: str
+    member: int
+    split: str
+    group: str
+    metric: str
+
+
 class Row(NamedTuple):
     """One measured number: the mean of a metric over the scored positions of a group of sequences."""
 
@@ -94,27 +104,30 @@ class Evaluator:
 
         Returns: one row per edit, member, split, group and metric, in this order, for `step`.
         """
-        keys: list[tuple[int, str, str, str, str]] = []
-        values: list[Tensor] = []
-        measured_members = [member for member in range(ensemble.size) if member not in resting]
+        members = [member for member in range(ensemble.size) if member not in resting]
+        found = self._means(ensemble, members)
+        # All numbers leave the device in one transfer: reading them one by one would wait for it each time.
+        numbers = torch.stack(list(found.values())).tolist() if found else []
+        return [
+            Row(key.member, self.members.seeds[key.member], step, key.split, key.group, key.edit, key.metric, number)
+            for key, number in zip(found, numbers, strict=True)
+        ]
+
+    def _means(self, ensemble: Ensemble, members: Sequence[int]) -> dict[Key, Float[Tensor, ""]]:
+        """Return each metric's mean over each group of sequences, in the order of the rows."""
         variants = apply_each(ensemble.weights, list(self.edits.values()))
-        first = [_first_block(ensemble, edits) for edits in self.edits.values()]
+        first = [first_block(ensemble, edits) for edits in self.edits.values()]
         found: dict[tuple[str, int, str], dict[str, Tensor]] = {}
-        for member, split in product(measured_members, self._batches):
+        for member, split in product(members, self._batches):
             weights = [{name: value[member] for name, value in variant.items()} for variant in variants]
             measured = self._measure_member(ensemble, weights, first, self._batches[split][member])
             found |= {(edit, member, split): each for edit, each in zip(self.edits, measured, strict=True)}
-        for edit, member, split in product(self.edits, measured_members, self._batches):
-            for group, shares in self._shares[split][member].items():
-                for metric, each in found[edit, member, split].items():
-                    keys.append((member, split, group, edit, metric))
-                    values.append((each * shares).where(shares > 0, 0).sum())
-        # All numbers leave the device in one transfer: reading them one by one would wait for it each time.
-        numbers = torch.stack(values).tolist() if values else []
-        return [
-            Row(member, self.members.seeds[member], step, split, group, edit, metric, number)
-            for (member, split, group, edit, metric), number in zip(keys, numbers, strict=True)
-        ]
+        return {
+            Key(edit, member, split, group, metric): (each * shares).where(shares > 0, 0).sum()
+            for edit, member, split in product(self.edits, members, self._batches)
+            for group, shares in self._shares[split][member].items()
+            for metric, each in found[edit, member, split].items()
+        }
 
     def _measure_member(
         self, ensemble: Ensemble, variants: Sequence[Mapping[str, Tensor]], first: Sequence[int], batch: Batch
@@ -159,7 +172,7 @@ class Evaluator:
         return {"loss": loss_per_position(self.task.loss, output, batch.targets), **self.task.metrics(output, batch)}
 
 
-def _first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
+def first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
     """Return the first block that edits change, or 0 if they change weights outside the blocks or the model has none.
 
     With 0, nothing is shared with the unedited forward pass.

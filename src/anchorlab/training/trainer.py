@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -11,13 +12,23 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.models import fast_float32
+from anchorlab.models import fast_float32, full_float32
 from anchorlab.models.model import Model
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import UNEDITED, Evaluator, Row
-from anchorlab.training.executions import Execution, MappedExecution, MemberExecution
+from anchorlab.training.executions import (
+    DeviceExecution,
+    Execution,
+    Graphs,
+    MappedExecution,
+    MappedGradients,
+    MemberExecution,
+)
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
+from anchorlab.training.flat import FlatWeights
+from anchorlab.training.flat_optimiser import FlatOptimiser
+from anchorlab.training.mapped_evaluation import MappedEvaluator
 from anchorlab.training.optimisers import StackedOptimiser
 from anchorlab.training.signals import DelayedSignals
 
@@ -119,9 +130,10 @@ def fit(
     device = check_device(device)
     if start is None and experiment.start is not None:
         start = fit(experiment.start, device, execution).ensemble
-    session = _Session(experiment, device, execution, keeper, start)
-    with fast_float32(), DelayedSignals() as signals:
-        session.run(report, keep_every, signals)
+    with full_float32(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        session = _Session(experiment, device, execution, keeper, start)
+        with fast_float32(), DelayedSignals() as signals:
+            session.run(report, keep_every, signals)
     return Trained(session.ensemble, tuple(session.rows))
 
 
@@ -144,35 +156,53 @@ class _Session:
         if start is not None:
             for weight, value in self.ensemble.weights.items():
                 value.copy_(start.weights[weight])
-        trainable = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
-        self.optimiser = StackedOptimiser(recipe, members, trainable)
         self.feed = make_feed(task, recipe, members, device, dtype)
+        state = keeper.load() if keeper is not None else None
+        if state is not None:
+            execution = "mapped" if state.execution == "mapped" else "member"
+        mapped = self._maps(execution, device)
+        at_once = mapped and is_gpu(device)
+        self.optimiser: StackedOptimiser | FlatOptimiser
+        self.execution: Execution
+        self.optimiser, self.execution = self._all_at_once(device) if at_once else self._one_by_one(mapped)
+        measure = MappedEvaluator if at_once else Evaluator
         fixed = self.feed if isinstance(self.feed, FixedSampleFeed) else None
-        self.evaluator = Evaluator(task, recipe.evaluation, members, device, dtype, self.mixed, fixed)
+        self.evaluator = measure(task, recipe.evaluation, members, device, dtype, self.mixed, fixed)
         self.rows: list[Row] = []
         self.resting: frozenset[int] = frozenset()
         self.step = 0
-        name = execution
-        state = keeper.load() if keeper is not None else None
         if state is not None:
             self._restore(state)
-            name = "mapped" if state.execution == "mapped" else "member"
-        self.execution = self._make_execution(name, device)
 
-    def _make_execution(self, name: ExecutionName, device: torch.device) -> Execution:
-        """Return the execution of this name. Errors: `SpecError` for `mapped` if torch cannot map the model."""
-        arguments = self.ensemble, self.optimiser, self.experiment.task.loss, self.mixed
-        if name == "member" or (name == "auto" and device.type == "cpu"):  # mapping is never faster on a CPU
-            return MemberExecution(*arguments)
-        mapped = MappedExecution(*arguments)
-        own = isinstance(self.ensemble.template, Model)
-        reason = None if own else mapped.refusal(self.feed.at(self.step))
+    def _maps(self, name: ExecutionName, device: torch.device) -> bool:
+        """Return whether members are mapped. Errors: `SpecError` for `mapped` if torch cannot map the model."""
+        if name == "member" or (name == "auto" and not is_gpu(device)):  # mapping is never faster on a CPU
+            return False
+        if isinstance(self.ensemble.template, Model):
+            return True
+        gradients = MappedGradients(self.ensemble, self.experiment.task.loss, self.mixed)
+        reason = gradients.refusal(self.feed.at(0))
         if reason is None:
-            return mapped
+            return True
         if name == "mapped":
             raise SpecError("execution", f"the model cannot be mapped over members ({reason})", "use member")
         logger.info("members are trained one by one, because the model cannot be mapped over them: %s", reason)
-        return MemberExecution(*arguments)
+        return False
+
+    def _one_by_one(self, mapped: bool) -> tuple[StackedOptimiser, Execution]:
+        """Return what updates members one after the other: on a CPU, and where the model cannot be mapped."""
+        weights = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
+        optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights)
+        kind = MappedExecution if mapped else MemberExecution
+        return optimiser, kind(self.ensemble, optimiser, self.experiment.task.loss, self.mixed)
+
+    def _all_at_once(self, device: torch.device) -> tuple[FlatOptimiser, Execution]:
+        """Return what updates all members at once; the ensemble's trainable weights move into one buffer."""
+        flat = FlatWeights.of({name: self.ensemble.weights[name] for name in self.ensemble.trainable})
+        self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
+        optimiser = FlatOptimiser(self.recipe, self.experiment.members, flat)
+        graphs = Graphs(device) if device.type == "cuda" else None
+        return optimiser, DeviceExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed, graphs)
 
     @property
     def all_rest(self) -> bool:
@@ -255,14 +285,18 @@ class _Session:
         self.rows, self.resting, self.step = list(state.rows), state.resting, state.step
 
 
+def is_gpu(device: torch.device) -> bool:
+    """Return whether a device is a GPU, which trains all members at once."""
+    return device.type != "cpu"
+
+
 def check_device(device: str | torch.device) -> torch.device:
     """Return the device of this name.
 
     Errors: `SpecError` for a device that does not exist, or is neither a CPU nor CUDA.
     """
     try:
-        found = torch.device(device)
-        torch.zeros((), device=found)
+        found = torch.zeros((), device=device).device  # with its number: `cuda` is the current one
     except (RuntimeError, AssertionError):
         remedy = "use cpu" if "cuda" in str(device) else "use cpu or cuda"
         raise SpecError("device", f"{str(device)!r} does not exist", remedy) from None

@@ -1,0 +1,54 @@
+"""The gradients of all members in one pass, mapped over the stack."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.tasks.metrics import LossKind
+from anchorlab.training.ensemble import Ensemble
+from anchorlab.training.executions.step import forward_loss
+from anchorlab.training.feed import MemberBatches
+
+
+class MappedGradients:
+    """Compute the gradient of each trainable weight, `[member ...]`, for one batch per member."""
+
+    def __init__(self, ensemble: Ensemble, loss: LossKind, mixed: bool) -> None:
+        self._trainable = {name: ensemble.weights[name] for name in ensemble.trainable}
+        self._fixed = {name: value for name, value in ensemble.weights.items() if name not in self._trainable}
+        template = ensemble.template
+
+        def member_loss(
+            trainable: dict[str, Tensor],
+            fixed: dict[str, Tensor],
+            inputs: Tensor,
+            targets: Tensor,
+            positions: Tensor,
+            scored: Tensor | None,
+        ) -> Tensor:
+            return forward_loss(template, inputs, targets, positions, scored, loss, mixed, {**trainable, **fixed})
+
+        self._gradient = torch.func.grad(member_loss)
+
+    def __call__(self, batches: MemberBatches) -> dict[str, Float[Tensor, "member ..."]]:
+        """Return the gradients by weight."""
+        axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
+        gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(self._gradient, in_dims=axes)
+        return gradient(
+            self._trainable, self._fixed, batches.inputs, batches.targets, batches.positions, batches.weights
+        )
+
+    def refusal(self, batches: MemberBatches) -> str | None:
+        """Return why torch cannot map this model over members, or None if it can.
+
+        A user's module may contain operations that torch.func.vmap does not support.
+        """
+        try:
+            self(batches)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return None

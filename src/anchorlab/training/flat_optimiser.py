@@ -1,0 +1,92 @@
+"""The optimiser on a GPU: the whole ensemble in a few kernels, in a form that a CUDA graph can replay."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.training.flat import FlatWeights
+from anchorlab.training.members import Members
+from anchorlab.training.optimisers import NORM_MARGIN, Rates, slots
+from anchorlab.training.recipe import SGD, Recipe
+
+
+class FlatOptimiser:
+    """AdamW, Adam or SGD over flat weights, updated in place.
+
+    The number of kernels does not depend on the number of weights or members. Everything that changes from step to step
+    is a tensor on the device. Members that are not active keep their weights and their state.
+    """
+
+    def __init__(self, recipe: Recipe, members: Members, flat: FlatWeights) -> None:
+        self.spec, self.flat = recipe.optimiser, flat
+        self.weights = flat.views
+        self._slots = {slot: FlatWeights.zeros(flat.views) for slot in slots(self.spec)}
+        self.state = {f"{slot}.{name}": view for slot, each in self._slots.items() for name, view in each.views.items()}
+        rates = Rates.of(recipe, members)
+        device = flat.values.device
+
+        def column(values: tuple[float, ...]) -> Float[Tensor, "member 1"]:
+            return torch.tensor(values, dtype=torch.float64, device=device).unsqueeze(1)
+
+        # In float64, as torch's fused kernels compute them: few numbers, and each enters a whole row.
+        learning, decay = column(rates.learning), column(rates.decay)
+        self._decays = any(rates.decay)
+        self._limits = None if rates.clip is None else column(rates.clip).to(flat.values.dtype)
+        self._added_decay = decay.to(flat.values.dtype)
+        if isinstance(self.spec, SGD):
+            kept, new = self.spec.momentum, 1.0
+        else:
+            (first, kept), new = self.spec.betas, 1 - self.spec.betas[0]
+            self._betas = torch.tensor([first, kept], dtype=torch.float64, device=device)
+            self._epsilon = flat.values.new_full((), self.spec.epsilon)
+        # Of each member: learning rate, its product with the weight decay, weight of a new gradient, share of the old.
+        every = [learning, learning * decay, torch.full_like(decay, new), torch.full_like(decay, kept)]
+        self._active = torch.cat(every, dim=1)
+        self._resting = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64, device=device)
+
+    @torch.no_grad()
+    def update(
+        self,
+        gradients: Mapping[str, Float[Tensor, "member ..."]],
+        factor: Float[Tensor, ""],
+        step: Float[Tensor, ""],
+        active: Bool[Tensor, "member"],
+    ) -> None:
+        """Update the weights of all active members.
+
+        Args:
+            gradients: by weight
+            factor: multiplies the learning rates, in float64
+            step: the number of the optimiser step, from 0, in float64
+            active: for each member whether it is updated
+        """
+        spec, weights = self.spec, self.flat.values
+        learns = active.unsqueeze(1)
+        numbers = torch.where(learns, self._active, self._resting)
+        rates, shrinking = torch.split(numbers[:, :2] * factor, 1, dim=1)
+        new, kept = torch.split(numbers[:, 2:].to(weights.dtype), 1, dim=1)
+        gradient = self.flat.gather(gradients)
+        if self._limits is not None:
+            norms = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+            gradient.mul_((self._limits / (norms + NORM_MARGIN)).clamp(max=1.0))
+        if spec.kind == "adamw":
+            weights.mul_((1 - shrinking).to(weights.dtype))
+        elif self._decays:
+            gradient.addcmul_(self._added_decay, weights)
+        # A resting member's gradient is set to 0: multiplied by 0, what is not finite would stay so.
+        gradient.masked_fill_(~learns, 0.0)
+        if isinstance(spec, SGD):
+            if spec.momentum:
+                gradient = self._slots["momentum"].values.mul_(kept).add_(gradient)
+            moved = torch.addcmul(weights, gradient, -rates.to(weights.dtype))
+        else:
+            first, second = self._slots["first"].values, self._slots["second"].values
+            first.lerp_(gradient, new)
+            second.mul_(kept).addcmul_(gradient, gradient, value=1 - spec.betas[1])
+            first_missing, second_missing = (1 - self._betas.pow(step + 1)).unbind()
+            scale = second_missing.rsqrt().to(weights.dtype)
+            roots = torch.addcmul(self._epsilon, second.sqrt(), scale)
+            moved = torch.addcmul(weights, first / roots, -(rates / first_missing).to(weights.dtype))
+        torch.where(learns, moved, weights, out=weights)

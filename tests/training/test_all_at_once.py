@@ -1,0 +1,167 @@
+"""Trainings as a GPU takes them, all members at once, on a CPU: the same members as one by one."""
+
+import pytest
+import torch
+
+from anchorlab.models.edits import Remove, Truncate
+from anchorlab.tasks import AnchorFunction, Vocabulary
+from anchorlab.training import Evaluation, Members, Stop, fit
+from anchorlab.training.ensemble import initialise
+from anchorlab.training.evaluation import Evaluator
+from anchorlab.training.mapped_evaluation import MappedEvaluator
+from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.training.kernels import Kernels
+
+MEMBERS = Members(seeds=(4, 5, 6), learning_rate=(1e-2, 3e-3, 1e-3), weight_decay=(0.0, 0.3, 0.1), clip=(0.1, 0.5, 9.0))
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """`fit` as on a GPU."""
+
+    def train(*arguments, **named):
+        with monkeypatch.context() as patch:
+            patch.setattr("anchorlab.training.trainer.is_gpu", lambda device: True)
+            return fit(*arguments, **named)
+
+    return train
+
+
+def agree(left, right):
+    assert [row[:-1] for row in left] == [row[:-1] for row in right]
+    expected = [row.value for row in right]
+    assert [row.value for row in left] == pytest.approx(expected, abs=1e-10, nan_ok=True)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_and_rows_are_those_of_single_members(at_once, kind, recipe):
+    one = experiment(kind, recipe, MEMBERS)
+    together, single = at_once(one), fit(one, execution="member")
+    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
+    agree(together.rows, single.rows)
+
+
+def test_samples_of_different_sizes(at_once):
+    """One is smaller than the evaluation."""
+    members = MEMBERS.replace(data_size=(16, 48, 32))
+    one = experiment("decoder", members=members)
+    together, single = at_once(one), fit(one)
+    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
+    agree(together.rows, single.rows)
+
+
+def test_members_that_rest(at_once):
+    stop = Stop(metric="loss", split="train", value=5.4, direction="below")
+    one = experiment("decoder", stop=stop, duration=60, schedule={"kind": "constant"})
+    together, single = at_once(one), fit(one)
+    assert len({row.member for row in single.rows if row.step == single.rows[-1].step}) < 3
+    agree(together.rows, single.rows)
+    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
+
+
+class Stopped(Exception):
+    pass
+
+
+class Memory:
+    """Keeps the state of one step, and stops the training there."""
+
+    def __init__(self, step):
+        self.step, self.state, self.parts = step, None, []
+
+    def load(self):
+        return self.state
+
+    def keep(self, state):
+        if self.state is None and state.step == self.step:
+            copies = {name: value.clone() for name, value in state.tensors.items()}
+            self.state = type(state)(state.step, copies, state.rows, state.resting, state.execution)
+            raise Stopped
+
+    def checkpoint(self, step, weights):
+        self.parts.append((step, {name: value.clone() for name, value in weights.items()}))
+
+
+def test_a_resumed_training_ends_with_the_same_bytes(at_once):
+    one = experiment("decoder", members=MEMBERS, precision="float32")
+    whole = at_once(one)
+    memory = Memory(13)
+    with pytest.raises(Stopped):
+        at_once(one, keeper=memory, keep_every=0.0)
+    assert memory.state.execution == "mapped"
+    resumed = at_once(one, keeper=memory, keep_every=0.0)
+    assert resumed.rows == whole.rows
+    assert all(torch.equal(value, whole.ensemble.weights[name]) for name, value in resumed.ensemble.weights.items())
+
+
+EDITS = {
+    "late": (Remove(weight="blocks.1.mlp"),),
+    "early": (Truncate(weight="blocks.0.mlp.W_in", fraction=0.5), Truncate(weight="blocks.1.attn.W_O", rank=1)),
+    "everything": (Remove(weight="embed.W_E"),),
+}
+
+
+def evaluators(task, members, size=20, edits=EDITS):
+    evaluation = Evaluation(size=size, edits=edits)
+    return [kind(task, evaluation, members, CPU, torch.float64) for kind in (MappedEvaluator, Evaluator)]
+
+
+def test_edits_and_groups_and_diverged_members():
+    task = AnchorFunction(vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "x"})
+    members = Members(seeds=(3, 8, 9))
+    ensemble = initialise(KINDS["decoder"][1], task.shape, members.seeds, torch.float64)
+    ensemble.weights["unembed.b_U"][1] = torch.nan
+    for size in (1, 20, 300):  # one sequence is of one group; 300 take several passes
+        together, single = evaluators(task, members, size)
+        for resting in (frozenset(), frozenset({1}), frozenset({0, 1, 2})):
+            agree(together.measure(ensemble, 7, resting), single.measure(ensemble, 7, resting))
+    assert together.fallback is None
+
+
+def test_the_same_data_for_all_members():
+    task, model = KINDS["recall after triggers"]
+    members = Members(seeds=(3, 8), hold={"data": 5})
+    ensemble = initialise(model, task.shape, members.seeds, torch.float64)
+    together, single = evaluators(task, members, edits={})
+    agree(together.measure(ensemble, 0), single.measure(ensemble, 0))
+
+
+def test_kernels_do_not_grow_with_the_members():
+    """Apart from collecting the numbers, 128 at a time."""
+    task, model = KINDS["decoder"]
+    counts = []
+    for seeds in (2, 6):
+        members = Members(seeds=tuple(range(seeds)))
+        ensemble = initialise(model, task.shape, members.seeds, torch.float64)
+        together, single = evaluators(task, members)
+        together.measure(ensemble, 0)
+        with Kernels() as kernels:
+            together.measure(ensemble, 0)
+        counts.append(kernels.count)
+        with Kernels() as kernels:
+            single.measure(ensemble, 0)
+        assert kernels.count > 1.5 * counts[-1]
+    assert counts[0] == counts[1]
+
+
+def test_metrics_that_cannot_be_mapped_are_measured_one_by_one(caplog):
+    class Reads(AnchorFunction):
+        def metrics(self, outputs, batch):
+            return {"largest": torch.full_like(batch.targets, float(outputs.max()), dtype=outputs.dtype)}
+
+    task, members = Reads(), Members(seeds=(3, 8))
+    ensemble = initialise(KINDS["decoder"][1], task.shape, members.seeds, torch.float64)
+    together, single = evaluators(task, members, edits={})
+    agree(together.measure(ensemble, 7), single.measure(ensemble, 7))
+    assert together.fallback is not None
+    assert together.fallback in caplog.text
+
+
+def test_members_can_be_trained_one_by_one_all_the_same(at_once):
+    one = experiment("decoder", members=MEMBERS, precision="float32")
+    found, expected = at_once(one, execution="member"), fit(one)
+    assert found.rows == expected.rows
+    assert all(torch.equal(value, expected.ensemble.weights[name]) for name, value in found.ensemble.weights.items())
