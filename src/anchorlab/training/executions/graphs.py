@@ -27,23 +27,20 @@ class Graphs:
 
         Errors: the `RuntimeError` of the operation that cannot be captured, or `OutOfMemoryError`.
         """
-        with torch.cuda.device(self.device):
-            current = torch.cuda.current_stream(self.device)
-            graph = torch.cuda.CUDAGraph()
-            self._stream.wait_stream(current)
-            try:
-                with torch.cuda.stream(self._stream):  # torch.cuda.graph leaves its stream current if the capture fails
-                    for _ in range(_WARM_UP):
-                        work()
-                    # Other threads may use the device meanwhile: only this one is held to the rules of capture.
-                    with torch.cuda.graph(
-                        graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-                    ):
-                        work()
-            except RuntimeError as error:
-                raise _first(error) from None
-            finally:
-                current.wait_stream(self._stream)
+        current = torch.cuda.current_stream(self.device)
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(self._stream):  # torch.cuda.graph leaves its stream current if the capture fails
+                for _ in range(_WARM_UP):
+                    work()
+                # Other threads may use the device meanwhile: only this one is held to the rules of capture.
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                    work()
+        except RuntimeError as error:
+            raise _first(error) from None
+        finally:
+            current.wait_stream(self._stream)
         return graph
 
 
