@@ -58,12 +58,14 @@ def test_a_file_and_a_study_of_ours_one_after_the_other(anchorlab, workplace):
 
 @pytest.mark.slow
 def test_other_processes_know_its_task_and_model(workplace):
-    write(workplace, "cli_spawned")
+    more = "\nimport os, pathlib\nwith open('importers', 'a') as file:\n    print(os.getpid(), file=file)\n"
+    write(workplace, "cli_spawned", more)
     command = "import sys; from anchorlab.cli import main; sys.exit(main(sys.argv[1:]))"
     words = [sys.executable, "-c", command, "study", "cli_spawned.py", "--workers", "2"]
     done = subprocess.run(words, cwd=workplace, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "starting 2 processes" in done.stderr
+    importers = (workplace / "importers").read_text().split()
+    assert len(importers) == len(set(importers)) == 3  # this process and two others
     assert "1 of 1 claims supported" in done.stdout
 
 

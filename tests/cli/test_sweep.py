@@ -117,7 +117,7 @@ def test_mistakes_are_one_line(anchorlab, file, words, message):
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(anchorlab, workplace, file):
     """The finished points are kept, and the rest ends as without the kill."""
-    file.write_text(FILE.replace("duration = 2\n", "duration = 2000\n"))
+    file.write_text(FILE.replace("duration = 2\n", "duration = 300\n"))
     words = [sys.executable, "-c", MAIN, "sweep", "mine.toml", "--workers", "1"]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     store = Store(workplace / "runs")

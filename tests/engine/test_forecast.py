@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 
 from anchorlab.engine import forecast, run
 from anchorlab.engine.forecast import _until_the_last
@@ -134,6 +135,14 @@ def test_wider_models_take_longer():
         for width in (8, 512)
     )
     assert narrow.steps > wide.steps > 2 and wide.step > 3 * narrow.step and wide.evaluate > narrow.evaluate
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_all_members_are_measured_at_once_on_cuda(tmp_path):
+    few, many = (measure_pace(replace(ONE, members=Members(seeds=seeds)), "cuda") for seeds in (2, 64))
+    assert 0 < many.step < few.step / 4  # a member of many costs less
+    assert forecast([ONE], tmp_path, device="cuda").workers == 1
 
 
 def test_a_stop_rule_makes_it_at_most(tmp_path):
