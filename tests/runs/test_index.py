@@ -10,6 +10,7 @@ from multiprocessing import get_context
 
 import pytest
 
+from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Index, Store, index, metrics_frame, unpacked
 from tests.runs.tiny_trainer import contents, train
 
@@ -65,8 +66,8 @@ def test_new_finished_and_removed_runs_are_noticed(filled):
 def test_only_runs_that_are_new_or_changed_are_read(filled, monkeypatch):
     listed(filled)
     read = []
-    of_run = index._read
-    monkeypatch.setattr(index, "_read", lambda run: (read.append(run.address), of_run(run))[1])
+    of_run = index.read
+    monkeypatch.setattr(index, "read", lambda run: (read.append(run.address), of_run(run))[1])
     Index(filled.root).entries()
     assert read == []
     train(filled, cell_of(6))
@@ -206,3 +207,22 @@ def test_a_store_without_permission_to_write_keeps_its_index(filled):
     finally:
         (filled.root / "index").chmod(0o700)
         Store(filled.root).remove(cell_of(7).address)
+
+
+def test_a_store_selects_runs_and_their_metrics_as_one_table(filled):
+    named = "model.layers=1"
+    wanted = [run for run in filled.runs() if run.spec["model"]["layers"] == 1]
+    assert [one.address for one in filled.select(named)] == [run.address for run in wanted] and len(wanted) == 2
+    table = filled.metrics(named)
+    for run in wanted:
+        assert table.filter(table["run"] == run.address).drop("run").equals(run.metrics())
+    assert len(table) == sum(len(run.metrics()) for run in wanted)
+    assert filled.metrics("layers=7").columns == ["run", *wanted[0].metrics().columns]
+    assert len(filled.metrics()) == 2 * len(table)  # the unfinished run has none
+
+
+def test_a_damaged_table_is_named_when_all_are_wanted(filled):
+    path = filled.root / cell_of(1).address / "metrics.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreError, match=str(path)):
+        filled.metrics()

@@ -5,6 +5,12 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anchorlab.runs.metrics import metrics_schema
+
+if TYPE_CHECKING:
+    import polars
 
 _DIGITS = 5
 """The significant digits of a curve, which is drawn; the exact values are in the run's table of metrics."""
@@ -48,6 +54,17 @@ def unpacked(content: bytes) -> tuple[Curve, ...]:
     found = json.loads(zlib.decompress(content))
     numbers = "steps", "mean", "low", "high"
     return tuple(Curve(one["split"], one["metric"], *(tuple(one[name]) for name in numbers)) for one in found)
+
+
+def all_metrics(paths: Mapping[str, Path]) -> "polars.DataFrame":
+    """Return the tables of metrics of several runs as one, with the column `run` first; `paths` are by address."""
+    import polars as pl
+
+    if not paths:
+        return pl.DataFrame(schema={"run": pl.String(), **metrics_schema()})
+    run_of = pl.DataFrame({"run": list(paths), "path": [str(path) for path in paths.values()]})
+    tables = pl.scan_parquet(run_of["path"].to_list(), include_file_paths="path")
+    return tables.join(run_of.lazy(), on="path", maintain_order="left").select("run", *metrics_schema()).collect()
 
 
 def measure(paths: Mapping[str, Path]) -> Iterator[tuple[str, Measured]]:

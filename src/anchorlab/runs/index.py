@@ -5,13 +5,12 @@ or have changed, so writers of runs need not know the index. A damaged index, or
 where none can be written, it is made in memory.
 """
 
-import hashlib
+import gc
 import json
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from anchorlab.runs.curves import Measured, measure, packed
 from anchorlab.runs.entry import Entry
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.run import Run
-from anchorlab.runs.run_directory import is_address
+from anchorlab.runs.scan import NO_MANIFEST, Found, Key, begun, entry_of, intact_metrics, present, read
 
 _VERSION = 1  # raised whenever the tables, or what is kept in them, change
 _TABLES = f"""
@@ -35,11 +34,6 @@ PRAGMA user_version = {_VERSION};
 """
 _BATCH = 1000  # runs that are read between two commits
 _PATIENCE = 10.0  # seconds to wait for another process that writes the index
-_NO_MANIFEST = -1  # in place of the manifest's size
-
-_Key = tuple[int, int]
-"""When a run's manifest changed, in nanoseconds, and its size; of an unfinished run, when its specification did."""
-
 _Row = tuple[str, int, int, str, int, int, str, int]
 _Result = TypeVar("_Result")
 
@@ -53,7 +47,10 @@ class Index:
 
     def entries(self) -> list[Entry]:
         """Return every run of the store in order of addresses."""
-        return self.use(lambda connection: _entries(self.root, connection)) if self.root.is_dir() else []
+        if not self.root.is_dir():
+            return []
+        with _no_collection():
+            return self.use(lambda connection: _entries(self.root, connection))
 
     def ends(self, entries: Iterable[Entry]) -> dict[str, dict[str, float]]:
         """Return the metrics at the end of each finished run, by address and `SPLIT.METRIC`.
@@ -142,23 +139,25 @@ class Index:
         return True
 
 
-def entry_of(run: Run) -> Entry:
-    """Return the entry of a run, read from its directory."""
-    found = _read(run)
-    if found is None:
-        return Entry(run.address, "damaged", "", 0, run.size, 0, _when(run))
-    label, members, size, spec, environments = found
-    state, size = ("finished", size) if run.finished else ("unfinished", run.size)
-    return Entry(run.address, state, label, members, size, 0, _when(run), spec, environments)
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no garbage inside: with 10^5 runs, looking for some among the new values takes a sixth of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
-    present = dict(_present(root))
+    keys = present(root)
     rows: dict[str, _Row] = {row[0]: row for row in connection.execute("SELECT * FROM runs")}
-    gone = [address for address in rows if address not in present]
+    gone = [address for address in rows if address not in keys]
     for address in gone:
         del rows[address]
-    stale = [address for address, key in present.items() if address not in rows or rows[address][1:3] != key]
+    stale = [address for address, key in keys.items() if address not in rows or rows[address][1:3] != key]
     for address in stale:
         rows.pop(address, None)
     damaged: list[str] = []
@@ -168,14 +167,14 @@ def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
                 connection.executemany(f"DELETE FROM {table} WHERE address = ?", [(one,) for one in gone])
     for start in range(0, len(stale), _BATCH):
         # Read before the transaction begins, which other processes wait for.
-        read = {address: _read(Run(root / address)) for address in stale[start : start + _BATCH]}
-        damaged += [address for address, found in read.items() if found is None and (root / address).is_dir()]
+        found = {address: read(Run(root / address)) for address in stale[start : start + _BATCH]}
+        damaged += [address for address, one in found.items() if one is None and (root / address).is_dir()]
         with connection:
-            for address, found in read.items():
-                if found is not None:
-                    rows[address] = _write(connection, address, present[address], found)
+            for address, one in found.items():
+                if one is not None:
+                    rows[address] = _write(connection, address, keys[address], one)
     parts = {key: json.loads(text) for key, text in connection.execute("SELECT id, text FROM parts")}
-    entries = [_entry(root, rows[address], parts) for address in present if address in rows]
+    entries = [_entry(root, row, parts) for row in rows.values()]
     return sorted([*entries, *(entry_of(Run(root / address)) for address in damaged)], key=lambda entry: entry.address)
 
 
@@ -199,69 +198,11 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
 
 def _measure(root: Path, addresses: Iterable[str]) -> Iterator[tuple[str, Measured]]:
     """Yield what is kept of the metrics of runs; nothing for a run whose table is damaged."""
-    paths = {}
-    for address in addresses:
-        run = Run(root / address)
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            _intact(run.metrics_path, _manifest(run))
-            paths[address] = run.metrics_path
-    yield from measure(paths)
+    paths = {address: intact_metrics(Run(root / address)) for address in addresses}
+    yield from measure({address: path for address, path in paths.items() if path is not None})
 
 
-def _present(root: Path) -> Iterator[tuple[str, _Key]]:
-    """Yield the address and key of every run in the store."""
-    with os.scandir(root) as found:
-        names = [one.name for one in found if is_address(one.name) and one.is_dir()]
-    for name in sorted(names):
-        for file, no_manifest in (("manifest.json", False), ("spec.json", True)):
-            try:
-                status = os.stat(f"{root}/{name}/{file}")  # noqa: PTH116 - a Path costs more than the call
-            except OSError:
-                continue
-            yield name, (status.st_mtime_ns, _NO_MANIFEST if no_manifest else status.st_size)
-            break
-        else:
-            yield name, (0, _NO_MANIFEST)
-
-
-def _read(run: Run) -> tuple[str, int, int, Mapping[str, Any], list[dict[str, str | None]]] | None:
-    """Return label, number of members, size, specification and environments of a run; None for a damaged one.
-
-    The specification of a finished run is compared with the manifest, not each file with its own checksum, too: that
-    would take five times as long.
-    """
-    try:
-        if run.finished:
-            files = _manifest(run)
-            content = _intact(run.spec_path, files)
-            record, size = json.loads(content), sum(one["size"] for one in files.values())
-            if record["address"] != run.address:
-                return None
-            size += run.manifest_path.stat().st_size
-        else:
-            record, size = {"label": run.label, "spec": run.spec, "environments": run.environments}, 0
-        members = record["spec"].get("members")
-        seeds = members.get("seeds", ()) if isinstance(members, Mapping) else members or ()
-        return record["label"], len(seeds), size, record["spec"], record["environments"]
-    except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None
-
-
-def _manifest(run: Run) -> Mapping[str, Any]:
-    """Return what the manifest of a finished run says of each file."""
-    found: Mapping[str, Any] = json.loads(run.manifest_path.read_bytes())["files"]
-    return found
-
-
-def _intact(path: Path, files: Mapping[str, Any]) -> bytes:
-    """Return the content of a file of a run. Errors: `ValueError` if it is not what the manifest says."""
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != files[path.name]["sha256"]:
-        raise ValueError(f"{path} is damaged")
-    return content
-
-
-def _write(connection: sqlite3.Connection, address: str, key: _Key, found: Any) -> _Row:
+def _write(connection: sqlite3.Connection, address: str, key: Key, found: Found) -> _Row:
     label, members, size, spec, environments = found
     part_ids = {name: _part_id(connection, part) for name, part in spec.items()}
     row = (address, *key, label, members, size, json.dumps(part_ids), _part_id(connection, environments))
@@ -278,14 +219,39 @@ def _part_id(connection: sqlite3.Connection, part: Any) -> int:
 
 def _entry(root: Path, row: _Row, parts: Mapping[int, Any]) -> Entry:
     address, changed, manifest, label, members, size, part_ids, environments_id = row
-    spec = {name: parts[key] for name, key in json.loads(part_ids).items()}
-    if manifest == _NO_MANIFEST:
-        run = Run(root / address)
-        return Entry(address, "unfinished", label, members, run.size, changed, _when(run), spec, parts[environments_id])
-    return Entry(address, "finished", label, members, size, changed, changed / 1e9, spec, parts[environments_id])
+    spec, environments = _Spec(root, address, part_ids, parts), parts[environments_id]
+    if manifest != NO_MANIFEST:
+        return Entry(address, "finished", label, members, size, changed, changed / 1e9, spec, environments)
+    run = Run(root / address)
+    return Entry(address, "unfinished", label, members, run.size, changed, begun(run), spec, environments)
 
 
-def _when(run: Run) -> float:
-    with suppress(OSError):
-        return run.modified
-    return 0.0
+class _Spec(Mapping[str, Any]):
+    """The specification of a run, put together from its parts when it is read: a list shows few of the runs it orders.
+
+    Where the index lacks a part, the specification is read from the run.
+    """
+
+    __slots__ = ("_address", "_found", "_part_ids", "_parts", "_root")
+
+    def __init__(self, root: Path, address: str, part_ids: str, parts: Mapping[int, Any]) -> None:
+        self._root, self._address, self._part_ids, self._parts = root, address, part_ids, parts
+        self._found: Mapping[str, Any] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._whole[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole)
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    @property
+    def _whole(self) -> Mapping[str, Any]:
+        if self._found is None:
+            try:
+                self._found = {name: self._parts[key] for name, key in json.loads(self._part_ids).items()}
+            except (ValueError, LookupError, TypeError, AttributeError):
+                self._found = Run(self._root / self._address).spec
+        return self._found

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import polars
     import torch
 
+_ADDRESS = re.compile(r"[0-9a-f]{20}")
+
 
 class RunDirectory(Run):
     """A run that can be written: created by `Store.open`, opened by `with`.
@@ -227,4 +229,4 @@ class RunDirectory(Run):
 
 def is_address(name: str) -> bool:
     """Return whether a directory's name is an address."""
-    return re.fullmatch(r"[0-9a-f]{20}", name) is not None
+    return _ADDRESS.fullmatch(name) is not None

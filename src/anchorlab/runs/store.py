@@ -5,6 +5,7 @@ import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anchorlab.errors import InUseError, SpecError, StoreError
 from anchorlab.runs.cell import Cell
@@ -12,6 +13,11 @@ from anchorlab.runs.claim import LEASE, holder
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import RunDirectory, is_address
+
+if TYPE_CHECKING:
+    import polars
+
+    from anchorlab.runs.entry import Entry
 
 _REMOVED = ".removed-"
 
@@ -68,6 +74,41 @@ class Store:
         if not self.root.is_dir():
             return []
         return [Run(path) for path in sorted(self.root.iterdir()) if is_address(path.name) and path.is_dir()]
+
+    def select(self, *conditions: str) -> "list[Entry]":
+        """Return the runs that fulfil all conditions, as `anchorlab runs --where` takes them, by address.
+
+        >>> store.select("model.layers=2", "test.accuracy>0.9")
+
+        Errors: `SpecError` for a text that is no condition, and for a field that no run has.
+        """
+        from anchorlab.runs.index import Index
+        from anchorlab.runs.query import Condition, Fields, chosen
+        from anchorlab.runs.uses import studies_by_run
+
+        index = Index(self.root)
+        entries = index.entries()
+        fields = Fields(entries, lambda: index.ends(entries), studies_by_run(self.root))
+        return chosen(fields, [Condition.parse(one) for one in conditions])
+
+    def metrics(self, *conditions: str) -> "polars.DataFrame":
+        """Return the metrics of all finished runs that fulfil the conditions, as one table.
+
+        >>> store.metrics("study=anchor/identity")
+
+        Returns: the columns of `run.metrics`, and before them `run`, the address.
+
+        Errors: those of `select`; `StoreError` that names a damaged table.
+        """
+        from anchorlab.runs.curves import all_metrics
+        from anchorlab.runs.scan import intact_metrics
+
+        runs = [Run(self.root / one.address) for one in self.select(*conditions) if one.state == "finished"]
+        paths = {run.address: intact_metrics(run) for run in runs}
+        for run in runs:
+            if paths[run.address] is None:
+                run.metrics()  # names what is wrong with it
+        return all_metrics({address: path for address, path in paths.items() if path is not None})
 
     def in_use(self, run: Run) -> bool:
         """Whether a process is writing the run or one of its chunks."""
