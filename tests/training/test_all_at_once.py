@@ -94,6 +94,7 @@ def test_a_resumed_training_ends_with_the_same_bytes(at_once, monkeypatch):
         at_once(one, keeper=memory, keep_every=0.0)
     assert memory.state.execution == "mapped"
     resumed = at_once(one, keeper=memory, keep_every=0.0)
+    assert memory.load().execution == "mapped"
     assert resumed.rows == whole.rows
     assert all(torch.equal(value, whole.ensemble.weights[name]) for name, value in resumed.ensemble.weights.items())
 
@@ -159,6 +160,18 @@ def test_metrics_that_cannot_be_mapped_are_measured_one_by_one(caplog):
     agree(together.measure(ensemble, 7), single.measure(ensemble, 7))
     assert together.fallback is not None
     assert together.fallback in caplog.text
+
+
+def test_an_evaluation_without_memory_for_all_members_takes_one_by_one(monkeypatch):
+    def lacks(*arguments, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    task, members = KINDS["decoder"][0], Members(seeds=(3, 8))
+    ensemble = initialise(KINDS["decoder"][1], task.shape, members.seeds, torch.float64)
+    together, single = evaluators(task, members)
+    monkeypatch.setattr(torch.func, "vmap", lacks)
+    agree(together.measure(ensemble, 7), single.measure(ensemble, 7))
+    assert together.fallback == "CUDA out of memory"
 
 
 def test_members_can_be_trained_one_by_one_all_the_same(at_once):

@@ -78,3 +78,19 @@ def test_the_update_of_the_decoder_takes_fewer_kernels_than_its_gradient():
     assert gradient.count <= 170
     assert whole.count - gradient.count <= 33  # the update, and two numbers
     assert set(gradients) == set(execution.optimiser.weights)
+
+
+def test_a_model_that_can_be_mapped_is_not_refused_for_lack_of_memory(monkeypatch):
+    feed, execution = on_device(experiment("own module with tied weights"), torch.device("cpu"))
+    batches = feed.at(0)
+
+    def fails(error):
+        def vmap(*arguments, **named):
+            raise error
+
+        monkeypatch.setattr(torch.func, "vmap", vmap)
+
+    fails(torch.OutOfMemoryError("CUDA out of memory"))
+    assert execution.gradients.refusal(batches) is None
+    fails(RuntimeError("no batching rule\nfor this"))
+    assert execution.gradients.refusal(batches) == "no batching rule"

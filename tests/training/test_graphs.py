@@ -73,7 +73,7 @@ def failing(execution, cuda, error, while_capturing=True):  # noqa: F811
     def fails(*arguments):
         update(*arguments)
         if (cuda.capturing is not None) == while_capturing:
-            raise error
+            raise type(error)(*error.args)
 
     execution.optimiser.update = fails
 
@@ -116,6 +116,7 @@ def test_running_out_of_memory_is_not_a_failed_capture(cuda, while_capturing):  
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         train(one, feed, execution, 1)
     assert execution.fallback is None
+    assert execution.gradients.at_once == 1  # it has tried
     assert cuda.current == cuda.default
 
 
@@ -145,3 +146,51 @@ def test_members_that_rest_keep_their_weights_while_the_others_learn(cuda):  # n
     assert all(torch.equal(ensemble.weights[name][1], value) for name, value in kept.items())
     for member in (0, 2):
         assert worst(ensemble.member_weights(member), alone.member_weights(member)) < 1e-12
+
+
+def with_memory_for(monkeypatch, execution, count):
+    """Let a pass over more than `count` members run out of memory, and note the tries."""
+    tries, gradient = [], execution.gradients._gradient
+    vmap = torch.func.vmap
+
+    def limited(function, in_dims, chunk_size=None):
+        tries.append(chunk_size or execution.gradients.members)
+        if function is gradient and tries[-1] > count:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return vmap(function, in_dims, chunk_size=chunk_size)
+
+    monkeypatch.setattr(torch.func, "vmap", limited)
+    return tries
+
+
+@pytest.mark.parametrize("graphs", [True, False], ids=["captured", "uncaptured"])
+def test_fewer_members_at_once_where_memory_runs_out(cuda, monkeypatch, caplog, graphs):  # noqa: F811
+    one = experiment("decoder", SAMPLE, MEMBERS)
+    expected = fit(one, execution="member").ensemble.weights
+    ensemble, _, feed, execution = parts(one, graphs=graphs)
+    tries = with_memory_for(monkeypatch, execution, 1)
+    with caplog.at_level(logging.WARNING):
+        train(one, feed, execution, one.steps)
+    assert worst(ensemble.weights, expected) < 1e-10
+    assert tries[:2] == [3, 2]
+    assert set(tries[2:]) == {1}
+    assert execution.name == "mapped by 1"
+    assert "members now learn 2 at once" in caplog.text
+    assert execution.fallback is None or not graphs
+    other = parts(one, graphs=graphs)[3]
+    other.go_on_as(execution.name)
+    assert other.gradients.at_once == 1
+    other.go_on_as("mapped")
+    assert other.name == "mapped"
+
+
+def test_too_little_memory_for_one_member(cuda, monkeypatch):  # noqa: F811
+    one = experiment("decoder")
+    ensemble, optimiser, feed, execution = parts(one)
+    every = [*ensemble.weights.values(), *optimiser.state.values()]
+    before = [value.clone() for value in every]
+    with_memory_for(monkeypatch, execution, 0)
+    with pytest.raises(torch.OutOfMemoryError):
+        train(one, feed, execution, 1)
+    assert all(torch.equal(*pair) for pair in zip(every, before, strict=True))
+    assert cuda.current == cuda.default

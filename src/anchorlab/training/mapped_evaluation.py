@@ -25,7 +25,8 @@ class MappedEvaluator(Evaluator):
     """Measure all members at once, with a number of kernels that does not depend on how many they are.
 
     Resting members are measured too, and their numbers dropped: leaving them out would copy the weights of the others.
-    If torch cannot map a user's metrics, members are measured one by one; the reason is logged and kept in `fallback`.
+    If torch cannot map a user's metrics, or memory runs out, members are measured one by one; the reason is logged and
+    kept in `fallback`.
     """
 
     fallback: str | None = None
@@ -39,8 +40,6 @@ class MappedEvaluator(Evaluator):
         if self.fallback is None:
             try:
                 return self._mapped_means(ensemble, members)
-            except torch.OutOfMemoryError:
-                raise
             except RuntimeError as error:
                 self.fallback = str(error).splitlines()[0]
                 logger.warning("members are measured one by one: %s", self.fallback)

@@ -116,7 +116,7 @@ def fit(
 
     Args:
         experiment: what to train
-        device: `cpu` or `cuda`
+        device: `cpu`, `cuda` or one of several, such as `cuda:1`
         execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device
         keeper: provides the state to resume from, and receives states and checkpoints
         report: called with the progress a few times per second
@@ -159,7 +159,7 @@ class _Session:
         self.feed = make_feed(task, recipe, members, device, dtype)
         state = keeper.load() if keeper is not None else None
         if state is not None:
-            execution = "mapped" if state.execution == "mapped" else "member"
+            execution = "mapped" if state.execution.startswith("mapped") else "member"
         mapped = self._maps(execution, device)
         at_once = mapped and is_gpu(device)
         self.optimiser: StackedOptimiser | FlatOptimiser
@@ -282,6 +282,8 @@ class _Session:
         for kind, values in (("weights", self.ensemble.weights), ("optimiser", self.optimiser.state)):
             for name, value in values.items():
                 value.copy_(state.tensors[f"{kind}.{name}"])
+        if isinstance(self.execution, DeviceExecution):
+            self.execution.go_on_as(state.execution)
         self.rows, self.resting, self.step = list(state.rows), state.resting, state.step
 
 

@@ -1,8 +1,9 @@
 """Train all members at once on a GPU: the step is mapped over the stack and replayed as a captured graph."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,16 +17,17 @@ from anchorlab.training.flat_optimiser import FlatOptimiser
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 
 class DeviceExecution:
     """Take the whole step (forward, backward, clipping, update) of all members on their device.
 
     With `graphs` the step is captured once per batch shape and then replayed; it reads the batches, the learning-rate
     factor, the step number and the active members from tensors on the device, and the host waits for none of them. If a
-    capture fails, steps run uncaptured, and the reason is logged and kept in `fallback`.
+    capture fails, steps run uncaptured, and the reason is logged and kept in `fallback`. If memory runs out, fewer
+    members are taken at once.
     """
-
-    name = "mapped"
 
     def __init__(
         self, ensemble: Ensemble, optimiser: FlatOptimiser, loss: LossKind, mixed: bool, graphs: Graphs | None = None
@@ -40,6 +42,16 @@ class DeviceExecution:
         self._active = torch.zeros(len(values), dtype=torch.bool, device=values.device)
         self._known: tuple[bool, ...] = (False,) * len(values)
 
+    @property
+    def name(self) -> str:
+        """`mapped`, or `mapped by 4` with four members at once: a training that is resumed goes on like that."""
+        return "mapped" if self.gradients.at_once is None else f"mapped by {self.gradients.at_once}"
+
+    def go_on_as(self, name: str) -> None:
+        """Take as many members at once as the execution of this name did."""
+        _, _, count = name.partition(" by ")
+        self.gradients.at_once = int(count) if count else None
+
     def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
         """Take one optimiser step with all active members."""
         # A number that fills a tensor travels with the kernel; copied from the host, it would stop both.
@@ -47,25 +59,38 @@ class DeviceExecution:
         self._time.fill_(step)
         captured = None if self.fallback is not None else self._graph(batches)
         self._set_active(tuple(active))
-        if captured is None:
-            self._take(batches)
-        else:
+        if captured is not None:
             captured.replay(batches)
+        else:
+            self._update(self._within_memory(lambda: self.gradients(batches)))
 
-    def _take(self, batches: MemberBatches) -> None:
-        """Take one step without a graph."""
-        self.optimiser.update(self.gradients(batches), self._factor, self._time, self._active)
+    def _update(self, gradients: dict[str, Tensor]) -> None:
+        self.optimiser.update(gradients, self._factor, self._time, self._active)
+
+    def _within_memory(self, work: Callable[[], Result]) -> Result:
+        """Return the result of work that changes nothing; if memory runs out, try again with fewer members at once.
+
+        Errors: `OutOfMemoryError` if it is too little for one member at a time.
+        """
+        while True:
+            try:
+                return work()
+            except torch.OutOfMemoryError:
+                if not self.gradients.halve():
+                    raise
+            logger.warning("the device has too little memory: members now learn %d at once", self.gradients.at_once)
 
     def _graph(self, batches: MemberBatches) -> "_Captured | None":
         """Return the graph for batches of these shapes, captured on first use, or None if that failed."""
-        assert self.graphs is not None
+        graphs = self.graphs
+        assert graphs is not None
         key = tuple(value.shape for value in _tensors(batches))
         if key in self._captured:
             return self._captured[key]
         own = _copy(batches)
         self._set_active((False,) * len(self._known))  # the steps before the capture then change nothing
         try:
-            graph = self.graphs.capture(lambda: self._take(own))
+            graph = self._within_memory(lambda: graphs.capture(lambda: self._update(self.gradients(own))))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:

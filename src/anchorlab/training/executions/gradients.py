@@ -13,9 +13,14 @@ from anchorlab.training.feed import MemberBatches
 
 
 class MappedGradients:
-    """Compute the gradient of each trainable weight, `[member ...]`, for one batch per member."""
+    """Compute the gradient of each trainable weight, `[member ...]`, for one batch per member.
+
+    `at_once` is the number of members in one pass, None for all: memory for activations is needed for these alone.
+    """
 
     def __init__(self, ensemble: Ensemble, loss: LossKind, mixed: bool) -> None:
+        self.members = ensemble.size
+        self.at_once: int | None = None
         self._trainable = {name: ensemble.weights[name] for name in ensemble.trainable}
         self._fixed = {name: value for name, value in ensemble.weights.items() if name not in self._trainable}
         template = ensemble.template
@@ -35,10 +40,18 @@ class MappedGradients:
     def __call__(self, batches: MemberBatches) -> dict[str, Float[Tensor, "member ..."]]:
         """Return the gradients by weight."""
         axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
-        gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(self._gradient, in_dims=axes)
+        gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(
+            self._gradient, in_dims=axes, chunk_size=self.at_once
+        )
         return gradient(
             self._trainable, self._fixed, batches.inputs, batches.targets, batches.positions, batches.weights
         )
+
+    def halve(self) -> bool:
+        """Take half as many members at once from now on; return False if it is one already."""
+        before = self.at_once or self.members
+        self.at_once = -(-before // 2)
+        return before > 1
 
     def refusal(self, batches: MemberBatches) -> str | None:
         """Return why torch cannot map this model over members, or None if it can.
@@ -48,7 +61,7 @@ class MappedGradients:
         try:
             self(batches)
         except torch.OutOfMemoryError:
-            raise
+            return None  # which says nothing about the model
         except RuntimeError as error:
             return str(error).splitlines()[0]
         return None

@@ -21,7 +21,9 @@ class Execution(Protocol):
     of Adam at a learning rate of 1e-3, losses agree to a relative 1e-4 and weights to 3e-4.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What a state records, so that a training goes on in the same way."""
 
     def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
         """Take one optimiser step, updating the weights in place.
