@@ -34,8 +34,8 @@ def sweep(
     Parameters
     ----------
     file
-        TOML file with a task, the tables `model`, `recipe` and `members` with what is not the default, and a table
-        `grid` of lists of values.
+        TOML file: a task, what differs from its defaults in the tables `model`, `recipe` and `members`, and lists of
+        values in the table `grid`.
     seeds
         Seeds of the members in place of the file's: `0:10` for 0 to 9, or a list such as `0,3,5`.
     store
