@@ -103,12 +103,14 @@ class Store:
         from anchorlab.runs.curves import all_metrics
         from anchorlab.runs.scan import intact_metrics
 
-        runs = [Run(self.root / one.address) for one in self.select(*conditions) if one.state == "finished"]
-        paths = {run.address: intact_metrics(run) for run in runs}
-        for run in runs:
-            if paths[run.address] is None:
-                run.metrics()  # names what is wrong with it
-        return all_metrics({address: path for address, path in paths.items() if path is not None})
+        paths = []
+        for one in self.select(*conditions):
+            if one.state == "finished":
+                run = Run(self.root / one.address)
+                if (path := intact_metrics(run)) is None:
+                    raise StoreError("; ".join(run.problems()) or f"{run.path}: changed while it was read; try again")
+                paths.append(path)
+        return all_metrics(paths)
 
     def in_use(self, run: Run) -> bool:
         """Whether a process is writing the run or one of its chunks."""
