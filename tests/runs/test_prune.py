@@ -101,7 +101,9 @@ def test_a_chunk_in_use_counts_too(store):
     with store.open(Cell(spec(9))) as run:
         chunk = run.chunk(0)
         chunk.__enter__()
+    before = contents(store.root)
     assert store.in_use(run)
+    assert contents(store.root) == before
     chunk.__exit__()
     assert not store.in_use(run)
     before = contents(run.path)

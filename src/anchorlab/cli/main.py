@@ -33,6 +33,8 @@ commands = {
     "studies": "List the studies: one for each figure or question.",
     "study": "Run studies: train, check claims, write the report.",
     "sweep": "Train a grid of experiments that a file declares.",
+    "worker": "Train what a store has left, beside other workers.",
+    "submit": "Plan studies for workers, and submit these to Slurm.",
     "claims": "List the papers' claims with our values and verdicts.",
     "inspect": "Measure what each attention head of a run does.",
     "look-at": "Measure what a language model's heads do on texts.",

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -19,6 +19,7 @@ from anchorlab.cli.varied import varied
 from anchorlab.errors import AnchorlabError, IncompleteError
 
 if TYPE_CHECKING:
+    from anchorlab.engine import On
     from anchorlab.findings import Findings
     from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
@@ -76,6 +77,7 @@ def study(
     device: str = "cpu",
     json: Json = False,
     dry_run: Flag = False,
+    on: Literal["local", "folder"] = "local",
     seeds: str | None = None,
     task_fields: Annotated[Fields, part("task")] = None,
     model_fields: ModelFields = None,
@@ -124,6 +126,8 @@ def study(
         Print the claims as JSON: an object for one study, a list for several or a pattern.
     dry_run
         Train nothing: print what would be trained, and the time, memory and disk that it would take.
+    on
+        `local` trains on this machine; `folder` waits for workers that share the store, `anchorlab worker STORE`.
     seeds
         Seeds of all members: `0:10` for 0 to 9, or a list such as `0,3,5`.
     task_fields
@@ -158,7 +162,7 @@ def study(
     if dry_run:
         _print_forecast(plan, kept, workers, device, json)
         return 0
-    run = _runner(kept, asked, workers, device, quiet=json)
+    run = _runner(kept, asked, workers, device, on, quiet=json)
     if single and len(plan) == 1:
         outcome = run(plan[0], report)
         if json:
@@ -202,7 +206,7 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
         print_text(f"not included, since they train nothing: {', '.join(silent)}")
 
 
-def _runner(kept: "Store", model: _Model, workers: int | None, device: str, quiet: bool) -> _Run:
+def _runner(kept: "Store", model: _Model, workers: int | None, device: str, on: "On", quiet: bool) -> _Run:
     """Return a function that runs a study and writes its page, by default beside its findings."""
     from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study
@@ -211,7 +215,7 @@ def _runner(kept: "Store", model: _Model, workers: int | None, device: str, quie
         chosen = planned.study
         at = chosen.profile_of(planned.profile, model.name, model.revision)
         with progress(quiet=quiet) as show, planned.source.named():
-            findings = run_study(chosen, at, kept, workers, device, show, model.download, model.access)
+            findings = run_study(chosen, at, kept, workers, device, show, model.download, model.access, None, on)
         page = report or findings_directory(kept, chosen.name, at) / "report.html"
         write_report(findings, page)
         return _Outcome(chosen.name, planned.profile, findings, page)

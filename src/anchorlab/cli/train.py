@@ -28,6 +28,7 @@ def train(
     execution: Literal["auto", "member", "mapped"] = "auto",
     json: Json = False,
     dry_run: Flag = False,
+    on: Literal["local", "folder"] = "local",
 ) -> int:
     """Train one model per seed on a task and store the run; exit with 1 if a member diverged.
 
@@ -57,6 +58,8 @@ def train(
         Print the last metrics as JSON.
     dry_run
         Train nothing: print what would be trained, and the time, memory and disk that it would take.
+    on
+        `local` trains on this machine; `folder` waits for workers that share the store, `anchorlab worker STORE`.
     """
     from anchorlab.cli.forecast import show_forecast
     from anchorlab.engine import forecast, run
@@ -70,7 +73,7 @@ def train(
         show_forecast(found, device, json)
         return 0
     with progress(quiet=json) as report:
-        trained = run([experiment], Store(store), workers, device, execution, report)[0]
+        trained = run([experiment], Store(store), workers, device, execution, report, on=on)[0]
     last, diverged = last_metrics(trained.metrics), _diverged_seeds(trained.metrics)
     if json:
         place = {"run": trained.run.address, "path": str(trained.run.path)}

@@ -1,6 +1,7 @@
 """Backends: where jobs are trained."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 from anchorlab.engine.job import Job
@@ -15,6 +16,9 @@ Done = Callable[[Job, Exception | None], None]
 
 class Backend(Protocol):
     """A place where jobs are trained: processes of this machine, or workers elsewhere that share the store."""
+
+    def beginning(self, store: Path) -> str:
+        """Return what people should know before anything is trained in a store; may be empty."""
 
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
         """Train all jobs, and return when each of them is finished or has failed.

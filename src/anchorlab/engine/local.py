@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -34,6 +35,10 @@ class Local:
 
     workers: int = 1
     devices: tuple[str, ...] | None = None
+
+    def beginning(self, store: Path) -> str:
+        """Return that several processes are started."""
+        return f"starting {self.workers} processes" if self.workers > 1 else ""
 
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
         """Train all jobs, as `Backend.train` says.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.job import Job
+from anchorlab.engine.notes import forget_failure
 from anchorlab.engine.tally import Tally
 from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
 from anchorlab.progress import Status
@@ -108,6 +109,15 @@ class Pieces:
             if self.tally.status.cells_done == 0 and len({str(error) for _, error in self.failures}) == 1:
                 raise self.failures[0][1]
             raise IncompleteError(self.failures) from self.failures[0][1]
+
+    def plan(self) -> int:
+        """Plan all runs, let workers try again what has failed, and return how many pieces are left."""
+        jobs = list(self._planned())
+        for job in jobs:
+            forget_failure(job.chunk)
+        if self.failures:
+            raise IncompleteError(self.failures)
+        return len(jobs)
 
     def _jobs(self) -> Iterator[Job]:
         """Yield what can be trained now: pieces to be done again, then those of further runs."""

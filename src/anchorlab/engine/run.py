@@ -2,12 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 
+from anchorlab.engine.backend import Backend
+from anchorlab.engine.folder import Folder
 from anchorlab.engine.local import Local
 from anchorlab.engine.pieces import Pieces, Plan
 from anchorlab.errors import SpecError, StoreError
@@ -17,6 +19,9 @@ from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, TrainedRun, memory_per_member
 from anchorlab.training.cost import estimated_seconds
 from anchorlab.training.trainer import ExecutionName, check_device
+
+On = Literal["local", "folder"]
+"""Where runs are trained: on this machine, or by workers that share the folder of the store."""
 
 _MEMORY_SHARE = 0.5  # of the machine's memory, for the members of one run
 _PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; for less, starting processes takes longer than it saves
@@ -30,6 +35,7 @@ def run(
     execution: ExecutionName = "auto",
     report: Callable[[Status], None] | None = None,
     keep_every: float = 20.0,
+    on: On = "local",
 ) -> list[TrainedRun]:
     """Train the experiments that the store does not contain yet.
 
@@ -47,6 +53,9 @@ def run(
         execution: as for `fit`
         report: called with the status a few times per second
         keep_every: seconds between two kept states
+        on: `local` trains on this machine; `folder` plans the runs and waits for workers, `anchorlab worker STORE`, on any
+            machine that shares the store's folder. Then `workers` is into how many chunks the members of a run are
+            divided, by default one each, and workers have devices of their own.
 
     Returns: the finished run of each experiment.
 
@@ -56,23 +65,63 @@ def run(
     store = Store.of(store)
     if execution not in get_args(ExecutionName):
         raise unknown_name("execution", str(execution), get_args(ExecutionName), "execution")
-    if starts := [one.start for one in experiments if one.start is not None and one.cell not in store]:
-        run(starts, store, workers, device, execution, report, keep_every)
+    if on not in get_args(On):
+        raise unknown_name("on", str(on), get_args(On), "backend")
     device = check_place(device, workers)
+    if starts := [one.start for one in experiments if one.start is not None and one.cell not in store]:
+        run(starts, store, workers, device, execution, report, keep_every, on)
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
     for experiment in experiments:
         if experiment.cell.address not in todo and (problems := store.open(experiment.cell).problems()):
             raise StoreError(problems[0])
-    workers = workers or _choose_workers(list(todo.values()), device)
+    backend, plans = (_local if on == "local" else _folder)(todo, workers, device, execution)
+    if todo and report is not None and (label := backend.beginning(store.root)):
+        report(Status(0, label=label))
+    Pieces(store, todo, plans, device, keep_every, report).train(backend)
+    return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
+
+
+def plan(
+    experiments: Sequence[Experiment], store: Store, chunks: int | None = None, execution: ExecutionName = "auto"
+) -> int:
+    """Plan the runs that the store lacks, for workers; return the number of their chunks.
+
+    Args:
+        experiments: what to train, each after the one that it starts from
+        store: where runs are kept
+        chunks: into how many chunks the members of a run are divided, by default one each
+        execution: as for `fit`
+    """
+    asked = [two for one in experiments for two in (one.start, one) if two is not None]
+    todo = {one.cell.address: one for one in asked if one.cell not in store}
+    _, plans = _folder(todo, chunks, "cpu", execution)
+    return Pieces(store, todo, plans, "cpu", 0.0, None).plan()
+
+
+Plans = dict[str, Plan]
+
+
+def _local(
+    todo: Mapping[str, Experiment], workers: int | None, device: str, execution: ExecutionName
+) -> tuple[Backend, Plans]:
+    """Return the processes of this machine, one for each of several devices, and the plans that suit them."""
+    devices = None
+    if device == "cuda" and torch.cuda.device_count() > 1:
+        devices = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    workers = workers or (len(devices) if devices else _choose_workers(list(todo.values()), device))
     divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
     count = sum(map(len, divisions.values()))
     plans = {address: _plan(division, workers, count, device, execution) for address, division in divisions.items()}
     importable = all(_importable(one) for one in todo.values())
-    backend = Local(min(workers, count) if importable else 1)
-    if backend.workers > 1 and report is not None:
-        report(Status(0, label=f"starting {backend.workers} processes"))
-    Pieces(store, todo, plans, device, keep_every, report).train(backend)
-    return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
+    return Local(min(workers, count) if importable else 1, devices), plans
+
+
+def _folder(
+    todo: Mapping[str, Experiment], chunks: int | None, device: str, execution: ExecutionName
+) -> tuple[Backend, Plans]:
+    """Return the workers that share the store, and plans for any number of them, each with one thread."""
+    divisions = {address: _divide(one, chunks or len(one.members), "cpu") for address, one in todo.items()}
+    return Folder(), {address: Plan(division, 1, execution) for address, division in divisions.items()}
 
 
 def check_place(device: str, workers: int | None = None) -> str:

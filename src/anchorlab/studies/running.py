@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine import check_place, run
+from anchorlab.engine import On, check_place, run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.seal import seal
@@ -34,6 +34,7 @@ def run_study(
     download: bool = False,
     access: Access | None = None,
     progress: bool | None = None,
+    on: On = "local",
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
@@ -53,6 +54,7 @@ def run_study(
         download: whether a pretrained model that is not on this machine may be fetched
         access: how a model behind a server is asked; by default as `Access()`
         progress: whether a bar is shown, as for `anchorlab.train`
+        on: where the runs are trained, as for `anchorlab.engine.run`
 
     Errors: `SpecError` for an unknown profile, for a changed study that still has the name of one of ours, and for a
     download by a study that opens no pretrained model; those of `anchorlab.engine.run`.
@@ -74,7 +76,7 @@ def run_study(
         folder.mkdir(parents=True, exist_ok=True)
         record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
     with reported(report, progress) as show:
-        runs = run(experiments, store, workers, device, report=show)
+        runs = run(experiments, store, workers, device, report=show, on=on)
         if cells and not trained_before:
             show(Status(1, label="reading the runs"))
         observed = None

@@ -1,0 +1,54 @@
+"""`anchorlab worker`."""
+
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from anchorlab.cli.output import Flag, counted, print_text
+from anchorlab.errors import SpecError
+
+
+def worker(
+    store: Path | None = None,
+    /,
+    *,
+    imports: Annotated[tuple[str, ...], Parameter(name="--import")] = (),
+    device: str = "cpu",
+    until_empty: Flag = False,
+) -> None:
+    """Train what a store has left to do, beside any number of other workers on any machine that shares its folder.
+
+    A worker takes one chunk of an unfinished run after the other, and merges a run whose last chunk it has finished. It
+    may be ended at any moment: another goes on from the last state. `anchorlab study NAME --on folder` and `anchorlab
+    submit` plan runs for workers.
+
+    Parameters
+    ----------
+    store
+        Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
+    imports
+        Python module of yours that registers tasks or models, such as `my_module`; may be given several times.
+    device
+        `cpu`, `cuda`, or one of several, such as `cuda:1`: one worker for each.
+    until_empty
+        End when nothing is left to do, instead of waiting for more.
+    """
+    from anchorlab.engine import Worker
+    from anchorlab.runs import Store
+
+    sys.path.insert(0, str(Path.cwd()))
+    for name in imports:
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise SpecError("import", f"{name} cannot be imported ({error})", "run where it lies") from None
+
+    def say(text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+    trained = Worker(Store(store), device, say).work(until_empty)
+    print_text(f"{counted(trained, 'chunk')} trained; nothing is left to do")

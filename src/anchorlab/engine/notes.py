@@ -1,0 +1,60 @@
+"""Notes beside the chunks of a run: what workers elsewhere say of their progress, and of failures."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from anchorlab.errors import StoreError
+from anchorlab.runs import ChunkDirectory
+from anchorlab.runs.files import read_json, write_json
+from anchorlab.training import Progress
+
+
+def note_progress(chunk: ChunkDirectory, progress: Progress) -> None:
+    """Write how far a chunk has come, for those who wait for it; it is no loss if that cannot be written."""
+    found = {"step": progress.step, "steps": progress.steps, "metrics": dict(progress.metrics), "note": progress.note}
+    with suppress(StoreError):
+        _write(chunk, "progress", found)
+
+
+def read_progress(chunk: ChunkDirectory) -> Progress | None:
+    """Return how far a chunk has come; None if nobody has said."""
+    found = _read(chunk, "progress")
+    return None if found is None else Progress(**found)
+
+
+def note_failure(chunk: ChunkDirectory, reason: str) -> None:
+    """Set a chunk aside: no worker takes it until its training is asked for again."""
+    _write(chunk, "failure", {"reason": reason})
+
+
+def read_failure(chunk: ChunkDirectory) -> str | None:
+    """Return why a chunk was set aside; None if it was not."""
+    found = _read(chunk, "failure")
+    return None if found is None else str(found["reason"])
+
+
+def forget_failure(chunk: ChunkDirectory) -> None:
+    """Let workers try a chunk again."""
+    _path(chunk, "failure").unlink(missing_ok=True)
+
+
+def _path(chunk: ChunkDirectory, kind: str) -> Path:
+    return chunk.path.parent / "notes" / f"{chunk.path.name}.{kind}.json"
+
+
+def _write(chunk: ChunkDirectory, kind: str, data: Mapping[str, Any]) -> None:
+    path = _path(chunk, kind)
+    with suppress(OSError):  # `write_json` says why
+        path.parent.mkdir(exist_ok=True)
+    write_json(path.parent, path.name, data)
+
+
+def _read(chunk: ChunkDirectory, kind: str) -> dict[str, Any] | None:
+    path = _path(chunk, kind)
+    if not path.exists():
+        return None
+    with suppress(StoreError):  # it was being removed, or is damaged: as if nothing had been said
+        return read_json(path, chunk.address)
+    return None

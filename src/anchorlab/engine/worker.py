@@ -1,0 +1,171 @@
+"""Workers: train whatever a store has left to do, beside any number of other workers."""
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anchorlab.engine.job import Job
+from anchorlab.engine.notes import note_failure, note_progress, read_failure
+from anchorlab.engine.pieces import Plan, finish, job_of
+from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
+from anchorlab.runs import Run, Store
+from anchorlab.runs.claim import LEASE
+from anchorlab.runs.files import read_json
+from anchorlab.training import Experiment, Progress, work_per_step
+from anchorlab.training.trainer import check_device
+
+_NOTE_EVERY = 2.0  # seconds between two notes of progress
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An unfinished run: its experiment, its plan, and the work that it is, by which the longest go first."""
+
+    experiment: Experiment
+    plan: Plan
+    work: int
+
+
+class Worker:
+    """A process that trains chunks of the store's unfinished runs, and merges a run whose last chunk it has finished.
+
+    Chunks that others work on are left to them, and taken over once their claims have run out. A chunk that fails is set
+    aside with its reason, for the one who asked for the training.
+
+    Args:
+        store: where the runs are
+        device: `cpu`, `cuda`, or one of several, `cuda:1`
+        say: called with a line for people when something begins or ends
+        keep_every: seconds between two kept states
+        pause: seconds to wait when there is nothing to do
+        lease: seconds after which a claim that was not renewed is free
+
+    Errors: `SpecError` for a device that does not exist.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        device: str = "cpu",
+        say: Callable[[str], None] = lambda text: None,
+        keep_every: float = 20.0,
+        pause: float = 2.0,
+        lease: float = LEASE,
+    ) -> None:
+        check_device(device)
+        self.store, self.device, self.say = store, device, say
+        self.keep_every, self.pause, self.lease = keep_every, pause, lease
+        self._known: dict[str, Planned | None] = {}
+
+    def work(self, until_empty: bool = False) -> int:
+        """Train what there is, for ever or until nothing is left; return the number of chunks that were trained."""
+        trained = 0
+        while True:
+            left, did = self._round()
+            trained += did
+            if not left and until_empty:
+                return trained
+            if not did:
+                time.sleep(self.pause)
+
+    def _round(self) -> tuple[int, int]:
+        """Train the first chunk that can be; return how many are left beside, also with others, and how many it did."""
+        left = 0
+        for planned in self._unfinished():
+            jobs = [self._job(planned, index) for index in range(len(planned.plan.chunks))]
+            for job in jobs:
+                if job.finished or read_failure(job.chunk) is not None:
+                    continue
+                left += 1
+                if self._can_begin(job) and self._train(job):
+                    self._merge(planned)
+                    return left, 1
+            if all(job.chunk.finished for job in jobs) and not Run(self.store.root / jobs[0].chunk.address).finished:
+                left += not self._merge(planned)
+        return left, 0
+
+    def _unfinished(self) -> list[Planned]:
+        """Return the runs that are planned and not finished, the longest first."""
+        found = []
+        for run in self.store.runs():
+            if run.finished or not run.plan_path.exists():
+                self._known.pop(run.address, None)
+                continue
+            if run.address not in self._known:
+                self._known[run.address] = self._read(run)
+            if (planned := self._known[run.address]) is not None:
+                found.append(planned)
+        return sorted(found, key=lambda one: -one.work)
+
+    def _read(self, run: Run) -> Planned | None:
+        """Return an unfinished run as its files describe it; None if this process cannot build it."""
+        try:
+            experiment = Experiment.from_json(run.spec, run.label)
+            plan = Plan(**{"execution": "auto", **read_json(run.plan_path, run.address)["plan"]})
+        except (AnchorlabError, TypeError) as error:
+            self.say(f"{run.address} is left to others: {error}; modules of your own need --import")
+            return None
+        return Planned(experiment, plan, work_per_step(experiment) * experiment.member_steps)
+
+    def _job(self, planned: Planned, index: int) -> Job:
+        return job_of(self.store, planned.experiment, planned.plan, index, self.device, self.keep_every, self.lease)
+
+    def _can_begin(self, job: Job) -> bool:
+        """Return whether nobody works on a chunk, and the run that it starts from is finished."""
+        return job.chunk.owner is None and (job.start is None or Run(job.start[0]).finished)
+
+    def _train(self, job: Job) -> bool:
+        """Train a chunk; return whether it has ended, and not been left to another worker."""
+        noted = 0.0
+
+        def report(progress: Progress) -> None:
+            nonlocal noted
+            if progress.note:
+                self.say(progress.note)
+            if progress.note or time.monotonic() - noted > _NOTE_EVERY:
+                note_progress(job.chunk, progress)
+                noted = time.monotonic()
+
+        try:
+            self.say(f"training {job}")
+            job.train(report)
+        except InUseError as error:
+            self.say(f"left {job} to another: {error}")
+            return False
+        except Exception as error:  # noqa: BLE001 - whoever asked for the training is told
+            reason = "out of memory" if is_out_of_memory(error) else _reason(error)
+            self.say(f"{job} failed: {reason}")
+            note_failure(job.chunk, reason)
+        else:
+            self.say(f"finished {job}")
+        return True
+
+    def _merge(self, planned: Planned) -> bool:
+        """Merge a run if all its chunks are finished; return whether nothing of it is left to do here."""
+        jobs = [self._job(planned, index) for index in range(len(planned.plan.chunks))]
+        if not all(job.chunk.finished for job in jobs):
+            return True
+        try:
+            finish(self.store, planned.experiment, planned.plan)
+        except InUseError:
+            return False
+        except DamagedChunkError as error:
+            (job,) = (one for one in jobs if one.chunk.contains(error.path))
+            self.say(job.restarts(error))
+            with job.chunk as chunk:
+                chunk.restart()
+            return False
+        except AnchorlabError as error:
+            self.say(f"{planned.experiment.cell.label} cannot be merged: {error}")
+        else:
+            self.say(f"merged {planned.experiment.cell.label}")
+        return True
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, AnchorlabError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    at = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in last)
+    return f"{type(error).__name__}: {error}{at}"
