@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from anchorlab.cli.output import counted, print_text
 from anchorlab.errors import AnchorlabError, SpecError
@@ -29,7 +31,7 @@ def submit(
     name: str,
     /,
     *names: str,
-    slurm: str = "",
+    slurm: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     workers: int = 4,
     profile: str | None = None,
     device: str = "cpu",
@@ -38,8 +40,8 @@ def submit(
 ) -> None:
     """Plan the runs of studies for workers on a cluster, and submit the workers to Slurm.
 
-    The script of the workers is written into the store, and handed to `sbatch` if that is there; otherwise it is printed.
-    Afterwards `anchorlab study NAME --on folder` shows the progress, and analyses the runs.
+    The script of the workers is written into the store, and handed to `sbatch` if that is there; otherwise it is
+    printed. Afterwards `anchorlab study NAME --on folder` shows the progress, and analyses the runs.
 
     Parameters
     ----------

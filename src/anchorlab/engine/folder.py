@@ -27,7 +27,7 @@ class Folder:
         return f"waiting for workers: `anchorlab worker {store}`"
 
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Wait until workers have trained all jobs, as `Backend.train` says; jobs that failed before are tried again."""
+        """Wait until workers have trained all jobs, as `Backend.train` says; those that failed are tried again."""
         left = list(jobs)
         for job in left:
             forget_failure(job.chunk)

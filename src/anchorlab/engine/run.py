@@ -53,8 +53,8 @@ def run(
         execution: as for `fit`
         report: called with the status a few times per second
         keep_every: seconds between two kept states
-        on: `local` trains on this machine; `folder` plans the runs and waits for workers, `anchorlab worker STORE`, on any
-            machine that shares the store's folder. Then `workers` is into how many chunks the members of a run are
+        on: `local` trains on this machine; `folder` plans the runs and waits for workers, `anchorlab worker STORE`, on
+            any machine that shares the store's folder. Then `workers` is into how many chunks the members of a run are
             divided, by default one each, and workers have devices of their own.
 
     Returns: the finished run of each experiment.

@@ -30,8 +30,8 @@ class Planned:
 class Worker:
     """A process that trains chunks of the store's unfinished runs, and merges a run whose last chunk it has finished.
 
-    Chunks that others work on are left to them, and taken over once their claims have run out. A chunk that fails is set
-    aside with its reason, for the one who asked for the training.
+    Chunks that others work on are left to them, and taken over once their claims have run out. A chunk that fails is
+    set aside with its reason, for the one who asked for the training.
 
     Args:
         store: where the runs are
