@@ -6,8 +6,8 @@ BIN := .venv/bin
 PIN := -c requirements/constraints.txt
 
 SLOW := browser or killed or language or slow
-SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/two-distances anchor/working-memory \
-	retrieval/circuits retrieval/emergence
+SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
+	anchor/working-memory retrieval/circuits retrieval/emergence
 
 .PHONY: demo notebooks language test test-fast lint types imports docs gallery gallery-again check bench browser clean
 
