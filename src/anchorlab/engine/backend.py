@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from anchorlab.engine.job import Job
 from anchorlab.training import Progress
@@ -14,6 +14,7 @@ Done = Callable[[Job, Exception | None], None]
 """Called once with each job: with None when it is finished, else with the error that ended it."""
 
 
+@runtime_checkable
 class Backend(Protocol):
     """A place where jobs are trained: processes of this machine, or workers elsewhere that share the store."""
 
