@@ -162,7 +162,7 @@ def test_a_store_that_is_a_file(anchorlab, workplace, small):
     ],
 )
 def test_too_little_memory_is_one_line(anchorlab, small, monkeypatch, error, said):
-    def failing(*_):
+    def failing(*_, **__):
         raise error
 
     monkeypatch.setattr("anchorlab.engine.run", failing)
@@ -178,7 +178,7 @@ def test_a_real_allocation_that_fails_is_known_and_no_other_error_that_speaks_of
 
 
 def test_an_error_that_speaks_of_memory_keeps_its_traceback(anchorlab, small, monkeypatch):
-    def failing(*_):
+    def failing(*_, **__):
         raise RuntimeError("the associative memory has no such layer")
 
     monkeypatch.setattr("anchorlab.engine.run", failing)

@@ -77,6 +77,6 @@ def test_durations(seconds, words):
     assert duration(seconds) == words
 
 
-@pytest.mark.parametrize(("number", "words"), [(500, "0.5 kB"), (2.5e6, "2.5 MB"), (1.234e9, "1.23 GB")])
+@pytest.mark.parametrize(("number", "words"), [(500, "0.5 kB"), (2_500_000, "2.5 MB"), (1_234_000_000, "1.23 GB")])
 def test_sizes(number, words):
     assert size(number) == words

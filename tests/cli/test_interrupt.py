@@ -13,7 +13,7 @@ SAID = "anchorlab: interrupted; run the same command again to continue from the 
 
 
 def test_an_interrupted_command_returns_130(anchorlab, small, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("anchorlab.engine.run", interrupted)

@@ -187,6 +187,7 @@ def test_a_chunk_begun_here_is_finished_by_workers_and_the_other_way_round(tmp_p
         assert results(store.root) == results(whole.root)
 
 
+@pytest.mark.untyped  # a value of another type than the annotation names
 def test_an_unknown_backend_is_named(tmp_path):
     with pytest.raises(SpecError, match=r"^on: unknown backend 'foldr'; did you mean 'folder'\?"):
         run([experiment()], Store(tmp_path / "store"), on="foldr")

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,8 +18,10 @@ NOBODY = 65534
 def store(tmp_path_factory):
     """A store in a folder that other users may reach."""
     root = tmp_path_factory.mktemp("shared")
-    for folder in (root, root.parent, root.parent.parent):
-        folder.chmod(folder.stat().st_mode | 0o755)
+    base = tmp_path_factory.getbasetemp()
+    for folder in (root, base, *base.parents[:2]):  # those of pytest, with a folder more for each of its workers
+        if folder.owner() == Path.home().owner() and folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(folder.stat().st_mode | 0o755)
     root.chmod(0o777)
     return Store(root / "store")
 

@@ -147,6 +147,7 @@ def test_a_hypothesis_is_no_papers_although_the_claims_are(tmp_path):
     assert mine.source == "our own hypothesis" and one.claims[-1].own and not one.has_own_claims
 
 
+@pytest.mark.untyped  # its runs are made up
 def test_a_hypothesis_reads_the_runs_that_it_names(tmp_path):
     """By the labels of this study: the store may know a run under another."""
     label = study("anchor/identity").experiments_of("smoke")[1].label

@@ -14,6 +14,8 @@ from anchorlab.training.flat_optimiser import FlatOptimiser
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 from tests.training.fake_cuda import cuda  # noqa: F401 - a fixture
 
+pytestmark = pytest.mark.untyped  # the device and its graphs are fakes
+
 MEMBERS = Members(seeds=(4, 5, 6), learning_rate=(1e-2, 3e-3, 1e-3), weight_decay=(0.0, 0.3, 0.1), clip=(0.1, 0.5, 9.0))
 
 

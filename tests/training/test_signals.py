@@ -11,9 +11,11 @@ from anchorlab.training.signals import DelayedSignals
 
 @pytest.fixture(autouse=True)
 def put_back():
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     assert before == {number: signal.getsignal(number) for number in before}
+    signal.signal(signal.SIGINT, found)
 
 
 def test_ctrl_c_waits_until_it_is_delivered():

@@ -18,8 +18,6 @@ from anchorlab.training.evaluation import Evaluator, Key, first_block
 
 logger = logging.getLogger(__name__)
 
-Shares = Mapping[str, Float[Tensor, "batch scored"]]
-
 
 class MappedEvaluator(Evaluator):
     """Measure all members at once, with a number of kernels that does not depend on how many they are.
@@ -88,7 +86,9 @@ def _stack_tensors(batches: Sequence[Batch]) -> tuple[dict[str, Any], dict[str, 
     return tensors, axes
 
 
-def _stack_shares(shares: Sequence[Shares]) -> dict[str, Float[Tensor, "member batch scored"]]:
+def _stack_shares(
+    shares: Sequence[Mapping[str, Float[Tensor, "_ scored"]]],
+) -> dict[str, Float[Tensor, "member longest scored"]]:
     """Return each group's shares of all members; a member without sequences of a group has shares of 0."""
     groups = dict.fromkeys(group for each in shares for group in each)
     nothing = [torch.zeros_like(each["all"]) for each in shares]
@@ -97,5 +97,5 @@ def _stack_shares(shares: Sequence[Shares]) -> dict[str, Float[Tensor, "member b
     }
 
 
-def _stacked(values: Sequence[Shaped[Tensor, "batch ..."]]) -> Shaped[Tensor, "member batch ..."]:
+def _stacked(values: Sequence[Shaped[Tensor, "_ ..."]]) -> Shaped[Tensor, "member longest ..."]:
     return pad_sequence(list(values), batch_first=True)
