@@ -380,3 +380,25 @@ def test_a_stop_rule_gives_the_same_checkpoints_however_members_are_divided(tmp_
     assert apart.checkpoints == together.checkpoints
     for step in together.checkpoints:
         assert worst(apart.ensemble(step).weights, together.ensemble(step).weights) < 1e-12
+
+
+def test_what_a_process_leaves_that_was_killed_just_after_finishing_is_removed(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def killed(self):
+        raise Killed
+
+    one, store = experiment(**EVERY), Store(tmp_path)
+    with monkeypatch.context() as changed, pytest.raises(Killed):
+        changed.setattr("anchorlab.runs.RunDirectory._clear", killed)
+        run([one], store, workers=1)
+    directory = store.root / one.cell.address
+    assert one.cell in store and (directory / "state").exists()
+    run([one], store, workers=1)
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "checkpoints",
+        "manifest.json",
+        "metrics.parquet",
+        "spec.json",
+    ]

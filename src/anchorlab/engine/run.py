@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,7 +15,7 @@ from anchorlab.engine.local import Local
 from anchorlab.engine.pieces import Pieces, Plan
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.progress import Status
-from anchorlab.runs import Store
+from anchorlab.runs import RunDirectory, Store
 from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, TrainedRun, memory_per_member
 from anchorlab.training.cost import estimated_seconds
@@ -72,8 +73,8 @@ def run(
         run(starts, store, workers, device, execution, report, keep_every, on)
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
     for experiment in experiments:
-        if experiment.cell.address not in todo and (problems := store.open(experiment.cell).problems()):
-            raise StoreError(problems[0])
+        if experiment.cell.address not in todo:
+            _check_finished(store.open(experiment.cell))
     backend, plans = (_local if on == "local" else _folder)(todo, workers, device, execution)
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
@@ -122,6 +123,15 @@ def _folder(
     """Return the workers that share the store, and plans for any number of them, each with one thread."""
     divisions = {address: _divide(one, chunks or len(one.members), "cpu") for address, one in todo.items()}
     return Folder(), {address: Plan(division, 1, execution) for address, division in divisions.items()}
+
+
+def _check_finished(directory: RunDirectory) -> None:
+    """Raise `StoreError` for a damaged run, and remove what is left of a process killed just after finishing it."""
+    if problems := directory.problems():
+        raise StoreError(problems[0])
+    if directory.state_path.exists():
+        with suppress(StoreError), directory:  # another process may be removing it, or this user may not
+            pass
 
 
 def check_place(device: str, workers: int | None = None) -> str:
