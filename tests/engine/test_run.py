@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.engine import run, train
-from anchorlab.engine.run import _choose_workers, _divide, _importable, _plan
+from anchorlab.engine.planning import _choose_workers, _divide, _importable, _plan
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Store
@@ -161,7 +161,7 @@ def paper_size(duration, members):
 
 
 def test_small_work_stays_in_this_process_and_large_work_uses_every_core(monkeypatch):
-    monkeypatch.setattr(sys.modules["anchorlab.engine.run"], "cores", lambda: 7)
+    monkeypatch.setattr(sys.modules["anchorlab.engine.planning"], "cores", lambda: 7)
     assert _choose_workers([], "cpu") == 1
     assert _choose_workers([experiment(duration=100)], "cpu") == 1  # under a second
     assert _choose_workers([paper_size(10, 10)], "cpu") == 1  # about ten seconds
@@ -175,7 +175,7 @@ def test_small_work_stays_in_this_process_and_large_work_uses_every_core(monkeyp
     ("seconds", "workers", "processes"), [(1, None, []), (1e4, None, [3]), (1, 2, [2]), (1e4, 1, [])]
 )
 def test_workers_that_are_given_are_obeyed_and_else_chosen(tmp_path, monkeypatch, seconds, workers, processes):
-    module, started = sys.modules["anchorlab.engine.run"], []
+    module, started = sys.modules["anchorlab.engine.planning"], []
 
     def here(jobs, local, hear, done):
         started.append(local.workers)

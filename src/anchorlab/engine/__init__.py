@@ -2,7 +2,8 @@
 
 from anchorlab.engine.compare import compare
 from anchorlab.engine.forecast import Forecast, ForecastCell, forecast
-from anchorlab.engine.run import On, check_place, cores, plan, run
+from anchorlab.engine.planning import check_place, cores
+from anchorlab.engine.run import On, plan, run
 from anchorlab.engine.train import train
 from anchorlab.engine.worker import Worker
 from anchorlab.progress import Status

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from anchorlab.engine.job import _threads
-from anchorlab.engine.run import _choose_workers, _divide, _importable, _plan, check_place
+from anchorlab.engine.job import with_threads
+from anchorlab.engine.planning import check_place, local
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
@@ -92,15 +92,11 @@ def forecast(
     device = check_place(device, workers)
     every = {one.cell.address: one for one in _with_starts(experiments, store)}
     todo = {address: one for address, one in every.items() if one.cell not in store}
-    workers = workers or _choose_workers(list(todo.values()), device)
-    divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
-    jobs = sum(map(len, divisions.values()))
-    processes = min(workers, jobs) if all(_importable(one) for one in todo.values()) else 1
-    paces = _paces(
-        todo.values(), _plan([], workers, max(1, jobs), device, execution).threads, device, execution, report
-    )
+    backend, plans = local(todo, workers, device, execution)
+    processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.values()), default=1)
+    paces = _paces(todo.values(), threads, device, execution, report)
     each = {address: paces[pace_key(one)].seconds(one) for address, one in todo.items()}
-    chunks = [(len(chunk), address) for address, division in divisions.items() for chunk in division]
+    chunks = [(len(chunk), address) for address, plan in plans.items() for chunk in plan.chunks]
     memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)
     base = _memory_of_this_process() if device == "cpu" else 0
     return Forecast(
@@ -113,9 +109,9 @@ def forecast(
             )
             for address, one in every.items()
         ),
-        workers=max(1, processes),
-        seconds=_until_the_last((count * each[address] for count, address in chunks), max(1, processes)),
-        memory=sum(memory[: max(1, processes)]) + base * max(1, processes) if todo else 0,
+        workers=processes,
+        seconds=_until_the_last((count * each[address] for count, address in chunks), processes),
+        memory=sum(memory[:processes]) + base * processes if todo else 0,
         disk=sum(map(checkpoint_bytes, todo.values())),
         measured_steps=sum(pace.steps for pace in paces.values()),
         paces=len(paces),
@@ -143,7 +139,7 @@ def _paces(
         shapes.setdefault(pace_key(one), one)
     found = {}
     seconds = min(_MOST_PER_PACE, _SECONDS_TO_MEASURE / max(1, len(shapes)))
-    with _threads(threads):
+    with with_threads(threads):
         for index, (key, one) in enumerate(shapes.items()):
             if report is not None:
                 report(Status(len(shapes), index, f"measuring {one.cell.label}", len(shapes), index))

@@ -57,7 +57,7 @@ class Job:
         if self.finished:
             return
         try:
-            with self.chunk as chunk, _threads(self.threads):
+            with self.chunk as chunk, with_threads(self.threads):
                 try:
                     self._fit(chunk, report)
                 except DamagedChunkError as error:
@@ -90,7 +90,7 @@ class Job:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def with_threads(count: int) -> Iterator[None]:
     """Let torch compute with `count` threads inside; one alone takes denormal numbers for zero.
 
     Further threads would not follow, and which numbers each of them computes can change when a run is resumed.
