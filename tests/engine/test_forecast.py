@@ -131,7 +131,7 @@ def test_what_is_measured_once_and_what_apart():
 
 def test_wider_models_take_longer():
     narrow, wide = (
-        measure_pace(replace(ONE, model=DecoderSpec(layers=2, heads=1, width=width, head_width=width)), seconds=0.2)
+        measure_pace(replace(ONE, model=DecoderSpec(layers=2, heads=1, width=width, head_width=width)), seconds=1.0)
         for width in (8, 512)
     )
     assert narrow.steps > wide.steps > 2 and wide.step > 3 * narrow.step and wide.evaluate > narrow.evaluate
