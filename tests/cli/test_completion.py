@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from anchorlab.cli.complete import KINDS, STUDIES, TASKS, completion_words
+from anchorlab.cli.complete import completion_words
 from anchorlab.cli.main import app
 from anchorlab.models import ModelSpec
-from anchorlab.studies import STUDIES as KNOWN_STUDIES
+from anchorlab.names import KINDS, TASKS
 from anchorlab.tasks import task_names
 from anchorlab.tasks.registry import task_factory
 from tests.cli.test_start_up import HEAVY
@@ -46,7 +46,6 @@ def offered(anchorlab):
 
 def test_the_names_are_those_of_the_registries():
     assert set(TASKS) == {name for name in task_names() if task_factory(name)[0].__module__.startswith("anchorlab.")}
-    assert STUDIES == KNOWN_STUDIES
     ours = {kind for kind, spec in ModelSpec.registry.items() if spec.__module__.startswith("anchorlab.")}
     assert set(KINDS) == ours
 

@@ -1,7 +1,6 @@
 """What a shell offers at TAB: names of tasks, studies, models and runs, and files that stand in for them.
 
-A shell asks at every TAB, so nothing heavy is imported: the names are written down here, beside their registries by a
-test.
+A shell asks at every TAB, so nothing heavy is imported: the names are those of `anchorlab.names`.
 """
 
 import json
@@ -15,83 +14,10 @@ from cyclopts import Parameter
 
 from anchorlab.cli.fields import Fields, fold
 from anchorlab.errors import SpecError
+from anchorlab.names import KINDS, STUDIES, TASKS
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
-
-TASKS = (
-    "anchor/classification",
-    "anchor/composite",
-    "anchor/frequency",
-    "anchor/identity",
-    "anchor/multi-anchor",
-    "anchor/reading-comprehension",
-    "anchor/recitation",
-    "anchor/statistical",
-    "anchor/synonym",
-    "anchor/two-distances",
-    "anchor/working-memory",
-    "associative/noisy",
-    "recall/noisy",
-    "retrieval/conditional",
-    "retrieval/conditional-vectors",
-    "retrieval/equations",
-    "retrieval/functions",
-    "retrieval/kingdoms",
-    "retrieval/lives-with",
-    "retrieval/minimal",
-    "retrieval/relatives",
-    "retrieval/tokens",
-)
-"""The registered tasks."""
-
-STUDIES = (
-    "anchor/composite",
-    "anchor/frequency",
-    "anchor/identity",
-    "anchor/learners",
-    "anchor/order",
-    "anchor/multi-anchor",
-    "anchor/recitation",
-    "anchor/working-memory",
-    "anchor/phase-diagram",
-    "anchor/statistical",
-    "anchor/synonym",
-    "anchor/reading-comprehension",
-    "anchor/nine-tasks",
-    "anchor/two-distances",
-    "anchor/structures",
-    "anchor/simplified",
-    "anchor/condensation",
-    "anchor/mechanism",
-    "anchor/open-questions",
-    "anchor/every-token",
-    "truncation/feedforward-noise",
-    "truncation/noise-first",
-    "truncation/avoided-noise",
-    "truncation/memories",
-    "truncation/feedforward-choices",
-    "truncation/stability",
-    "truncation/one-step",
-    "truncation/attention-gradient",
-    "truncation/associative-memory",
-    "truncation/rank-one-noise",
-    "retrieval/information-flow",
-    "retrieval/depth",
-    "retrieval/plateau",
-    "retrieval/circuits",
-    "retrieval/emergence",
-    "retrieval/language-models",
-    "retrieval/known-depth",
-    "language/heads",
-    "language/noise",
-    "language/truncation-search",
-    "language/along-training",
-)
-"""The studies, by paper."""
-
-KINDS = ("associative", "decoder", "fnn", "lstm", "recall", "recall-one-layer", "vectors")
-"""The kinds of models."""
 
 _ADDRESS = re.compile(r"[0-9a-f]{20}")
 _MOST_LABELS = 100  # runs whose specification is read; of more, the addresses alone are offered

@@ -9,53 +9,9 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
+from anchorlab.names import STUDIES
 from anchorlab.spec import unknown_name
 from anchorlab.studies.study import Study
-
-STUDIES = (
-    "anchor/composite",
-    "anchor/frequency",
-    "anchor/identity",
-    "anchor/learners",
-    "anchor/order",
-    "anchor/multi-anchor",
-    "anchor/recitation",
-    "anchor/working-memory",
-    "anchor/phase-diagram",
-    "anchor/statistical",
-    "anchor/synonym",
-    "anchor/reading-comprehension",
-    "anchor/nine-tasks",
-    "anchor/two-distances",
-    "anchor/structures",
-    "anchor/simplified",
-    "anchor/condensation",
-    "anchor/mechanism",
-    "anchor/open-questions",
-    "anchor/every-token",
-    "truncation/feedforward-noise",
-    "truncation/noise-first",
-    "truncation/avoided-noise",
-    "truncation/memories",
-    "truncation/feedforward-choices",
-    "truncation/stability",
-    "truncation/one-step",
-    "truncation/attention-gradient",
-    "truncation/associative-memory",
-    "truncation/rank-one-noise",
-    "retrieval/information-flow",
-    "retrieval/depth",
-    "retrieval/plateau",
-    "retrieval/circuits",
-    "retrieval/emergence",
-    "retrieval/language-models",
-    "retrieval/known-depth",
-    "language/heads",
-    "language/noise",
-    "language/truncation-search",
-    "language/along-training",
-)
-"""The names of all studies, by paper."""
 
 UNPUBLISHED = ("language/along-training",)
 """Studies whose results the gallery may lack: their models must be downloaded first."""
