@@ -13,23 +13,12 @@ import pytest
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
 from tests.cli.test_interrupt import MAIN
+from tests.studies.test_sweep_file import SMALL
 
-FILE = """
+FILE = f"""
 task = "anchor/identity"
 seeds = 2
-
-[model]
-layers = 1
-heads = 1
-width = 4
-head_width = 4
-
-[recipe]
-duration = 2
-batch = 10
-data.size = 20
-evaluation.size = 20
-
+{SMALL}
 [grid]
 model.layers = [1, 2]
 recipe.batch = [5, 10]

@@ -133,7 +133,7 @@ class Worker:
         except InUseError as error:
             self.say(f"left {job} to another: {error}")
             return False
-        except Exception as error:  # noqa: BLE001 - whoever asked for the training is told
+        except Exception as error:  # noqa: BLE001 - whoever asked for the training reads it
             reason = "out of memory" if is_out_of_memory(error) else _reason(error)
             self.say(f"{job} failed: {reason}")
             note_failure(job.chunk, reason)
