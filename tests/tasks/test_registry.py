@@ -1,5 +1,7 @@
 """Tasks by name: arguments, mistakes, descriptions, rebuilding."""
 
+import gc
+import weakref
 from typing import Literal
 
 import pytest
@@ -121,7 +123,52 @@ def test_registration_mistakes() -> None:
 
 def test_tables_kept_for_sampling_are_no_part_of_the_value() -> None:
     for name in task_names():
-        used, fresh = task(name), task(name)
+        used = task(name)
+        fresh = type(used).parse(used.model_dump(mode="json"))
+        assert fresh is not used
         used.render(used.sample(used.splits[0], 2, 0).inputs)
         assert used == fresh and fresh == used and hash(used) == hash(fresh)
         assert used.model_dump() == fresh.model_dump()
+
+
+def test_a_task_is_built_once_while_it_is_in_use() -> None:
+    built: list[int] = []
+
+    @register_task("test/counted")
+    def counted(amount: int = 1, texts: tuple[str, ...] = ()) -> AnchorFunction:
+        """A task that counts how often it is built."""
+        built.append(amount)
+        return AnchorFunction(operations={3: f"+{amount}"})
+
+    try:
+        first = task("test/counted", amount=2)
+        assert task("test/counted", amount="2") is first
+        assert built == [2]
+        assert task("test/counted", amount=3) != first
+        assert task("test/counted", amount=2, texts=("a",)) is not first
+        assert built == [2, 3, 2]
+    finally:
+        del _factories["test/counted"]
+
+
+def test_a_task_is_read_back_once_while_it_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs: list[object] = []
+    monkeypatch.setattr(
+        "anchorlab.tasks.anchor.function.prove_coverage", lambda reader, drawings: proofs.append(reader)
+    )
+    data = AnchorFunction(operations={3: "+17"}, name="read back").model_dump(mode="json")
+    proofs.clear()
+    first, again = parse_task(data), parse_task(dict(data))
+    assert again is first
+    assert len(proofs) == 1
+    other = parse_task({**data, "operations": {"3": "+18"}})
+    assert other.operations[3].steps == (("+", 18),)
+    assert len(proofs) == 2
+
+
+def test_tasks_that_nobody_uses_are_let_go() -> None:
+    names = [f"let go {index}" for index in range(20)]
+    data = AnchorFunction().model_dump(mode="json")
+    gone = [weakref.ref(parse_task({**data, "name": name})) for name in names]
+    gc.collect()
+    assert gone[0]() is None

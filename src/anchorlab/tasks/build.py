@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks.registry import parse_task, task_factory
+from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task
 
 
@@ -25,11 +25,15 @@ def task(name: str, **arguments: Any) -> Task:
         return load_task(name)
     factory, model = task_factory(name)
     values = model.parse(arguments, at="task")
-    try:
-        built = factory(**{key: getattr(values, key) for key in model.model_fields})
-    except SpecError as error:
-        raise SpecError(f"task.{error.field}", error.problem, error.remedy) from None
-    return built.model_copy(update={"name": name})
+
+    def build() -> Task:
+        try:
+            built = factory(**{key: getattr(values, key) for key in model.model_fields})
+        except SpecError as error:
+            raise SpecError(f"task.{error.field}", error.problem, error.remedy) from None
+        return built.model_copy(update={"name": name})
+
+    return shared((name, factory), values.model_dump_json(serialize_as_any=True), build)
 
 
 def as_task(given: Task | str | Path) -> Task:

@@ -1,8 +1,11 @@
 """The registry of tasks: factories by name, task classes by family."""
 
 import inspect
+import json
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, get_type_hints
+from weakref import WeakValueDictionary
 
 from pydantic import Field, create_model
 
@@ -15,6 +18,9 @@ SomeTask = TypeVar("SomeTask", bound=Task)
 
 _factories: dict[str, tuple[Callable[..., Task], type[Spec]]] = {}
 _families: dict[str, type[Task]] = {}
+
+_shared: "WeakValueDictionary[tuple[object, str], Task]" = WeakValueDictionary()
+_newest: deque[Task] = deque(maxlen=8)  # that nobody may hold, as in a loop over the runs of a store
 
 
 def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
@@ -38,7 +44,7 @@ def register_task(name: str) -> Callable[[Factory], Factory]:
     """Register a factory (a function that returns a task, or a task class) under a name.
 
     The factory's parameters become the task's arguments and need type hints; the first line of its docstring
-    describes the task in lists.
+    describes the task in lists. It returns equal tasks for equal arguments, which are then built once.
     Errors: `ValueError` for a duplicate name or a factory without a docstring.
     """
 
@@ -114,4 +120,23 @@ def parse_task(data: Any, at: str = "task") -> Task:
         raise SpecError(f"{at}.family", problem, f"known: {', '.join(sorted(_families))}")
     if family not in _families:
         raise unknown_name(f"{at}.family", family, _families, "task family")
-    return _families[family].parse(dict(data), at=at)
+    parse, plain = _families[family].parse, dict(data)
+    try:
+        text = json.dumps(plain)
+    except (TypeError, ValueError):  # values of Python, or nothing that a task may hold
+        return parse(plain, at=at)
+    return shared(_families[family], text, lambda: parse(plain, at=at))
+
+
+def shared(maker: object, arguments: str, build: Callable[[], Task]) -> Task:
+    """Return the task that `maker` makes of these arguments, the one in use if there is one.
+
+    Building a task proves that its splits are separate, which takes milliseconds; tasks are frozen, so that thousands
+    of experiments can share one, and its tables.
+    """
+    key = maker, arguments
+    found = _shared.get(key)
+    if found is None:
+        found = _shared[key] = build()
+        _newest.append(found)
+    return found

@@ -131,7 +131,7 @@ def initialise(
             group = weight_group(name)
             if gamma is not None and gamma.given and group is not None:
                 weights[name][index] *= gamma_factor(size_of(name, value.shape), gamma.of(group, index))
-    return Ensemble(_without_weights(template), weights, trainable, spec)
+    return Ensemble(without_weights(template), weights, trainable, spec)
 
 
 def check_gamma(gamma: Gamma, spec: ModelSpec, template: nn.Module) -> None:
@@ -160,7 +160,7 @@ def _named(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
 
 
-def _without_weights(module: nn.Module) -> nn.Module:
+def without_weights(module: nn.Module) -> nn.Module:
     """Return a copy of a module without the values of its weights; calling it as it is raises `SpecError`.
 
     Random weights would give answers that look like a model's. Ties between weights stay.

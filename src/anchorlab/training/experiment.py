@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 from torch import nn
 
+from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, is_out_of_memory
 from anchorlab.models import ModelSpec, parse_model
 from anchorlab.models.edits import check_edits
@@ -16,7 +17,7 @@ from anchorlab.models.model import Model, accepts
 from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
-from anchorlab.training.ensemble import Ensemble, build, check_gamma, initialise
+from anchorlab.training.ensemble import Ensemble, build, check_gamma, initialise, without_weights
 from anchorlab.training.members import Members
 from anchorlab.training.recipe import Recipe, Times
 
@@ -47,8 +48,7 @@ class Experiment:
         self._check_splits()
         self._check_data_sizes()
         self._check_stop()
-        template = self._build()
-        _check_module(template)
+        template = _template(self.model, self.task.shape)
         check_gamma(self.members.gamma, self.model, template)
         self._check_positions(template)
         self._check_output(template)
@@ -90,9 +90,8 @@ class Experiment:
             raise SpecError("start.members", problem, "give both as many seeds")
         if self.members.initialisation_scale is not None or self.members.gamma.given:
             raise SpecError("members", "changes initial weights, but these come from `start`", "change them in `start`")
-        ours, theirs = (
-            {name: value.shape for name, value in one.state_dict().items()} for one in (template, self.start._build())
-        )
+        before = _template(self.start.model, self.start.task.shape)
+        ours, theirs = ({name: value.shape for name, value in one.state_dict().items()} for one in (template, before))
         for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
                 problem = (
@@ -126,12 +125,12 @@ class Experiment:
         """
         if isinstance(template, Model):
             return
+        template = build(self.model, self.task.shape)
         batch = self.task.for_training(self.task.sample(self.task.splits[0], 2, seed=0))
         narrow = accepts(template, "positions")
         template.eval()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             output = template(batch.inputs, **({"positions": batch.positions} if narrow else {}))
-        template.train()
         places = batch.positions.shape[-1] if narrow else self.task.shape.length
         wanted = len(batch), places, self.task.shape.output_size
         if not isinstance(output, torch.Tensor):
@@ -141,17 +140,6 @@ class Experiment:
             axes = f"[batch {'scored' if narrow else 'position'} output]"
             problem = f"returns shape {tuple(output.shape)} for {len(batch)} sequences"
             raise SpecError("model", problem, f"return {axes}, here {wanted}")
-
-    def _build(self) -> nn.Module:
-        """Return a module of the model. Errors: `SpecError` below `model`, also for one too large for the memory."""
-        try:
-            return build(self.model, self.task.shape)
-        except SpecError as error:
-            raise SpecError(f"model.{error.field}", error.problem, error.remedy) from None
-        except (RuntimeError, TypeError, MemoryError) as error:
-            if not is_out_of_memory(error) and "verflow" not in str(error):  # of the number of bytes
-                raise
-            raise SpecError("model", "is too large for this machine", "make it smaller") from None
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -202,7 +190,7 @@ class Experiment:
         first = self.start.initial_ensemble().weights
         return drawn.with_weights({name: first[name].to(value.dtype) for name, value in drawn.weights.items()})
 
-    @property
+    @cached_property
     def cell(self) -> Cell:
         """The cell that addresses the run in a store."""
         return Cell(self.to_json(), label=self.label or self.task.name or self.task.family)
@@ -252,6 +240,24 @@ def _shape(found: torch.Size | None) -> str:
 
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+@lru_cache(maxsize=256)
+def _template(model: ModelSpec, shape: TaskShape) -> nn.Module:
+    """Return a module without weights, which all experiments on an architecture share.
+
+    Errors: `SpecError` below `model`, also for one too large for the memory.
+    """
+    try:
+        module = build(model, shape)
+    except SpecError as error:
+        raise SpecError(f"model.{error.field}", error.problem, error.remedy) from None
+    except (RuntimeError, TypeError, MemoryError) as error:
+        if not is_out_of_memory(error) and "verflow" not in str(error):  # of the number of bytes
+            raise
+        raise SpecError("model", "is too large for this machine", "make it smaller") from None
+    _check_module(module)
+    return without_weights(module)
 
 
 def _check_module(module: nn.Module) -> None:
