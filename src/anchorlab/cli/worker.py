@@ -2,21 +2,17 @@
 
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from anchorlab.cli.output import Flag, counted, print_text
-from anchorlab.errors import SpecError
+from anchorlab.cli.place import Imports
 
 
 def worker(
     store: Path | None = None,
     /,
     *,
-    imports: Annotated[tuple[str, ...], Parameter(name="--import")] = (),
+    imports: Imports = (),
     device: str = "cpu",
     until_empty: Flag = False,
 ) -> None:
@@ -38,14 +34,10 @@ def worker(
         End when nothing is left to do, instead of waiting for more.
     """
     from anchorlab.engine import Worker
+    from anchorlab.engine.modules import import_modules
     from anchorlab.runs import Store
 
-    sys.path.insert(0, str(Path.cwd()))
-    for name in imports:
-        try:
-            import_module(name)
-        except ImportError as error:
-            raise SpecError("import", f"{name} cannot be imported ({error})", "run where it lies") from None
+    import_modules(imports)
 
     def say(text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

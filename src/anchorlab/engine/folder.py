@@ -7,9 +7,8 @@ from pathlib import Path
 
 from anchorlab.engine.backend import Done, Hear
 from anchorlab.engine.job import Job
-from anchorlab.engine.notes import forget_failure, read_failure, read_progress
+from anchorlab.engine.notes import News, forget_failure, read_failure
 from anchorlab.errors import AnchorlabError
-from anchorlab.training import Progress
 
 
 @dataclass(frozen=True)
@@ -31,23 +30,15 @@ class Folder:
         left = list(jobs)
         for job in left:
             forget_failure(job.chunk)
-        told: dict[str, Progress] = {}
+        news = News()
         while left:
             for job in list(left):
                 reason = None if job.finished else read_failure(job.chunk)
                 if reason is None and not job.finished:
-                    _tell(job, hear, told)
+                    if (progress := news.of(job.chunk)) is not None:
+                        hear(job, progress)
                     continue
                 left.remove(job)
                 done(job, None if reason is None else AnchorlabError(reason))
             if left:
                 time.sleep(self.pause)
-
-
-def _tell(job: Job, hear: Hear, told: dict[str, Progress]) -> None:
-    """Tell of a job's progress, if there is any news."""
-    key = str(job.chunk.path)
-    progress = read_progress(job.chunk)
-    if progress is not None and progress != told.get(key):
-        told[key] = progress
-        hear(job, progress)

@@ -1,6 +1,7 @@
 """Notes beside the chunks of a run: what workers elsewhere say of their progress, and of failures."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,43 @@ from anchorlab.errors import StoreError
 from anchorlab.runs import ChunkDirectory
 from anchorlab.runs.files import read_json, write_json
 from anchorlab.training import Progress
+
+_EVERY = 2.0  # seconds between two notes of progress
+
+
+class Noting:
+    """Writes the progress of a chunk now and then, for those who wait for it; remarks at once.
+
+    Args:
+        chunk: where the notes go
+        say: called with remarks for people
+    """
+
+    def __init__(self, chunk: ChunkDirectory, say: Callable[[str], None] = lambda text: None) -> None:
+        self.chunk, self.say, self._due = chunk, say, 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Note the progress, if a note is due."""
+        if progress.note:
+            self.say(progress.note)
+        if progress.note or time.monotonic() >= self._due:
+            note_progress(self.chunk, progress)
+            self._due = time.monotonic() + _EVERY
+
+
+class News:
+    """Reads the progress of chunks, and passes on what is new."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Progress] = {}
+
+    def of(self, chunk: ChunkDirectory) -> Progress | None:
+        """Return how far a chunk has come; None if that is no news."""
+        progress = read_progress(chunk)
+        if progress is None or progress == self._known.get(chunk.path):
+            return None
+        self._known[chunk.path] = progress
+        return progress
 
 
 def note_progress(chunk: ChunkDirectory, progress: Progress) -> None:

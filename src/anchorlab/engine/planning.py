@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from anchorlab.engine.folder import Folder
 from anchorlab.engine.local import Local
 from anchorlab.engine.pieces import Plan
 from anchorlab.errors import SpecError
@@ -36,12 +35,10 @@ def local(
     return Local(min(workers, count) if importable else 1, devices), plans
 
 
-def folder(
-    todo: Mapping[str, Experiment], chunks: int | None, device: str, execution: ExecutionName
-) -> tuple[Folder, Plans]:
-    """Return the workers that share the store, and plans for any number of them, each with one thread."""
+def for_others(todo: Mapping[str, Experiment], chunks: int | None, execution: ExecutionName) -> Plans:
+    """Return plans for any number of workers elsewhere, each with one thread; by default each member is a chunk."""
     divisions = {address: _divide(one, chunks or len(one.members), "cpu") for address, one in todo.items()}
-    return Folder(), {address: Plan(division, 1, execution) for address, division in divisions.items()}
+    return {address: Plan(division, 1, execution) for address, division in divisions.items()}
 
 
 def check_place(device: str, workers: int | None = None) -> str:

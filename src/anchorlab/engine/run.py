@@ -5,8 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
+from anchorlab.engine.backend import Backend
+from anchorlab.engine.folder import Folder
 from anchorlab.engine.pieces import Pieces
-from anchorlab.engine.planning import check_place, folder, local
+from anchorlab.engine.planning import check_place, for_others, local
+from anchorlab.engine.ray_cluster import Ray
 from anchorlab.errors import StoreError
 from anchorlab.progress import Status
 from anchorlab.runs import RunDirectory, Store
@@ -14,8 +17,8 @@ from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, TrainedRun
 from anchorlab.training.trainer import ExecutionName
 
-On = Literal["local", "folder"]
-"""Where runs are trained: on this machine, or by workers that share the folder of the store."""
+On = Literal["local", "folder", "ray"]
+"""Where runs are trained: on this machine, by workers that share the folder of the store, or by a Ray cluster."""
 
 
 def run(
@@ -26,7 +29,7 @@ def run(
     execution: ExecutionName = "auto",
     report: Callable[[Status], None] | None = None,
     keep_every: float = 20.0,
-    on: On = "local",
+    on: On | Backend = "local",
 ) -> list[TrainedRun]:
     """Train the experiments that the store does not contain yet.
 
@@ -45,8 +48,9 @@ def run(
         report: called with the status a few times per second
         keep_every: seconds between two kept states
         on: `local` trains on this machine; `folder` plans the runs and waits for workers, `anchorlab worker STORE`, on
-            any machine that shares the store's folder. Then `workers` is into how many chunks the members of a run are
-            divided, by default one each, and workers have devices of their own.
+            any machine that shares the store's folder; `ray` trains on a Ray cluster whose nodes share that folder.
+            `Ray(...)` says which cluster, and names modules of your own. Except for `local`, `workers` is into how
+            many chunks the members of a run are divided, by default one each; workers have devices of their own.
 
     Returns: the finished run of each experiment.
 
@@ -56,7 +60,7 @@ def run(
     store = Store.of(store)
     if execution not in get_args(ExecutionName):
         raise unknown_name("execution", str(execution), get_args(ExecutionName), "execution")
-    if on not in get_args(On):
+    if isinstance(on, str) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
     device = check_place(device, workers)
     if starts := [one.start for one in experiments if one.start is not None and one.cell not in store]:
@@ -65,7 +69,11 @@ def run(
     for experiment in experiments:
         if experiment.cell.address not in todo:
             _check_finished(store.open(experiment.cell))
-    backend, plans = (local if on == "local" else folder)(todo, workers, device, execution)
+    backend: Backend
+    if on == "local":
+        backend, plans = local(todo, workers, device, execution)
+    else:
+        backend, plans = _elsewhere(on, device), for_others(todo, workers, execution)
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
     Pieces(store, todo, plans, device, keep_every, report).train(backend)
@@ -85,8 +93,14 @@ def plan(
     """
     asked = [two for one in experiments for two in (one.start, one) if two is not None]
     todo = {one.cell.address: one for one in asked if one.cell not in store}
-    _, plans = folder(todo, chunks, "cpu", execution)
-    return Pieces(store, todo, plans, "cpu", 0.0, None).plan()
+    return Pieces(store, todo, for_others(todo, chunks, execution), "cpu", 0.0, None).plan()
+
+
+def _elsewhere(on: On | Backend, device: str) -> Backend:
+    """Return the backend that is not this machine's own processes."""
+    if isinstance(on, str):
+        return Ray(device=device) if on == "ray" else Folder()
+    return on
 
 
 def _check_finished(directory: RunDirectory) -> None:

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anchorlab.engine.job import Job
-from anchorlab.engine.notes import note_failure, note_progress, read_failure
+from anchorlab.engine.notes import Noting, note_failure, read_failure
 from anchorlab.engine.pieces import Plan, finish, job_of
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
 from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
 from anchorlab.runs.files import read_json
-from anchorlab.training import Experiment, Progress, work_per_step
+from anchorlab.training import Experiment, work_per_step
 from anchorlab.training.trainer import check_device
-
-_NOTE_EVERY = 2.0  # seconds between two notes of progress
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,13 @@ class Planned:
     experiment: Experiment
     plan: Plan
     work: int
+
+    @classmethod
+    def read(cls, run: Run) -> "Planned":
+        """Return a run as its files describe it. Errors: `AnchorlabError` if this process cannot build it."""
+        experiment = Experiment.from_json(run.spec, run.label)
+        plan = Plan(**{"execution": "auto", **read_json(run.plan_path, run.address)["plan"]})
+        return cls(experiment, plan, work_per_step(experiment) * experiment.member_steps)
 
 
 class Worker:
@@ -101,12 +106,10 @@ class Worker:
     def _read(self, run: Run) -> Planned | None:
         """Return an unfinished run as its files describe it; None if this process cannot build it."""
         try:
-            experiment = Experiment.from_json(run.spec, run.label)
-            plan = Plan(**{"execution": "auto", **read_json(run.plan_path, run.address)["plan"]})
+            return Planned.read(run)
         except (AnchorlabError, TypeError) as error:
             self.say(f"{run.address} is left to others: {error}; modules of your own need --import")
             return None
-        return Planned(experiment, plan, work_per_step(experiment) * experiment.member_steps)
 
     def _job(self, planned: Planned, index: int) -> Job:
         return job_of(self.store, planned.experiment, planned.plan, index, self.device, self.keep_every, self.lease)
@@ -117,24 +120,14 @@ class Worker:
 
     def _train(self, job: Job) -> bool:
         """Train a chunk; return whether it has ended, and not been left to another worker."""
-        noted = 0.0
-
-        def report(progress: Progress) -> None:
-            nonlocal noted
-            if progress.note:
-                self.say(progress.note)
-            if progress.note or time.monotonic() - noted > _NOTE_EVERY:
-                note_progress(job.chunk, progress)
-                noted = time.monotonic()
-
         try:
             self.say(f"training {job}")
-            job.train(report)
+            job.train(Noting(job.chunk, self.say))
         except InUseError as error:
             self.say(f"left {job} to another: {error}")
             return False
         except Exception as error:  # noqa: BLE001 - whoever asked for the training reads it
-            reason = "out of memory" if is_out_of_memory(error) else _reason(error)
+            reason = reason_of(error)
             self.say(f"{job} failed: {reason}")
             note_failure(job.chunk, reason)
         else:
@@ -163,7 +156,10 @@ class Worker:
         return True
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why a training failed, in one line."""
+    if is_out_of_memory(error):
+        return "out of memory"
     if isinstance(error, AnchorlabError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1:]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.engine import On, check_place, run
+from anchorlab.engine.backend import Backend
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.seal import seal
@@ -34,7 +35,7 @@ def run_study(
     download: bool = False,
     access: Access | None = None,
     progress: bool | None = None,
-    on: On = "local",
+    on: On | Backend = "local",
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 

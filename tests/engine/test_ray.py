@@ -1,0 +1,73 @@
+"""A Ray cluster of three nodes that share a store: its runs are those of this machine alone, bit for bit."""
+
+import threading
+
+import pytest
+
+from anchorlab.engine import Ray, run
+from anchorlab.errors import AnchorlabError, IncompleteError, SpecError
+from anchorlab.runs import Store
+from tests.engine.killed import results, wait_until
+from tests.engine.test_folder import FOUR, chunks
+from tests.small_experiments import BREAKING, experiment
+
+SLOWED = ("tests.engine.slowed",)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 * 2**20})
+    for _ in range(2):
+        found.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+    yield found
+    found.shutdown()
+
+
+@pytest.mark.killed
+@pytest.mark.slow
+def test_four_experiments_on_three_nodes_of_which_one_dies_leave_the_bytes_of_this_machine(cluster, tmp_path):
+    whole, shared = Store(tmp_path / "whole"), Store(tmp_path / "shared")
+    run(FOUR, whole, workers=1)
+    reports, found = [], []
+    on = Ray(cluster.address, SLOWED, pause=0.1)
+
+    def train():
+        report = lambda status: reports.append(status.done)  # noqa: E731
+        found.extend(run(FOUR, shared, on=on, report=report, keep_every=0.0))
+
+    waiting = threading.Thread(target=train)
+    waiting.start()
+    wait_until(lambda: len(chunks(shared.root, "claim.json")) >= 3 and len(chunks(shared.root, "step-*")) >= 3, 90)
+    lost = cluster.list_all_nodes()[-1]
+    cluster.remove_node(lost, allow_graceful=False)
+    waiting.join(120)
+    assert [one.experiment for one in found] == FOUR
+    assert results(shared.root) == results(whole.root)
+    assert reports[-1] > 0 and reports == sorted(reports)
+
+
+@pytest.mark.killed
+@pytest.mark.slow
+def test_pieces_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
+    good, own, store = experiment(), experiment("own recurrent module"), Store(tmp_path)
+    with pytest.raises(IncompleteError, match="test-lstm"):  # which no module of ours registers
+        run([good, own], store, on=Ray(cluster.address, pause=0.1))
+    assert good.cell in store and own.cell not in store
+    with pytest.raises(IncompleteError, match=r"ZeroDivisionError: it broke"):
+        run([own, BREAKING], store, on=Ray(cluster.address, SLOWED, pause=0.1))
+    assert own.cell in store and BREAKING.cell not in store
+
+
+def test_a_cluster_that_is_not_there_is_an_error_in_one_line(tmp_path):
+    pytest.importorskip("ray")
+    with pytest.raises(AnchorlabError, match=r"^Ray cannot be reached at 127.0.0.1:1: [^\n]* `ray start --head`$"):
+        run([experiment()], tmp_path, on=Ray("127.0.0.1:1"))
+
+
+def test_without_ray_the_remedy_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(SpecError, match=r"^on: ray is not installed; run pip install 'anchorlab\[ray\]'$"):
+        run([experiment()], tmp_path, on="ray")
