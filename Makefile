@@ -17,7 +17,7 @@ demo: .venv/installed
 # every test once; in the first part, shapes are checked at run time in every function, not in models and tasks alone
 test: .venv/installed-dev language
 	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
-	$(BIN)/python -m pytest -n 2 -m "$(SLOW) or untyped"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(SLOW) or untyped"
 
 test-fast: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"

@@ -1,5 +1,7 @@
 """A Ray cluster of three nodes that share a store: its runs are those of this machine alone, bit for bit."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -10,6 +12,8 @@ from anchorlab.runs import Store
 from tests.engine.killed import results, wait_until
 from tests.engine.test_folder import FOUR, chunks
 from tests.small_experiments import BREAKING, experiment
+
+pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time
 
 SLOWED = ("tests.engine.slowed",)
 
@@ -59,6 +63,22 @@ def test_pieces_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
     with pytest.raises(IncompleteError, match=r"ZeroDivisionError: it broke"):
         run([own, BREAKING], store, on=Ray(cluster.address, SLOWED, pause=0.1))
     assert own.cell in store and BREAKING.cell not in store
+
+
+@pytest.mark.killed
+@pytest.mark.slow
+def test_a_study_that_is_terminated_keeps_the_states_of_its_tasks(cluster, tmp_path):
+    long = ["--recipe.duration", "1000000", "--recipe.unit", "steps", "--model.width", "8", "--seeds", "0"]
+    on = ["--on", "ray", "--address", cluster.address, "--store", str(tmp_path)]
+    command = [sys.executable, "-m", "anchorlab", "train", "anchor/identity", *long, *on]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: list(tmp_path.rglob("*.progress.json")), 90)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert said.splitlines()[-1].startswith("anchorlab: terminated; run the same command again")
+    assert "Traceback" not in said
+    assert len(chunks(tmp_path, "step-*")) == 1
 
 
 def test_a_cluster_that_is_not_there_is_an_error_in_one_line(tmp_path):

@@ -130,7 +130,7 @@ def _connected(address: str | None) -> Iterator[Any]:
     ends = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise AnchorlabError(f"Ray cannot be reached: {str(error).splitlines()[0]}") from None
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ends)  # Ray's own would end the process without a word

@@ -1,0 +1,42 @@
+"""The page on many machines: what it tells people to try is true."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents import DOCS, ROOT, blocks
+
+pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.xdist_group("ray")]  # one cluster at a time
+
+ALONE, NODES = [block for block in blocks(DOCS / "how_to" / "scale.md", "sh") if "diff -r" in block]
+
+
+def shell(text, folder):
+    """Run the lines of a block in a folder; return what they print."""
+    shutil.copy(ROOT / "examples" / "studies" / "four.toml", folder)
+    here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    (folder / "block.sh").write_text(text)
+    with (folder / "log").open("w") as log:  # not a pipe, which what the block leaves behind would keep open
+        printing = {"stdout": log, "stderr": log}
+        subprocess.run(
+            ["bash", "block.sh"], cwd=folder, env={**os.environ, **here}, timeout=300, check=False, **printing
+        )
+    return (folder / "log").read_text()
+
+
+def test_workers_and_nodes_that_are_killed_leave_the_same_bytes(tmp_path):
+    pytest.importorskip("ray")
+    printed = shell(ALONE, tmp_path)
+    assert printed.count("Killed") == 2, printed
+    assert printed.splitlines()[-1] == "the same", printed
+    assert len(list(tmp_path.glob("shared/*/metrics.parquet"))) == 4
+    stop = "pkill -f 127.0.0.1:6380"  # and no cluster of anybody else
+    assert "ray stop" in NODES
+    printed = shell(NODES.replace("ray stop", stop), tmp_path)
+    assert "Raylet is terminated" in printed, printed
+    assert printed.splitlines()[-1] == "the same", printed
+    assert len(list(tmp_path.glob("nodes/*/metrics.parquet"))) == 4
