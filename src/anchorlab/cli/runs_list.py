@@ -39,7 +39,7 @@ def list_(
     reverse
         Sort from high to low.
     columns
-        Fields to show, separated by commas.
+        Fields to show beside the run's address, separated by commas.
     limit
         Number of runs to show: by default 50, in JSON all; 0 for all.
     store
@@ -56,7 +56,8 @@ def list_(
         found = sorted(found, key=lambda entry: entry.modified, reverse=not reverse)
     else:
         found = ordered(fields, found, _names(sort, "sort"), reverse)
-    paths = [fields.resolve(name, "columns") for name in _names(columns, "columns")] if columns else []
+    names = ["run", *_names(columns, "columns")] if columns else []
+    paths = list(dict.fromkeys(fields.resolve(name, "columns") for name in names))
     most = (0 if json else _FIRST_PAGE) if limit is None else limit
     page = found[:most] if most else found
     if json:
