@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from anchorlab.engine import run, train
-from anchorlab.errors import SpecError
+from anchorlab.errors import IncompleteError, SpecError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import task
 from anchorlab.training import SGD, Constant, Experiment, Members, Recipe, Stream, fit
 from tests.engine.killed import contents
-from tests.small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
+from tests.small_experiments import BREAKING, DECODER, IDENTITY, KINDS, SAMPLE, experiment, worst
 
 
 def plain(duration, rate=0.1):
@@ -47,6 +47,21 @@ def test_members_go_on_from_their_own_weights_in_any_division(tmp_path):
         ended = fit(alone, start=began.select([member])).ensemble
         assert worst(ended.weights, together.select([member]).weights) < 1e-12
     assert worst(began.weights, together.weights) > 1e-4
+
+
+def test_a_start_that_fails_takes_only_its_own_with_it(tmp_path):
+    store, first, other = Store(tmp_path), experiment("own recurrent module"), experiment()
+    lost, after_that = after(BREAKING, label="lost"), after(after(BREAKING), label="after that")
+    going_on = after(first, label="going on")
+    with pytest.raises(IncompleteError) as caught:
+        run([lost, after_that, going_on, other], store, workers=1)
+    assert caught.value.lines == [
+        "breaking failed: ZeroDivisionError: it broke",
+        "anchor/identity; lost; after that failed: what it starts from has failed",
+    ]
+    assert [one.cell in store for one in (lost, after_that, first, going_on, other)] == [False, False, True, True, True]
+    with pytest.raises(ZeroDivisionError, match="it broke"):
+        run([lost], store, workers=1)
 
 
 def test_what_it_starts_from_is_part_of_its_address():

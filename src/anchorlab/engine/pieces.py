@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from anchorlab.engine.backend import Backend
@@ -17,6 +17,10 @@ from anchorlab.training import Experiment, merge
 from anchorlab.training.trainer import ExecutionName
 
 _PAUSE = 0.5  # seconds between two looks at a piece that another process works on
+
+
+Failure = tuple[str, Exception]
+"""A piece that failed, and why."""
 
 
 @dataclass
@@ -80,6 +84,7 @@ class Pieces:
         device: where the jobs are trained
         keep_every: seconds between two states
         report: called with the status
+        failures: what has failed before
     """
 
     def __init__(
@@ -90,10 +95,11 @@ class Pieces:
         device: str,
         keep_every: float,
         report: Callable[[Status], None] | None,
+        failures: Iterable[Failure] = (),
     ) -> None:
         self.store, self.todo, self.plans, self.device, self.keep_every = store, todo, plans, device, keep_every
         self.tally = Tally(todo, report)
-        self.failures: list[tuple[str, Exception]] = []
+        self.failures = list(failures)
         self._runs: dict[str, _Open] = {}
         self._again: deque[Job] = deque()
         self._new = self._planned()

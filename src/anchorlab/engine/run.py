@@ -1,16 +1,16 @@
 """Run experiments, here or elsewhere, unless the store already contains them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.folder import Folder
-from anchorlab.engine.pieces import Pieces
+from anchorlab.engine.pieces import Failure, Pieces
 from anchorlab.engine.planning import check_place, for_others, local
 from anchorlab.engine.ray_cluster import Ray
-from anchorlab.errors import StoreError
+from anchorlab.errors import AnchorlabError, IncompleteError, StoreError
 from anchorlab.progress import Status
 from anchorlab.runs import RunDirectory, Store
 from anchorlab.spec import unknown_name
@@ -55,7 +55,8 @@ def run(
     Returns: the finished run of each experiment.
 
     Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. A piece that
-    fails is set aside, and all others are trained: then its own error if it is the only piece, else `IncompleteError`.
+    fails is set aside with what starts from its run, and all others are trained: then its own error if it is the only
+    piece, else `IncompleteError`.
     """
     store = Store.of(store)
     if execution not in get_args(ExecutionName):
@@ -63,11 +64,17 @@ def run(
     if isinstance(on, str) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
     device = check_place(device, workers)
-    if starts := [one.start for one in experiments if one.start is not None and one.cell not in store]:
-        run(starts, store, workers, device, execution, report, keep_every, on)
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
+    failures: list[Failure] = []
+    if starts := [one.start for one in todo.values() if one.start is not None]:
+        try:
+            run(starts, store, workers, device, execution, report, keep_every, on)
+        except Exception as error:
+            todo, failures = _without_start(todo, store, error)
+            if not todo:
+                raise
     for experiment in experiments:
-        if experiment.cell.address not in todo:
+        if experiment.cell in store:
             _check_finished(store.open(experiment.cell))
     backend: Backend
     if on == "local":
@@ -76,7 +83,7 @@ def run(
         backend, plans = _elsewhere(on, device), for_others(todo, workers, execution)
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
-    Pieces(store, todo, plans, device, keep_every, report).train(backend)
+    Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
 
 
@@ -94,6 +101,17 @@ def plan(
     asked = [two for one in experiments for two in (one.start, one) if two is not None]
     todo = {one.cell.address: one for one in asked if one.cell not in store}
     return Pieces(store, todo, for_others(todo, chunks, execution), "cpu", 0.0, None).plan()
+
+
+def _without_start(
+    todo: Mapping[str, Experiment], store: Store, error: Exception
+) -> tuple[dict[str, Experiment], list[Failure]]:
+    """Return the experiments that can be trained although a start of some failed, and what has failed so far."""
+    lost = {address: one for address, one in todo.items() if one.start is not None and one.start.cell not in store}
+    starts = {one.start.cell.address: one.start.cell.label for one in lost.values() if one.start is not None}
+    failures = list(error.failures) if isinstance(error, IncompleteError) else [(one, error) for one in starts.values()]
+    failures += [(one.cell.label, AnchorlabError("what it starts from has failed")) for one in lost.values()]
+    return {address: one for address, one in todo.items() if address not in {*lost, *starts}}, failures
 
 
 def _elsewhere(on: On | Backend, device: str) -> Backend:
