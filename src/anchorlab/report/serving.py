@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from anchorlab.errors import SpecError
 from anchorlab.report.browse import browser_page, study_rows
-from anchorlab.runs import Index, Store
+from anchorlab.runs import Index, Run, Store
 from anchorlab.runs.run_directory import is_address
 
 _SECURITY = {
@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _curves(self, address: str) -> None:
         store = self.server.store
-        if not (store.root / address).is_dir():
+        if not Run(store.root / address).exists:
             self._send(404, "text/plain", b"not found")
             return
         found = self.server.index.curves_of(address)

@@ -2,12 +2,12 @@
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.runs.metrics import metrics_schema
+from anchorlab.runs.scan import Tables
 
 if TYPE_CHECKING:
     import polars
@@ -56,31 +56,24 @@ def unpacked(content: bytes) -> tuple[Curve, ...]:
     return tuple(Curve(one["split"], one["metric"], *(tuple(one[name]) for name in numbers)) for one in found)
 
 
-def all_metrics(paths: Sequence[Path]) -> "polars.DataFrame":
-    """Return several tables of metrics as one, with a column `run` first: the name of the folder that a table is in."""
-    import polars as pl
-
-    if not paths:
-        return pl.DataFrame(schema={"run": pl.String(), **metrics_schema()})
-    tables = pl.scan_parquet(list(paths), include_file_paths="path")
-    # Faster than a join: an address has twenty digits, and the same file name follows all.
-    run = pl.col("path").str.head(-len(f"/{paths[0].name}")).str.tail(20)
-    return tables.select(run.alias("run"), *metrics_schema()).collect()
+def all_metrics(tables: Tables) -> "polars.DataFrame":
+    """Return several tables of metrics as one, by address, with a column `run` first."""
+    found = _rows(tables).collect()
+    sources = len(tables.packed) + bool(tables.paths)
+    return found if sources == 1 else found.sort("run", maintain_order=True)
 
 
-def measure(paths: Mapping[str, Path]) -> Iterator[tuple[str, Measured]]:
-    """Yield the addresses of runs and what is kept of their tables of metrics; `paths` are the tables by address.
+def measure(tables: Tables) -> Iterator[tuple[str, Measured]]:
+    """Yield the addresses of runs and what is kept of their tables of metrics.
 
     Reads all tables at once, which is several times as fast as one after the other. Errors: those of polars, for a
     damaged table.
     """
     import polars as pl
 
-    if not paths:
+    if not (addresses := sorted(tables.addresses)):
         return
-    run_of = {str(path): address for address, path in paths.items()}
-    tables = pl.scan_parquet(list(run_of), include_file_paths="run")
-    rows = tables.filter(pl.col("group") == "all", pl.col("edit") == "none").cast({"run": pl.Enum(list(run_of))})
+    rows = _rows(tables).filter(pl.col("group") == "all", pl.col("edit") == "none").cast({"run": pl.Enum(addresses)})
     series, value = ("run", "split", "metric"), pl.col("value")
     over_members = {"mean": value.mean(), "low": value.min(), "high": value.max()}
     along = rows.group_by(*series, "step").agg(
@@ -90,11 +83,25 @@ def measure(paths: Mapping[str, Path]) -> Iterator[tuple[str, Measured]]:
     last = rows.sort("step").group_by(*series, "member", maintain_order=True).last()
     ends = last.group_by(*series).agg(value.mean()).sort(*series)
     found_curves, found_ends = pl.collect_all([curves, ends])
-    ends_of: dict[str, dict[str, float]] = {address: {} for address in paths}
-    for path, split, metric, mean in found_ends.iter_rows():
-        ends_of[run_of[path]][f"{split}.{metric}"] = mean
-    curves_of: dict[str, list[Curve]] = {address: [] for address in paths}
-    for path, split, metric, *numbers in found_curves.iter_rows():
-        curves_of[run_of[path]].append(Curve(split, metric, *map(tuple, numbers)))
-    for address in paths:
+    ends_of: dict[str, dict[str, float]] = {address: {} for address in addresses}
+    for address, split, metric, mean in found_ends.iter_rows():
+        ends_of[address][f"{split}.{metric}"] = mean
+    curves_of: dict[str, list[Curve]] = {address: [] for address in addresses}
+    for address, split, metric, *numbers in found_curves.iter_rows():
+        curves_of[address].append(Curve(split, metric, *map(tuple, numbers)))
+    for address in addresses:
         yield address, Measured(ends_of[address], tuple(curves_of[address]))
+
+
+def _rows(tables: Tables) -> "polars.LazyFrame":
+    """Return the rows of all tables, with the run of each."""
+    import polars as pl
+
+    found = [pack.metrics(addresses) for pack, addresses in tables.packed.items()]
+    if tables.paths:
+        paths = list(tables.paths.values())
+        rows = pl.scan_parquet(paths, include_file_paths="path")
+        # Faster than a join: an address has twenty digits, and the same file name follows all.
+        run = pl.col("path").str.head(-len(f"/{paths[0].name}")).str.tail(20)
+        found.append(rows.select(run.alias("run"), *metrics_schema()))
+    return pl.concat(found) if found else pl.LazyFrame(schema={"run": pl.String(), **metrics_schema()})

@@ -93,11 +93,21 @@ def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
         found = fingerprint(path)
     except OSError as error:
         raise unreadable(path, error, address) from None
+    _compare(path, found, expected, address)
+    return path
+
+
+def check_content(path: Path, content: bytes, expected: Fingerprint, address: str) -> bytes:
+    """Return the content of a file if it is as expected. Errors: `StoreError` that names the file otherwise."""
+    _compare(path, Fingerprint(len(content), hashlib.sha256(content).hexdigest()), expected, address)
+    return content
+
+
+def _compare(path: Path, found: Fingerprint, expected: Fingerprint, address: str) -> None:
     if found.size != expected.size:
         raise damaged(path, f"damaged: {found.size} bytes where {expected.size} were written", address)
     if found.sha256 != expected.sha256:
         raise damaged(path, "damaged: its content was altered after it was written", address)
-    return path
 
 
 def check_named_file(path: Path) -> Path:
@@ -129,6 +139,11 @@ def read_json(path: Path, address: str) -> dict[str, Any]:
         content = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error, address) from None
+    return json_in(path, content, address)
+
+
+def json_in(path: Path, content: bytes, address: str) -> dict[str, Any]:
+    """Return the object in the content of a file that `write_json` wrote. Errors: as `read_json`."""
     try:
         data = json.loads(content)
         del data["checksum"]

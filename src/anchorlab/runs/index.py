@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,8 +20,9 @@ from anchorlab.runs.cell import canonical_json
 from anchorlab.runs.curves import Measured, measure, packed
 from anchorlab.runs.entry import Entry
 from anchorlab.runs.lock import Lock
+from anchorlab.runs.pack import Key
 from anchorlab.runs.run import Run
-from anchorlab.runs.scan import NO_MANIFEST, Found, Key, begun, entry_of, intact_metrics, present, read
+from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, intact_tables, present, read
 
 _VERSION = 1  # raised whenever the tables, or what is kept in them, change
 _TABLES = f"""
@@ -71,7 +73,7 @@ class Index:
         run = Run(self.root / address)
         if not run.finished:
             return None
-        changed = run.manifest_path.stat().st_mtime_ns
+        changed = run.changed
 
         def read(connection: sqlite3.Connection) -> bytes | None:
             row = connection.execute("SELECT changed, curves FROM curves WHERE address = ?", (address,)).fetchone()
@@ -153,29 +155,30 @@ def _no_collection() -> Iterator[None]:
 
 def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
     keys = present(root)
-    rows: dict[str, _Row] = {row[0]: row for row in connection.execute("SELECT * FROM runs")}
-    gone = [address for address in rows if address not in keys]
-    for address in gone:
-        del rows[address]
-    stale = [address for address, key in keys.items() if address not in rows or rows[address][1:3] != key]
-    for address in stale:
-        rows.pop(address, None)
+    kept: list[_Row] = connection.execute("SELECT * FROM runs").fetchall()
+    rows = [row for row in kept if keys.get(row[0]) == row[1:3]]
+    stale = keys.keys() - {row[0] for row in rows}
     damaged: list[str] = []
-    if gone:
+    if len(rows) < len(kept) and (gone := [row[0] for row in kept if row[0] not in keys]):
         with connection:
             for table in ("runs", "curves"):
                 connection.executemany(f"DELETE FROM {table} WHERE address = ?", [(one,) for one in gone])
-    for start in range(0, len(stale), _BATCH):
+    for batch in _batches(sorted(stale)):
         # Read before the transaction begins, which other processes wait for.
-        found = {address: read(Run(root / address)) for address in stale[start : start + _BATCH]}
-        damaged += [address for address, one in found.items() if one is None and (root / address).is_dir()]
+        found = {address: read(Run(root / address)) for address in batch}
+        damaged += [address for address, one in found.items() if one is None and Run(root / address).exists]
         with connection:
-            for address, one in found.items():
-                if one is not None:
-                    rows[address] = _write(connection, address, keys[address], one)
+            rows += [
+                _write(connection, address, keys[address], one) for address, one in found.items() if one is not None
+            ]
     parts = {key: json.loads(text) for key, text in connection.execute("SELECT id, text FROM parts")}
-    entries = [_entry(root, row, parts) for row in rows.values()]
-    return sorted([*entries, *(entry_of(Run(root / address)) for address in damaged)], key=lambda entry: entry.address)
+    entries = [_entry(root, row, parts) for row in rows]
+    return sorted([*entries, *(entry_of(Run(root / address)) for address in damaged)], key=itemgetter(0))
+
+
+def _batches(addresses: list[str]) -> Iterator[list[str]]:
+    """Yield so many addresses at a time that other processes need not wait long."""
+    return (addresses[start : start + _BATCH] for start in range(0, len(addresses), _BATCH))
 
 
 def _finished(entries: Iterable[Entry]) -> dict[str, int]:
@@ -187,8 +190,8 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
     """Return a column of the table of curves, after reading the metrics that it lacks; of damaged ones, nothing."""
     kept = dict(connection.execute("SELECT address, changed FROM curves"))
     missing = [address for address, changed in finished.items() if kept.get(address) != changed]
-    for start in range(0, len(missing), _BATCH):
-        read = list(_measure(root, missing[start : start + _BATCH]))
+    for batch in _batches(missing):
+        read = list(_measure(root, batch))
         rows = [(one, finished[one], json.dumps(found.ends), packed(found.curves)) for one, found in read]
         with connection:
             connection.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?)", rows)
@@ -198,8 +201,7 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
 
 def _measure(root: Path, addresses: Iterable[str]) -> Iterator[tuple[str, Measured]]:
     """Yield what is kept of the metrics of runs; nothing for a run whose table is damaged."""
-    paths = {address: intact_metrics(Run(root / address)) for address in addresses}
-    yield from measure({address: path for address, path in paths.items() if path is not None})
+    yield from measure(intact_tables(root, addresses))
 
 
 def _write(connection: sqlite3.Connection, address: str, key: Key, found: Found) -> _Row:

@@ -1,5 +1,7 @@
 """Runs: the directories of computed cells, for reading."""
 
+import errno
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
 from anchorlab.runs.cell import Cell
-from anchorlab.runs.files import Fingerprint, check_file, check_named_file, damaged, read_json, unreadable
+from anchorlab.runs.files import (
+    Fingerprint,
+    check_content,
+    check_file,
+    check_named_file,
+    damaged,
+    json_in,
+    read_json,
+    unreadable,
+)
+from anchorlab.runs.pack import SMALL, Pack, pack_with
 from anchorlab.runs.tensor_file import read_tensors
 
 if TYPE_CHECKING:
@@ -20,7 +32,7 @@ _CHECKPOINT = re.compile(r"checkpoints/step-(\d{8,})\.safetensors")
 
 
 class Run:
-    """The directory of a cell, for reading.
+    """The directory of a cell, for reading; a finished run may lie in a pack of its store instead.
 
     Contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
     `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last: a run that has one is finished. Every
@@ -44,8 +56,18 @@ class Run:
     def finished(self) -> bool:
         """Whether the run is complete."""
         with suppress(PermissionError):
-            return self.manifest_path.exists()
+            return self.manifest_path.exists() or self.pack is not None
         return False
+
+    @property
+    def pack(self) -> Pack | None:
+        """The pack that holds the run; None for one that has a folder, or that does not exist."""
+        return None if self.path.is_dir() else pack_with(self.path.parent, self.address)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run has a folder, or is in a pack."""
+        return self.path.is_dir() or self.pack is not None
 
     @property
     def spec_path(self) -> Path:
@@ -99,7 +121,9 @@ class Run:
 
     @property
     def size(self) -> int:
-        """The number of bytes on disk."""
+        """The number of bytes of its files."""
+        if (pack := self.pack) is not None:
+            return pack.size(self.address)
         total = 0
         for path in self.path.rglob("*"):
             with suppress(OSError):  # Files of a run in use come and go; others cannot be read.
@@ -107,13 +131,20 @@ class Run:
         return total
 
     @property
-    def modified(self) -> float:
-        """When the run was finished, or started if unfinished, in seconds since 1970."""
+    def changed(self) -> int:
+        """When the run was finished, or started if unfinished, in nanoseconds since 1970."""
+        if (pack := self.pack) is not None:
+            return pack.keys[self.address][0]
         path = self.manifest_path if self.finished else self.path
         try:
-            return path.stat().st_mtime
+            return path.stat().st_mtime_ns
         except OSError as error:
             raise unreadable(path, error, self.address) from None
+
+    @property
+    def modified(self) -> float:
+        """When the run was finished, or started if unfinished, in seconds since 1970."""
+        return self.changed / 1e9
 
     def metrics(self) -> "polars.DataFrame":
         """Return the table of metrics, with the columns of `metrics_schema`."""
@@ -172,7 +203,7 @@ class Run:
         """Read `spec.json`. Errors: `StoreError` if damaged, or if it belongs to a run of another address."""
         if self.finished:
             self._checked("spec.json")
-        record = read_json(self.spec_path, self.address)
+        record = self._json(self.spec_path)
         if not record.keys() >= {"address", "spec", "label", "environments"}:
             raise damaged(self.spec_path, "written by another version of anchorlab", self.address)
         if record["address"] != self.address:
@@ -185,7 +216,7 @@ class Run:
         if not self.finished:
             self._check_manifest_was_not_lost()
             raise StoreError(f"{self.path}: not finished; train it again to continue from its last state")
-        files = read_json(self.manifest_path, self.address)["files"]
+        files = self._json(self.manifest_path)["files"]
         return {name: Fingerprint(entry["size"], entry["sha256"]) for name, entry in files.items()}
 
     def _check_manifest_was_not_lost(self) -> None:
@@ -196,11 +227,39 @@ class Run:
         if self.metrics_path.exists() and not self.state_path.exists():
             raise damaged(self.manifest_path, "missing", self.address)
 
-    def _checked(self, name: str) -> Path:
-        """Return the path of a file that equals its fingerprint in the manifest. Errors: `StoreError` otherwise."""
+    def content(self, name: str) -> bytes:
+        """Return the content of a file, unchecked, wherever the run lies. Errors: `OSError` if there is none."""
+        path = self.path / name
+        for _ in range(3):  # it may just be put into a pack, or taken out of one
+            with suppress(FileNotFoundError):
+                return path.read_bytes()
+            with suppress(FileNotFoundError):
+                pack = self.pack
+                if pack is not None and (found := pack.read(self.address, name)) is not None:
+                    return found
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+    def _json(self, path: Path) -> dict[str, Any]:
+        """Return what a JSON file holds. Errors: `StoreError` if it is missing or damaged."""
+        try:
+            return json_in(path, self.content(path.name), self.address)
+        except OSError as error:
+            raise unreadable(path, error, self.address) from None
+
+    def _checked(self, name: str) -> Path | bytes:
+        """Return a file that equals its fingerprint in the manifest: its content, or the path of a large one.
+
+        Errors: `StoreError` otherwise.
+        """
         if name not in self._files:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)
-        return check_file(self.path / name, self._files[name], self.address)
+        path, expected = self.path / name, self._files[name]
+        if expected.size > SMALL:
+            return check_file(path, expected, self.address)
+        try:
+            return check_content(path, self.content(name), expected, self.address)
+        except OSError as error:
+            raise unreadable(path, error, self.address) from None
 
 
 def checkpoint_name(step: int) -> str:

@@ -1,6 +1,5 @@
 """Run directories: runs open for writing, by one process at a time."""
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,9 +29,6 @@ from anchorlab.runs.tensor_file import tensor_pieces
 if TYPE_CHECKING:
     import polars
     import torch
-
-_ADDRESS = re.compile(r"[0-9a-f]{20}")
-
 
 class RunDirectory(Run):
     """A run that can be written: created by `Store.open`, opened by `with`.
@@ -229,4 +225,4 @@ class RunDirectory(Run):
 
 def is_address(name: str) -> bool:
     """Return whether a directory's name is an address."""
-    return _ADDRESS.fullmatch(name) is not None
+    return len(name) == 20 and not name.strip("0123456789abcdef")

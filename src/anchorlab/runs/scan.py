@@ -3,18 +3,16 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorlab.errors import StoreError
 from anchorlab.runs.entry import Entry
+from anchorlab.runs.pack import Key, Pack, packs_of, with_packs
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import is_address
-
-Key = tuple[int, int]
-"""When a run's manifest changed, in nanoseconds, and its size; of an unfinished run, when its specification did."""
 
 NO_MANIFEST = -1
 """In place of the size of the manifest that an unfinished run does not have."""
@@ -30,20 +28,41 @@ class Found(NamedTuple):
     environments: list[dict[str, str | None]]
 
 
+class Tables(NamedTuple):
+    """Where undamaged tables of metrics are: those of folders by address, and the addresses in each pack."""
+
+    paths: dict[str, Path]
+    packed: dict[Pack, list[str]]
+
+    @property
+    def addresses(self) -> set[str]:
+        """The runs whose tables they are."""
+        return {*self.paths, *(address for addresses in self.packed.values() for address in addresses)}
+
+
 def present(root: Path) -> dict[str, Key]:
-    """Return the key of every run in a store by its address. This loop takes most of the time of a list."""
+    """Return the key of every run in a store by its address: of an unfinished one, when its specification changed."""
+    keys, packs = with_packs(root, lambda: _in_folders(root))
+    for pack in packs:
+        keys = {**pack.keys, **keys}
+    return keys
+
+
+def _in_folders(root: Path) -> dict[str, Key]:
+    """Return the keys of the runs that have folders. This loop takes most of the time of a list."""
     keys: dict[str, Key] = {}
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # paths below an open folder are found faster
     try:
         with os.scandir(root) as found:
             for one in found:
                 name = one.name
-                if is_address(name) and one.is_dir():
+                if is_address(name):
                     try:
                         status = stat(f"{name}/manifest.json", dir_fd=folder)
                         keys[name] = status.st_mtime_ns, status.st_size
                     except OSError:
-                        keys[name] = _changed(root / name / "spec.json"), NO_MANIFEST
+                        if one.is_dir():
+                            keys[name] = _changed(root / name / "spec.json"), NO_MANIFEST
     finally:
         os.close(folder)
     return keys
@@ -63,11 +82,12 @@ def read(run: Run) -> Found | None:
     """
     try:
         if run.finished:
-            files = _manifest(run)
-            record = json.loads(_intact(run.spec_path, files))
+            manifest = run.content(run.manifest_path.name)
+            files = json.loads(manifest)["files"]
+            record = json.loads(_intact(run.content(run.spec_path.name), files, run.spec_path.name))
             if record["address"] != run.address:
                 return None
-            size = sum(one["size"] for one in files.values()) + run.manifest_path.stat().st_size
+            size = sum(one["size"] for one in files.values()) + len(manifest)
         else:
             record, size = {"label": run.label, "spec": run.spec, "environments": run.environments}, 0
         members = record["spec"].get("members")
@@ -77,12 +97,22 @@ def read(run: Run) -> Found | None:
         return None
 
 
-def intact_metrics(run: Run) -> Path | None:
-    """Return the table of metrics of a finished run; None if it is damaged."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        _intact(run.metrics_path, _manifest(run))
-        return run.metrics_path
-    return None
+def intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
+    """Return where the tables of metrics of finished runs are; damaged ones are left out."""
+    found, packs = Tables({}, {}), packs_of(root)
+    for address in addresses:
+        run = Run(root / address)
+        path = run.metrics_path
+        try:
+            _intact(path.read_bytes(), json.loads(run.manifest_path.read_bytes())["files"], path.name)
+            found.paths[address] = path
+        except FileNotFoundError:
+            pack = None if run.path.is_dir() else next((one for one in packs if address in one.keys), None)
+            if pack is not None:
+                found.packed.setdefault(pack, []).append(address)
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return found
 
 
 def entry_of(run: Run) -> Entry:
@@ -102,15 +132,8 @@ def begun(run: Run) -> float:
     return 0.0
 
 
-def _manifest(run: Run) -> Mapping[str, Any]:
-    """Return what the manifest of a finished run says of each file."""
-    found: Mapping[str, Any] = json.loads(run.manifest_path.read_bytes())["files"]
-    return found
-
-
-def _intact(path: Path, files: Mapping[str, Any]) -> bytes:
+def _intact(content: bytes, files: Mapping[str, Any], name: str) -> bytes:
     """Return the content of a file of a run. Errors: `ValueError` if it is not what the manifest says."""
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != files[path.name]["sha256"]:
-        raise ValueError(f"{path} is damaged")
+    if hashlib.sha256(content).hexdigest() != files[name]["sha256"]:
+        raise ValueError(f"{name} is damaged")
     return content

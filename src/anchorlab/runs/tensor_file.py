@@ -43,8 +43,11 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
         yield flat.view(torch.uint8).numpy().data
 
 
-def read_tensors(path: Path) -> dict[str, "torch.Tensor"]:
-    """Return the tensors of a safetensors file on the CPU, sorted by name. Callers check it for damage first."""
-    from safetensors.torch import load_file
+def read_tensors(source: Path | bytes) -> dict[str, "torch.Tensor"]:
+    """Return the tensors of a safetensors file on the CPU, sorted by name; `source` is its path or its content.
 
-    return dict(sorted(load_file(path).items()))
+    Callers check it for damage first.
+    """
+    from safetensors.torch import load, load_file
+
+    return dict(sorted((load(source) if isinstance(source, bytes) else load_file(source)).items()))

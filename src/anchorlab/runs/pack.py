@@ -1,0 +1,222 @@
+"""Packs: many small finished runs in one file, an SQLite archive that is read in place.
+
+A pack is `packs/runs.<digest>.sqlar` in a store. Its table `sqlar` (https://sqlite.org/sqlar.html) holds the files of
+its runs as `<address>/<name>`, byte by byte what their folders held, so that `sqlite3 FILE -A` lists and extracts them;
+each is checked against its run's manifest when it is read. Beside them are the times of their manifests, by which lists
+tell whether a run has changed, and one table of all metrics, so that the metrics of many runs are one read.
+
+A pack is written beside its place, moved there, and never changed. Where a run has a folder too, the folder counts.
+"""
+
+import os
+import secrets
+import sqlite3
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from anchorlab.errors import StoreError
+from anchorlab.runs.files import DIGEST_LENGTH, fingerprint, sync_directory
+
+if TYPE_CHECKING:
+    import polars
+
+SMALL = 1_000_000
+"""Bytes of a run above which it is not packed."""
+
+Key = tuple[int, int]
+"""When the manifest of a run was written, in nanoseconds, and its size."""
+
+_MANIFEST, _METRICS = "manifest.json", "metrics.parquet"
+_TABLES = """
+PRAGMA page_size = 16384;
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE sqlar (name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLOB);
+CREATE TABLE manifests (address TEXT PRIMARY KEY, changed INTEGER NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE tables (name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, data BLOB NOT NULL);
+"""
+_FILE_MODE = 0o100644
+_Result = TypeVar("_Result")
+
+
+class Packed(NamedTuple):
+    """A file of a run: its content, and when it was written, in nanoseconds."""
+
+    content: bytes
+    changed: int
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A pack, for reading. Its path tells its content, which never changes.
+
+    Errors: `StoreError` from every reader, for a damaged file; `FileNotFoundError` if it has been removed, after its
+    runs were put elsewhere.
+    """
+
+    path: Path
+
+    @property
+    def keys(self) -> Mapping[str, Key]:
+        """The runs by address, in order."""
+        return _keys(self)
+
+    def size(self, address: str) -> int:
+        """Return the number of bytes of a run's files, before they were compressed."""
+        select = "SELECT total(sz) FROM sqlar WHERE name > ? AND name < ?"
+        return int(self.use(lambda pack: pack.execute(select, _span(address)).fetchone())[0])
+
+    def read(self, address: str, name: str) -> bytes | None:
+        """Return the content of a file of a run, or None if the pack does not hold it."""
+        select = "SELECT sz, data FROM sqlar WHERE name = ?"
+        row = self.use(lambda pack: pack.execute(select, (f"{address}/{name}",)).fetchone())
+        return None if row is None else self._unpacked(*row)
+
+    def runs(self, addresses: Iterable[str]) -> Iterator[tuple[str, dict[str, Packed]]]:
+        """Yield runs with all of their files by name."""
+        select = "SELECT name, sz, data, mtime FROM sqlar WHERE name > ? AND name < ? ORDER BY name"
+        for address in addresses:
+            rows = self.use(lambda pack: pack.execute(select, _span(address)).fetchall())  # noqa: B023 - called at once
+            files = {}
+            for path, size, data, seconds in rows:
+                name = path.partition("/")[2]
+                changed = self.keys[address][0] if name == _MANIFEST else seconds * 1_000_000_000
+                files[name] = Packed(self._unpacked(size, data), changed)
+            yield address, files
+
+    def _unpacked(self, size: int, data: bytes) -> bytes:
+        try:
+            return data if len(data) == size else zlib.decompress(data)
+        except zlib.error:
+            raise self._damaged() from None
+
+    def metrics(self, addresses: Collection[str]) -> "polars.LazyFrame":
+        """Return the metrics of some runs as one table, the address in the column `run`, in order of addresses."""
+        import polars as pl
+
+        select = "SELECT sha256, data FROM tables WHERE name = ?"
+        row = self.use(lambda pack: pack.execute(select, (_METRICS,)).fetchone())
+        if row is None or sha256(row[1]).hexdigest() != row[0]:
+            raise self._damaged()
+        found = pl.scan_parquet(row[1])
+        return found if len(addresses) == len(self.keys) else found.filter(pl.col("run").is_in(list(addresses)))
+
+    def problem(self) -> str | None:
+        """Read the whole file, and say what is wrong with it."""
+        try:
+            if fingerprint(self.path).sha256[:DIGEST_LENGTH] != self.path.name.split(".")[-2]:
+                return str(self._damaged())
+        except OSError as error:
+            return f"{self.path}: cannot be read: {error.strerror}"
+        return None
+
+    def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Return what `work` reads from the file."""
+        try:
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?immutable=1", uri=True)) as pack:
+                return work(pack)
+        except sqlite3.Error as error:
+            if not self.path.exists():
+                raise FileNotFoundError(2, "No such file", str(self.path)) from None
+            if "unable to open" in str(error):
+                raise StoreError(f"{self.path}: cannot be read; allow this user to read it") from None
+            raise self._damaged() from None
+
+    def _damaged(self) -> StoreError:
+        problem = "damaged: altered after it was written"
+        return StoreError(f"{self.path}: {problem}; put a copy in its place, or delete it and train its runs again")
+
+
+@lru_cache(maxsize=1024)
+def _keys(pack: Pack) -> Mapping[str, Key]:
+    select = "SELECT address, changed, size FROM manifests ORDER BY address"
+    rows = pack.use(lambda one: one.execute(select).fetchall())
+    return {address: (changed, size) for address, changed, size in rows}
+
+
+def _span(address: str) -> tuple[str, str]:
+    """Return the limits between which the names of a run's files lie."""
+    return f"{address}/", f"{address}0"  # "0" is the sign after "/"
+
+
+def packs_of(root: Path) -> list[Pack]:
+    """Return the packs of a store."""
+    folder = root / "packs"
+    try:
+        with os.scandir(folder) as found:
+            names = sorted(one.name for one in found if one.name.endswith(".sqlar"))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [Pack(folder / name) for name in names]
+
+
+def pack_with(root: Path, address: str) -> Pack | None:
+    """Return a pack of a store that holds a run, or None."""
+    for pack in packs_of(root):
+        with suppress(FileNotFoundError):  # removed since
+            if address in pack.keys:
+                return pack
+    return None
+
+
+def with_packs(root: Path, look: Callable[[], _Result]) -> tuple[_Result, list[Pack]]:
+    """Return what `look` finds in a store's folders, and its packs; together they miss no run on its way."""
+    packs = packs_of(root)
+    while True:
+        found, now = look(), packs_of(root)
+        if now == packs:
+            return found, now
+        packs = now
+
+
+def write_pack(folder: Path, runs: Iterable[tuple[str, Mapping[str, Packed]]], metrics: "polars.DataFrame") -> Pack:
+    """Write a pack completely, or not at all.
+
+    Args:
+        folder: the store's folder `packs`
+        runs: each run's address and files, in order of addresses
+        metrics: the metrics of all of them, the address in the column `run`, in the same order
+
+    Errors: `StoreError` if it cannot be written.
+    """
+    from io import BytesIO
+
+    temporary = folder / f".{secrets.token_hex(8)}.tmp"
+    buffer = BytesIO()
+    metrics.write_parquet(buffer, compression="zstd", statistics=True, row_group_size=2**18)
+    table = buffer.getvalue()
+    try:
+        with closing(sqlite3.connect(temporary)) as pack:
+            pack.executescript(_TABLES)
+            with pack:
+                pack.execute("INSERT INTO tables VALUES (?, ?, ?)", (_METRICS, sha256(table).hexdigest(), table))
+                for address, files in runs:
+                    manifest = files[_MANIFEST]
+                    key = address, manifest.changed, len(manifest.content)
+                    pack.execute("INSERT INTO manifests VALUES (?, ?, ?)", key)
+                    pack.executemany("INSERT INTO sqlar VALUES (?, ?, ?, ?, ?)", _rows(address, files))
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        path = folder / f"runs.{fingerprint(temporary).sha256[:DIGEST_LENGTH]}.sqlar"
+        temporary.replace(path)
+        sync_directory(folder)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"{folder}: cannot be written: {error}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return Pack(path)
+
+
+def _rows(address: str, files: Mapping[str, Packed]) -> Iterator[tuple[str, int, int, int, bytes]]:
+    """Yield the rows of a run's files, each compressed where that makes it smaller, as the format has it."""
+    for name, (content, changed) in sorted(files.items()):
+        short = zlib.compress(content)
+        data = short if len(short) < len(content) else content
+        yield f"{address}/{name}", _FILE_MODE, changed // 1_000_000_000, len(content), data
