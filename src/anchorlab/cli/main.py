@@ -55,8 +55,10 @@ for name, text in {
     "check": "Read every file of the runs and name the damaged ones.",
     "remove": "Remove a run.",
     "prune": "Remove runs that no findings need.",
+    "pack": "Put many small finished runs into few files.",
+    "unpack": "Give packed runs folders of their own again.",
 }.items():
-    module = f"runs_{name}" if name in ("list", "diff", "prune") else "runs"
+    module = {"unpack": "runs_pack"}.get(name, f"runs_{name}" if name in ("list", "diff", "prune", "pack") else "runs")
     runs.command(f"anchorlab.cli.{module}:{name}_", name=name, help=text)
 app.command(runs)
 app.register_install_completion_command(help="Install completion for this shell (bash, zsh or fish).")

@@ -59,8 +59,8 @@ def check_(*, store: Path | None = None, json: Json = False) -> int:
     """
     from anchorlab.runs import Store
 
-    found = Store(store).runs()
-    problems = [problem for run in found for problem in run.problems()]
+    kept = Store(store)
+    found, problems = kept.runs(), kept.problems()
     unfinished = sum(not run.finished for run in found)
     if json:
         print_json({"runs": len(found), "unfinished": unfinished, "problems": problems})

@@ -9,7 +9,7 @@ import gc
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
@@ -22,7 +22,7 @@ from anchorlab.runs.entry import Entry
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.pack import Key
 from anchorlab.runs.run import Run
-from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, intact_tables, present, read
+from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, present, read, with_tables
 
 _VERSION = 1  # raised whenever the tables, or what is kept in them, change
 _TABLES = f"""
@@ -191,7 +191,7 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
     kept = dict(connection.execute("SELECT address, changed FROM curves"))
     missing = [address for address, changed in finished.items() if kept.get(address) != changed]
     for batch in _batches(missing):
-        read = list(_measure(root, batch))
+        read = _measure(root, batch)
         rows = [(one, finished[one], json.dumps(found.ends), packed(found.curves)) for one, found in read]
         with connection:
             connection.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?)", rows)
@@ -199,9 +199,9 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
     return {address: value for address, changed, value in found if finished.get(address) == changed}
 
 
-def _measure(root: Path, addresses: Iterable[str]) -> Iterator[tuple[str, Measured]]:
-    """Yield what is kept of the metrics of runs; nothing for a run whose table is damaged."""
-    yield from measure(intact_tables(root, addresses))
+def _measure(root: Path, addresses: Sequence[str]) -> list[tuple[str, Measured]]:
+    """Return what is kept of the metrics of runs; nothing for a run whose table is damaged."""
+    return with_tables(root, addresses, lambda tables: list(measure(tables)))
 
 
 def _write(connection: sqlite3.Connection, address: str, key: Key, found: Found) -> _Row:

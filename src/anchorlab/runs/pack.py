@@ -156,13 +156,20 @@ def packs_of(root: Path) -> list[Pack]:
     return [Pack(folder / name) for name in names]
 
 
+def wherever(read: Callable[[], _Result]) -> _Result:
+    """Return what `read` returns, after some tries where it misses files that are just put into a pack or taken out.
+
+    Errors: `FileNotFoundError` for files that are nowhere.
+    """
+    for _ in range(4):
+        with suppress(FileNotFoundError):
+            return read()
+    return read()
+
+
 def pack_with(root: Path, address: str) -> Pack | None:
     """Return a pack of a store that holds a run, or None."""
-    for pack in packs_of(root):
-        with suppress(FileNotFoundError):  # removed since
-            if address in pack.keys:
-                return pack
-    return None
+    return wherever(lambda: next((pack for pack in packs_of(root) if address in pack.keys), None))
 
 
 def with_packs(root: Path, look: Callable[[], _Result]) -> tuple[_Result, list[Pack]]:
@@ -170,8 +177,9 @@ def with_packs(root: Path, look: Callable[[], _Result]) -> tuple[_Result, list[P
     packs = packs_of(root)
     while True:
         found, now = look(), packs_of(root)
-        if now == packs:
-            return found, now
+        with suppress(FileNotFoundError):
+            if now == packs and all(pack.keys for pack in packs):  # which are kept, once read
+                return found, packs
         packs = now
 
 

@@ -1,7 +1,5 @@
 """Runs: the directories of computed cells, for reading."""
 
-import errno
-import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,7 +19,7 @@ from anchorlab.runs.files import (
     read_json,
     unreadable,
 )
-from anchorlab.runs.pack import SMALL, Pack, pack_with
+from anchorlab.runs.pack import SMALL, Pack, pack_with, wherever
 from anchorlab.runs.tensor_file import read_tensors
 
 if TYPE_CHECKING:
@@ -55,8 +53,8 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        with suppress(PermissionError):
-            return self.manifest_path.exists() or self.pack is not None
+        with suppress(PermissionError):  # looked for again, since the run may just be taken out of its pack
+            return self.manifest_path.exists() or self.pack is not None or self.manifest_path.exists()
         return False
 
     @property
@@ -122,6 +120,9 @@ class Run:
     @property
     def size(self) -> int:
         """The number of bytes of its files."""
+        return wherever(self._size)
+
+    def _size(self) -> int:
         if (pack := self.pack) is not None:
             return pack.size(self.address)
         total = 0
@@ -133,13 +134,16 @@ class Run:
     @property
     def changed(self) -> int:
         """When the run was finished, or started if unfinished, in nanoseconds since 1970."""
+        try:
+            return wherever(self._changed)
+        except OSError as error:
+            raise unreadable(self.path, error, self.address) from None
+
+    def _changed(self) -> int:
         if (pack := self.pack) is not None:
             return pack.keys[self.address][0]
         path = self.manifest_path if self.finished else self.path
-        try:
-            return path.stat().st_mtime_ns
-        except OSError as error:
-            raise unreadable(path, error, self.address) from None
+        return path.stat().st_mtime_ns
 
     @property
     def modified(self) -> float:
@@ -229,15 +233,17 @@ class Run:
 
     def content(self, name: str) -> bytes:
         """Return the content of a file, unchecked, wherever the run lies. Errors: `OSError` if there is none."""
-        path = self.path / name
-        for _ in range(3):  # it may just be put into a pack, or taken out of one
-            with suppress(FileNotFoundError):
-                return path.read_bytes()
-            with suppress(FileNotFoundError):
-                pack = self.pack
-                if pack is not None and (found := pack.read(self.address, name)) is not None:
-                    return found
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return wherever(lambda: self._content(self.path / name))
+
+    def _content(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            pack = self.pack
+            found = None if pack is None else pack.read(self.address, path.relative_to(self.path).as_posix())
+            if found is None:
+                raise
+            return found
 
     def _json(self, path: Path) -> dict[str, Any]:
         """Return what a JSON file holds. Errors: `StoreError` if it is missing or damaged."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars
     import torch
 
+
 class RunDirectory(Run):
     """A run that can be written: created by `Store.open`, opened by `with`.
 

@@ -3,19 +3,21 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from anchorlab.errors import StoreError
 from anchorlab.runs.entry import Entry
-from anchorlab.runs.pack import Key, Pack, packs_of, with_packs
+from anchorlab.runs.pack import Key, Pack, packs_of, wherever, with_packs
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import is_address
 
 NO_MANIFEST = -1
 """In place of the size of the manifest that an unfinished run does not have."""
+
+_Result = TypeVar("_Result")
 
 
 class Found(NamedTuple):
@@ -97,8 +99,12 @@ def read(run: Run) -> Found | None:
         return None
 
 
-def intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
-    """Return where the tables of metrics of finished runs are; damaged ones are left out."""
+def with_tables(root: Path, addresses: Sequence[str], work: Callable[[Tables], _Result]) -> _Result:
+    """Return what `work` makes of the tables of metrics of finished runs; damaged ones are left out."""
+    return wherever(lambda: work(_intact_tables(root, addresses)))
+
+
+def _intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
     found, packs = Tables({}, {}), packs_of(root)
     for address in addresses:
         run = Run(root / address)
@@ -110,6 +116,8 @@ def intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
             pack = None if run.path.is_dir() else next((one for one in packs if address in one.keys), None)
             if pack is not None:
                 found.packed.setdefault(pack, []).append(address)
+            elif run.pack is not None or (run.metrics_path.exists() and run.manifest_path.exists()):  # by now
+                raise
         except (OSError, ValueError, LookupError, TypeError):
             continue
     return found

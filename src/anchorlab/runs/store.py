@@ -11,7 +11,7 @@ from anchorlab.errors import InUseError, SpecError, StoreError
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.claim import LEASE, holder
 from anchorlab.runs.lock import Lock
-from anchorlab.runs.pack import with_packs
+from anchorlab.runs.pack import packs_of, with_packs
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import RunDirectory, is_address
 
@@ -108,21 +108,17 @@ class Store:
         Errors: those of `select`; `StoreError` that names a damaged table.
         """
         from anchorlab.runs.curves import all_metrics
-        from anchorlab.runs.scan import intact_tables
+        from anchorlab.runs.scan import Tables, with_tables
 
         asked = [one.address for one in self.select(*conditions) if one.state == "finished"]
-        for last in (False, False, True):
-            tables = intact_tables(self.root, asked)
-            read = tables.addresses
-            lost = [Run(self.root / one) for one in asked if one not in read]
-            try:
-                if not lost:
-                    return all_metrics(tables)
-            except FileNotFoundError:  # just put into a pack, or taken out of one
-                if last:
-                    raise
-        problems = [problem for run in lost for problem in run.problems()]
-        raise StoreError("; ".join(problems) or f"{lost[0].path}: changed while it was read; try again")
+
+        def read(tables: Tables) -> "polars.DataFrame":
+            if lost := [Run(self.root / one) for one in sorted({*asked} - tables.addresses)]:
+                problems = [problem for run in lost for problem in run.problems()]
+                raise StoreError("; ".join(problems) or f"{lost[0].path}: changed while it was read; try again")
+            return all_metrics(tables)
+
+        return with_tables(self.root, asked, read)
 
     def pack(self, *conditions: str) -> list[str]:
         """Move the small finished runs that fulfil the conditions into packs; return their addresses.
@@ -149,6 +145,14 @@ class Store:
         from anchorlab.runs.packing import unpack_runs
 
         return unpack_runs(self.root, (one.address for one in self.select(*conditions)))
+
+    def problems(self) -> list[str]:
+        """Read every file of all packs and runs, and return one line per problem; empty if there is none."""
+        packs = (pack.problem() for pack in packs_of(self.root))
+        return [
+            *(problem for problem in packs if problem is not None),
+            *(problem for run in self.runs() for problem in run.problems()),
+        ]
 
     def in_use(self, run: Run) -> bool:
         """Whether a process is writing the run or one of its chunks."""
