@@ -1,9 +1,10 @@
-"""Seconds to list the runs of a large store, and to find some of them.
+"""Seconds to build the experiments of a large store, to list its runs, to find some of them and to read their metrics.
 
-    python benchmarks/store_of_runs.py FOLDER [--runs 10000] [--members 4] [--evaluations 20] [--json]
+    python benchmarks/store_of_runs.py FOLDER [--runs 10000] [--members 4] [--evaluations 20] [--pack] [--json]
 
 Fills the folder with made-up runs first, where it has fewer: real specifications and files, metrics without training.
-The first listing makes the index; the first one with a metric reads every table of metrics.
+The first listing makes the index; the first one with a metric reads every table of metrics. With `--pack` the runs are
+packed first, and unpacked without it where they are packed.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from anchorlab.models import DecoderSpec
@@ -91,22 +93,56 @@ def seconds(folder: Path, options: list[str]) -> tuple[float, float]:
     return wall, busy
 
 
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Wall-clock and processor seconds of some work in this process."""
+    began, before = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - began, time.process_time() - before
+
+
+def in_python(store: Store, runs: int, members: int, evaluations: int) -> dict[str, tuple[float, float]]:
+    """Seconds of what a study does with its runs."""
+    experiment(0, members, evaluations)
+    made: list[Experiment] = []
+    return {
+        "building the experiments": timed(
+            lambda: made.extend(experiment(index, members, evaluations) for index in range(runs))
+        ),
+        "their addresses": timed(lambda: [one.cell.address for one in made]),
+        "which of them are finished": timed(lambda: [one.cell in store for one in made]),
+        "all metrics as one frame": timed(store.metrics),
+        "the metrics of 1000 runs, one by one": timed(lambda: [run.metrics() for run in store.runs()[:1000]]),
+    }
+
+
+def files(root: Path) -> tuple[int, int]:
+    """The files and folders below a store, but for its index, and the bytes that the disk holds for them."""
+    paths = [path for path in root.rglob("*") if "index" not in path.relative_to(root).parts]
+    return len(paths), sum(512 * path.lstat().st_blocks for path in paths)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("folder", type=Path)
     options.add_argument("--runs", type=int, default=10_000)
     options.add_argument("--members", type=int, default=4)
     options.add_argument("--evaluations", type=int, default=20)
+    options.add_argument("--pack", action="store_true")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
-    if len(Store(chosen.folder).runs()) < chosen.runs:
+    store = Store(chosen.folder)
+    if len(store.runs()) < chosen.runs:
         fill(chosen.folder, chosen.runs, chosen.members, chosen.evaluations)
+    found = {"packing": timed(store.pack)} if chosen.pack else {"unpacking": timed(store.unpack)}
     shutil.rmtree(chosen.folder / "index", ignore_errors=True)
-    found = {name: seconds(chosen.folder, given) for name, given in COMMANDS.items()}
+    found |= {name: seconds(chosen.folder, given) for name, given in COMMANDS.items()}
+    found |= in_python(store, chosen.runs, chosen.members, chosen.evaluations)
+    inodes, size = (number / chosen.runs for number in files(store.root))
     if chosen.json:
         rows = {name: {"wall": round(wall, 3), "processor": round(busy, 3)} for name, (wall, busy) in found.items()}
-        print(json.dumps({"runs": chosen.runs, "seconds": rows}, indent=2))
+        print(json.dumps({"runs": chosen.runs, "inodes": inodes, "bytes": size, "seconds": rows}, indent=2))
         return
+    print(f"each run: {inodes:.3g} files and folders, {size / 1000:.3g} kB of the disk")
     print(f"{chosen.runs} runs{'':27}{'wall':>8}{'processor':>11}   seconds")
     for name, (wall, busy) in found.items():
         print(f"{name:38}{wall:>8.2f}{busy:>11.2f}")
