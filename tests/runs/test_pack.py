@@ -101,6 +101,15 @@ def test_a_packed_run_is_not_trained_again(filled):
     assert folders(filled) == set()
 
 
+def test_where_there_is_nothing_to_pack_nothing_is_made(store):
+    assert store.pack() == store.unpack() == []
+    assert not store.root.exists()
+    with store.open(cell_of(0)):
+        pass
+    assert store.pack() == store.unpack() == []
+    assert {path.name for path in store.root.iterdir()} == {cell_of(0).address, "index"}
+
+
 def test_conditions_choose_what_is_packed_and_unpacked(filled):
     odd = sorted(cell_of(number).address for number in (1, 3))
     assert filled.pack("layers=1") == odd

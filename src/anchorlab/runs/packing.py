@@ -40,8 +40,11 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
         addresses: the runs
         put_aside: removes the folder of a run. Errors: `StoreError`
     """
+    moved = [address for address in sorted(set(addresses)) if _fits(Run(root / address))]
+    if not moved and not packs_of(root):
+        return []
     with _packing(root) as folder:
-        moved = [address for address in sorted(set(addresses)) if _fits(Run(root / address))]
+        moved = [address for address in moved if (root / address).is_dir()]  # another process may have packed it
         _drop(root, {address for address in moved if _differs(root, address)})
         new = [address for address in moved if pack_with(root, address) is None]
         loose = [pack for pack in packs_of(root) if _is_small(pack)] if new else []
@@ -61,6 +64,8 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
 
 def unpack_runs(root: Path, addresses: Iterable[str]) -> list[str]:
     """Move runs out of their packs into folders, and return the addresses of those that were packed."""
+    if not packs_of(root):
+        return []
     with _packing(root):
         asked, moved = set(addresses), []
         for pack in packs_of(root):
@@ -113,7 +118,9 @@ def _fits(run: Run) -> bool:
 def _differs(root: Path, address: str) -> bool:
     """Return whether a pack holds another run of the address than its folder, which counts."""
     run, pack = Run(root / address), pack_with(root, address)
-    return pack is not None and pack.read(address, run.manifest_path.name) != run.manifest_path.read_bytes()
+    with suppress(FileNotFoundError):  # removed since
+        return pack is not None and pack.read(address, run.manifest_path.name) != run.manifest_path.read_bytes()
+    return False
 
 
 def _is_small(pack: Pack) -> bool:
