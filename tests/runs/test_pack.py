@@ -181,6 +181,45 @@ def test_a_folder_counts_before_a_pack(filled):
     assert folders(filled) == set() and len(filled.runs()) == COUNT
 
 
+def test_a_folder_that_cannot_be_packed_leaves_the_packs_as_they_are(filled):
+    address = cell_of(0).address
+    copy = shutil.move(filled.root / address, filled.root.parent / address)
+    filled.pack()
+    before = contents(filled.root / "packs")
+    (shutil.copytree(copy, filled.root / address) / "metrics.parquet").write_bytes(b"altered")
+    assert filled.pack() == []
+    assert contents(filled.root / "packs") == before
+    assert folders(filled) == {address}
+
+
+def test_a_whole_folder_takes_the_place_of_a_damaged_copy_in_a_pack(filled):
+    """As where somebody has found the damage, and copied the folder from elsewhere."""
+    address = cell_of(0).address
+    copy, expected = shutil.copytree(filled.root / address, filled.root.parent / address), seen(filled)
+    filled.pack()
+    with sqlite3.connect(packs(filled)[0]) as archive:
+        archive.execute(
+            "UPDATE sqlar SET data = x'00' WHERE name = ?", (f"{address}/checkpoints/step-00000002.safetensors",)
+        )
+    assert len(filled.problems()) == 2
+    shutil.copytree(copy, filled.root / address)
+    assert filled.pack() == [address]
+    assert seen(filled) == expected and filled.problems() == [] and folders(filled) == set()
+
+
+def test_a_run_that_is_removed_while_it_is_packed_stays_removed(filled, monkeypatch):
+    address, write = cell_of(0).address, packing.write_pack
+
+    def removed_meanwhile(*arguments):
+        if (filled.root / address).is_dir():
+            Store(filled.root).remove(address)
+        return write(*arguments)
+
+    monkeypatch.setattr(packing, "write_pack", removed_meanwhile)
+    assert address not in filled.pack()
+    assert len(filled.runs()) == COUNT - 1 and folders(filled) == set()
+
+
 def test_a_damaged_pack_is_named(filled):
     filled.pack()
     (path,) = packs(filled)

@@ -93,7 +93,7 @@ class Pack:
     def _unpacked(self, size: int, data: bytes) -> bytes:
         try:
             return data if len(data) == size else zlib.decompress(data)
-        except zlib.error:
+        except (zlib.error, TypeError):
             raise self._damaged() from None
 
     def metrics(self, addresses: Collection[str]) -> "polars.LazyFrame":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.errors import StoreError
-from anchorlab.runs.files import Fingerprint, check_content, json_in, sync_directory
+from anchorlab.runs.files import Fingerprint, check_content, damaged, json_in, sync_directory
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.pack import SMALL, Pack, Packed, pack_with, packs_of, write_pack
 from anchorlab.runs.run import Run
@@ -50,16 +50,18 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
         loose = [pack for pack in packs_of(root) if _is_small(pack)] if new else []
         found = (_folder(Run(root / address)) for address in new)
         kept = (one for pack in loose for one in pack.runs(pack.keys))
-        written = {address for batch in _batches(found, kept) for address in _write(folder, batch)}
+        written = [_write(folder, batch) for batch in _batches(found, kept)]
         for pack in loose:
-            pack.path.unlink()
-        moved = [address for address in moved if address in written or address not in new]
-        gone = {address for address in moved if not (root / address).is_dir()}  # removed while they were read
+            if pack not in written:  # the same runs make the same file
+                pack.path.unlink()
+        packed = {address for pack in packs_of(root) for address in pack.keys}
+        gone = {address for address in new if address in packed and not (root / address).is_dir()}
+        _drop(root, gone)  # removed while they were read
+        moved = [address for address in moved if address in packed - gone]
         for address in moved:
             with suppress(StoreError):
                 put_aside(Run(root / address))
-        _drop(root, gone)
-        return [address for address in moved if address not in gone]
+        return moved
 
 
 def unpack_runs(root: Path, addresses: Iterable[str]) -> list[str]:
@@ -116,11 +118,18 @@ def _fits(run: Run) -> bool:
 
 
 def _differs(root: Path, address: str) -> bool:
-    """Return whether a pack holds another run of the address than its folder, which counts."""
+    """Return whether a pack holds another run of the address than its folder, which counts, or a damaged one."""
     run, pack = Run(root / address), pack_with(root, address)
-    with suppress(FileNotFoundError):  # removed since
-        return pack is not None and pack.read(address, run.manifest_path.name) != run.manifest_path.read_bytes()
-    return False
+    if pack is None:
+        return False
+    try:
+        ((_, files),) = pack.runs([address])
+        _check(run, files)
+        return files[run.manifest_path.name].content != run.manifest_path.read_bytes()
+    except FileNotFoundError:  # the folder was removed
+        return False
+    except StoreError:
+        return True
 
 
 def _is_small(pack: Pack) -> bool:
@@ -130,18 +139,28 @@ def _is_small(pack: Pack) -> bool:
 def _folder(run: Run) -> _Whole | None:
     """Return a run as its folder holds it; None for one that is damaged, has other files, or has been removed."""
     try:
-        manifest = run.manifest_path.read_bytes()
-        listed = json_in(run.manifest_path, manifest, run.address)["files"]
-        files = {run.manifest_path.name: Packed(manifest, run.manifest_path.stat().st_mtime_ns)}
-        for name, entry in listed.items():
-            path = run.path / name
-            content = check_content(path, path.read_bytes(), Fingerprint(entry["size"], entry["sha256"]), run.address)
-            files[name] = Packed(content, path.stat().st_mtime_ns)
-        found = {path.relative_to(run.path).as_posix() for path in run.path.rglob("*") if not path.is_dir()}
-        spec = json_in(run.spec_path, files[run.spec_path.name].content, run.address)
-        return (run.address, files) if spec["address"] == run.address and found - {"lock"} == files.keys() else None
-    except (StoreError, OSError, LookupError, TypeError):
+        paths = {path.relative_to(run.path).as_posix(): path for path in run.path.rglob("*") if not path.is_dir()}
+        paths.pop("lock", None)  # of a process that read or wrote it
+        files = {name: Packed(path.read_bytes(), path.stat().st_mtime_ns) for name, path in paths.items()}
+        _check(run, files)
+    except (StoreError, OSError):
         return None
+    return run.address, files
+
+
+def _check(run: Run, files: Mapping[str, Packed]) -> None:
+    """Raise `StoreError` unless these are the files of a run, all of them and no others, as its manifest has them."""
+    manifest, spec = run.manifest_path.name, run.spec_path.name
+    if manifest not in files:
+        raise damaged(run.manifest_path, "missing", run.address)
+    listed = json_in(run.manifest_path, files[manifest].content, run.address)["files"]
+    if {*listed, manifest} != files.keys():
+        raise damaged(run.manifest_path, "lists other files than there are", run.address)
+    for name, entry in listed.items():
+        expected = Fingerprint(entry["size"], entry["sha256"])
+        check_content(run.path / name, files[name].content, expected, run.address)
+    if json_in(run.spec_path, files[spec].content, run.address)["address"] != run.address:
+        raise damaged(run.spec_path, "belongs to another run", run.address)
 
 
 def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
@@ -159,11 +178,10 @@ def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
         yield batch
 
 
-def _write(folder: Path, runs: Iterable[_Whole]) -> list[str]:
-    """Write a pack, and return the addresses of its runs."""
+def _write(folder: Path, runs: Iterable[_Whole]) -> Pack:
+    """Write a pack."""
     ordered = sorted(runs, key=lambda one: one[0])
-    write_pack(folder, ordered, _metrics(ordered))
-    return [address for address, _ in ordered]
+    return write_pack(folder, ordered, _metrics(ordered))
 
 
 def _metrics(runs: Iterable[_Whole]) -> "polars.DataFrame":
@@ -175,16 +193,11 @@ def _metrics(runs: Iterable[_Whole]) -> "polars.DataFrame":
 
 
 def _unpack(path: Path, files: Mapping[str, Packed]) -> None:
-    """Write the folder of a run completely, or not at all. Errors: `StoreError` if it differs from its manifest."""
-    manifest = files["manifest.json"].content
-    listed = json_in(path / "manifest.json", manifest, path.name)["files"]
+    """Write the folder of a run completely, or not at all. Errors: `StoreError` if it is damaged."""
+    _check(Run(path), files)
     temporary = path.with_name(f"{_UNPACKED}{path.name}-{secrets.token_hex(4)}")
     try:
         for name, (content, changed) in files.items():
-            if name != "manifest.json":
-                check_content(
-                    path / name, content, Fingerprint(listed[name]["size"], listed[name]["sha256"]), path.name
-                )
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).write_bytes(content)
             os.utime(temporary / name, ns=(changed, changed))
