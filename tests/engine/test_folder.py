@@ -5,13 +5,14 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from anchorlab.engine import Worker, plan, run
 from anchorlab.engine.notes import read_failure
 from anchorlab.errors import AnchorlabError, InUseError, SpecError
-from anchorlab.runs import Store
+from anchorlab.runs import Run, RunDirectory, Store, run_directory
 from anchorlab.training import Evaluation, Times, trainer
 from tests.engine.killed import results, wait_until
 from tests.small_experiments import BREAKING, SAMPLE, STREAM, experiment
@@ -40,6 +41,11 @@ def start(root, lease=120.0, slowly=True):
     child = processes.Process(target=work, args=(root, lease, slowly), daemon=True)
     child.start()
     return child
+
+
+def state_of(process):
+    """The letter of the kernel for what a process does: T for one that is stopped."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +105,53 @@ def test_a_frozen_worker_costs_its_lease_and_is_no_danger_when_it_wakes(tmp_path
         assert frozen.exitcode == 0
     finally:
         frozen.kill()
+    assert results(shared.root) == results(whole.root)
+
+
+def freeze_at(root, moment):
+    """A worker that stops itself in the middle of a merge, before the checkpoint or the file that `moment` names."""
+    os.fsync = lambda descriptor: None
+    if moment == "checkpoint":
+        write, at = RunDirectory.write_checkpoint, lambda self, step, tensors: step == 80
+    else:
+        write, at = run_directory.write_json, lambda folder, name, data: name == moment and (folder / "state").exists()
+
+    def stopping(*arguments):
+        if at(*arguments) and not (root / "frozen").exists():
+            (root / "frozen").touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return write(*arguments)
+
+    if moment == "checkpoint":
+        RunDirectory.write_checkpoint = stopping
+    else:
+        run_directory.write_json = stopping
+    Worker(Store(root), pause=0.05, lease=2.0).work(until_empty=True)
+
+
+@pytest.mark.killed
+@pytest.mark.parametrize(("pieces", "moment"), [(3, "checkpoint"), (3, "spec.json"), (1, "manifest.json")])
+def test_a_worker_frozen_in_a_merge_costs_its_lease_and_is_no_danger_when_it_wakes(tmp_path, pieces, moment):
+    one = FOUR[0]
+    whole, shared = Store(tmp_path / "whole"), Store(tmp_path / "shared")
+    run([one], whole, workers=1)
+    plan([one], shared, chunks=pieces)
+    frozen = processes.Process(target=freeze_at, args=(shared.root, moment), daemon=True)
+    frozen.start()
+    try:
+        wait_until(lambda: (shared.root / "frozen").exists() and state_of(frozen.pid) == "T", 60)
+        assert not Run(next(shared.root.glob("*/spec.json")).parent).finished
+        began = time.monotonic()
+        Worker(shared, pause=0.05, lease=2.0).work(until_empty=True)
+        assert time.monotonic() - began < 30
+        assert one.cell in shared
+        os.kill(frozen.pid, signal.SIGCONT)
+        frozen.join(30)
+        assert frozen.exitcode == 0
+    finally:
+        frozen.kill()
+    (shared.root / "frozen").unlink()
+    assert shared.open(one.cell).problems() == []
     assert results(shared.root) == results(whole.root)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import multiprocessing
+import os
 import random
 import signal
 import time
@@ -191,6 +192,34 @@ def test_chunks_are_trained_by_other_processes(store, cell):
         with started(train_one_chunk, (run.chunk(0), 1.5), (run.chunk(1), 2.5)) as children:
             join(children)
         assert [run.chunk(index).result() for index in range(2)] == [[1.5], [2.5]]
+
+
+def hold_and_stop(path):
+    lock = Lock(path, lease=1.0)
+    lock.acquire()
+    time.sleep(2)  # longer than the lease, which it renews meanwhile
+    os.kill(os.getpid(), signal.SIGSTOP)
+    assert lock.lost
+    lock.release()
+    lock.acquire(wait=math.inf)
+
+
+def test_a_lock_with_a_lease_is_lost_by_silence_alone(tmp_path):
+    path = tmp_path / "held" / "lock"
+    patient, eager = Lock(path), Lock(path, lease=1.0)
+    with started(hold_and_stop, (path,)) as (child,):
+        began = time.monotonic()
+        while not path.exists():
+            time.sleep(0.01)
+        eager.acquire(wait=60)
+        assert time.monotonic() - began > 2.5
+        assert not eager.lost
+        os.kill(child.pid, signal.SIGCONT)
+        with pytest.raises(StoreError, match="in use by"):
+            patient.acquire(wait=1.5)  # its own holder renews it
+        assert not eager.lost
+        eager.release()
+        join([child])
 
 
 def count(directory, times):

@@ -3,7 +3,9 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.job import Job
@@ -64,11 +66,13 @@ def job_of(
     return Job(experiment.take(members), chunk, device, plan.execution, plan.threads, keep_every, start)
 
 
-def finish(store: Store, experiment: Experiment, plan: Plan) -> None:
+def finish(store: Store, experiment: Experiment, plan: Plan, lease: float = LEASE) -> None:
     """Merge a run whose chunks are all finished, unless another process has. Errors: those of `merge`."""
-    with store.open(experiment.cell, wait=LEASE) as directory:
-        if not directory.finished:
-            merge(directory, experiment, plan.chunks)
+    while True:
+        with suppress(InUseError), store.open(experiment.cell, inf, lease) as directory:
+            if not directory.finished:
+                merge(directory, experiment, plan.chunks)
+            return
 
 
 class Pieces:

@@ -140,9 +140,7 @@ class Worker:
         if not all(job.chunk.finished for job in jobs):
             return True
         try:
-            finish(self.store, planned.experiment, planned.plan)
-        except InUseError:
-            return False
+            finish(self.store, planned.experiment, planned.plan, self.lease)
         except DamagedChunkError as error:
             (job,) = (one for one in jobs if one.chunk.contains(error.path))
             self.say(job.restarts(error))

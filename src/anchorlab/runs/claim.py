@@ -7,7 +7,6 @@ that was not renewed for the seconds of its lease is free, and so is that of a p
 import os
 import secrets
 import threading
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.errors import StoreError
-from anchorlab.runs.files import read_json, write_json
+from anchorlab.runs.files import file_time, read_json, write_json
 
 LEASE = 120.0
 """Seconds after which a claim that was not renewed is free: longer than a shared file system remembers what it read."""
@@ -92,7 +91,7 @@ def holder(directory: Path) -> str | None:
     """Return who works in a directory, in words, or None if it is free."""
     path = directory / NAME
     try:
-        age = _now(directory.parent) - path.stat().st_mtime
+        age = file_time(directory.parent) - path.stat().st_mtime
     except FileNotFoundError:
         return None
     try:
@@ -106,21 +105,6 @@ def holder(directory: Path) -> str | None:
 
 def _read(directory: Path) -> dict[str, Any]:
     return read_json(directory / NAME, "")
-
-
-def _now(directory: Path) -> float:
-    """Return the time by the clock that dates the files of a directory, which may be another machine's."""
-    probe = directory / f".clock-{secrets.token_hex(8)}"
-    try:
-        probe.touch()
-        return probe.stat().st_mtime
-    except FileNotFoundError:
-        raise
-    except OSError:  # a full disk, or no permission to write
-        return time.time()
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
 
 
 @cache

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -175,3 +176,18 @@ def unreadable(path: Path, error: OSError, address: str) -> StoreError:
         return StoreError(f"{path}: cannot be read: {error.strerror}; allow this user to read it")
     missing = isinstance(error, FileNotFoundError)
     return damaged(path, "missing" if missing else f"cannot be read ({error.strerror})", address)
+
+
+def file_time(directory: Path) -> float:
+    """Return the time by the clock that dates the files of a directory, which may be another machine's."""
+    probe = directory / f".clock-{secrets.token_hex(8)}"
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    except FileNotFoundError:
+        raise
+    except OSError:  # a full disk, or no permission to write
+        return time.time()
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)

@@ -2,11 +2,13 @@
 
 import fcntl
 import os
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from anchorlab.errors import InUseError, StoreError
+from anchorlab.runs.files import file_time
 
 _PAUSE = 0.05  # seconds between two tries
 
@@ -16,17 +18,30 @@ class Lock:
 
     Removing the file while others wait for it could let two of them hold the lock on a shared file system.
     A lock that is not held can be pickled and sent to another process.
+
+    A process that is frozen keeps the kernel's lock. With a lease, a holder renews the file's time as long as it runs,
+    and one that has been silent for so long loses the lock to whoever asks next; `lost` says so when it wakes.
+
+    Args:
+        path: the file
+        lease: seconds of silence after which the lock is free; never when None
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, lease: float | None = None) -> None:
+        self.path, self.lease = path, lease
         self._descriptor: int | None = None
         self._owner: int | None = None
+        self._renewal: tuple[threading.Thread, threading.Event] | None = None
 
     @property
     def held(self) -> bool:
         """Whether this process holds the lock."""
         return self._descriptor is not None and self._owner == os.getpid()
+
+    @property
+    def lost(self) -> bool:
+        """Whether this process held the lock, fell silent, and another has taken it."""
+        return self._descriptor is not None and self.held and not self._is_at_path(self._descriptor)
 
     @property
     def taken(self) -> bool:
@@ -52,15 +67,26 @@ class Lock:
             raise StoreError(f"{self.path.parent}: already open in this process; close it first")
         deadline = time.monotonic() + wait
         while not self._try():
+            if self._take_from_silent():
+                continue
             if (left := deadline - time.monotonic()) <= 0:
                 owner = self._read_owner()
                 raise InUseError(f"{self.path.parent}: in use by {owner}; wait until it ends, or end it")
             time.sleep(min(_PAUSE, left))
+        if self.lease is not None:
+            ended = threading.Event()
+            self._renewal = threading.Thread(target=self._renew, args=(self.lease / 8, ended), daemon=True), ended
+            self._renewal[0].start()
 
     def release(self) -> None:
         """Release the lock; do nothing if this process does not hold it."""
         if self._descriptor is None or not self.held:
             return
+        if self._renewal is not None:
+            thread, ended = self._renewal
+            ended.set()
+            thread.join()
+            self._renewal = None
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
         self._descriptor = self._owner = None
@@ -70,6 +96,35 @@ class Lock:
         with suppress(OSError):  # others find it, and take it, and see that there is nothing to do
             if self._descriptor is not None and self._is_at_path(self._descriptor):
                 self.path.unlink()
+
+    def _renew(self, pause: float, ended: threading.Event) -> None:
+        while self._descriptor is not None and not ended.wait(pause):
+            with suppress(OSError):
+                os.utime(self._descriptor)
+
+    def _take_from_silent(self) -> bool:
+        """Remove the file of a holder that has been silent for its lease; return whether it was this process."""
+        if self.lease is None or not self._silent():
+            return False
+        gate = Lock(self.path.with_name(f".{self.path.name}-taken"))  # one at a time: the next file is another's
+        if not gate._try():
+            return False
+        try:
+            if silent := self._silent():
+                self.path.unlink(missing_ok=True)
+            return silent
+        finally:
+            gate.remove()
+            gate.release()
+
+    def _silent(self) -> bool:
+        """Return whether the holder has not renewed the file for the lease."""
+        assert self.lease is not None
+        with suppress(FileNotFoundError):
+            renewed = self.path.stat().st_mtime
+            near = time.time() - renewed > self.lease / 2  # else the other clock need not be asked
+            return near and file_time(self.path.parent) - renewed > self.lease
+        return False
 
     def _try(self) -> bool:
         """Try once to take the lock and return whether this process now holds it.

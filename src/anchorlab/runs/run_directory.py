@@ -54,7 +54,7 @@ class RunDirectory(Run):
     def __init__(self, path: Path, cell: Cell, wait: float = 0.0, lease: float = LEASE) -> None:
         super().__init__(path)
         self._new_cell, self.wait, self.lease = cell, wait, lease
-        self._lock = Lock(path / "lock")
+        self._lock = Lock(path / "lock", lease)
         self._written: dict[str, Fingerprint] = {}
         self._opened_finished = False
 
@@ -89,9 +89,13 @@ class RunDirectory(Run):
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Release the lock. Errors: `InUseError` if what failed did so since another process has taken the run over."""
+        lost = self._lock.lost
         self._opened_finished = False
         self._lock.release()
+        if lost and isinstance(error, StoreError | OSError):
+            raise InUseError(f"{self.path}: taken over by another process") from error
 
     def plan(self, default: Any) -> Any:
         """Return the recorded division into chunks, or record and return `default` if there is none.
@@ -169,10 +173,12 @@ class RunDirectory(Run):
         self._require_lock()
         name = "metrics.parquet"
         self._written[name] = write_file(self.path, name, [metrics_bytes(metrics)])[1]
+        self._require_lock()
         self._written[self.spec_path.name] = write_json(
             self.path, self.spec_path.name, {**self._record, "made_by": list(made_by)}
         )
         files = {name: {"size": size, "sha256": sha256} for name, (size, sha256) in self._written.items()}
+        self._require_lock()
         write_json(self.path, self.manifest_path.name, {"files": files})
         self._drop_reading()
         self._clear()
@@ -217,9 +223,15 @@ class RunDirectory(Run):
             self.__dict__.pop(name, None)
 
     def _require_lock(self) -> None:
-        """Raise `StoreError` for a finished run, and `RuntimeError` unless the run is open for writing."""
+        """Raise an error unless the run is open for writing.
+
+        `StoreError` if it is finished, `InUseError` if another process has taken it over, `RuntimeError` if nobody has
+        opened it.
+        """
         if self.finished:
             raise StoreError(f"{self.path}: finished, cannot be written; remove it to train it again")
+        if self._lock.lost:
+            raise InUseError(f"{self.path}: taken over by another process")
         if not self._lock.held:
             raise RuntimeError(f"{self.path} is not open for writing: use `with store.open(cell) as run:`")
 
