@@ -97,7 +97,7 @@ def test_a_root_that_cannot_be_made_is_named(tmp_path, cell):
 def test_size_and_time_are_those_of_the_files(store, cell):
     run = train(store, cell)
     assert run.size == sum(len(content) for content in contents(run.path).values())
-    assert run.modified == run.manifest_path.stat().st_mtime
+    assert run.modified == pytest.approx(run.manifest_path.stat().st_mtime, rel=0, abs=1e-6)  # of a float, microseconds
 
 
 def test_importing_runs_imports_nothing_heavy():
