@@ -7,8 +7,10 @@ from torch import nn
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, register_module
 from anchorlab.training import SGD, Adam, AdamW, Experiment, Members, fit
+from anchorlab.training.cost import work_per_step
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.executions import member_module
+from anchorlab.training.trainer import _Session
 from tests.small_experiments import (
     DECODER,
     IDENTITY,
@@ -182,3 +184,40 @@ def test_experiments_leave_torchs_generator_alone():
     fit(experiment("own module with tied weights"))
     assert torch.equal(torch.random.get_rng_state(), before)
     assert DECODER.build(IDENTITY.shape) is not None
+
+
+def execution_of(one, execution="auto", keeper=None):
+    return _Session(one, torch.device("cpu"), execution, keeper, None).execution.name
+
+
+def test_eight_members_of_a_tiny_model_are_mapped():
+    tiny, many = experiment(), Members(seeds=range(8))
+    assert work_per_step(tiny) < 4e6
+    assert execution_of(experiment(members=many)) == "mapped"
+    assert execution_of(experiment(members=many), "member") == "member"
+    assert execution_of(experiment(members=Members(seeds=range(7)))) == "member"
+    larger = Experiment(IDENTITY, DECODER.replace(width=512, head_width=64), SAMPLE, many)
+    assert work_per_step(larger) > 1e8
+    assert execution_of(larger) == "member"
+
+
+def test_mapped_members_learn_what_they_learn_alone():
+    many = Members(seeds=range(8), learning_rate=[1e-3 * (index + 1) for index in range(8)])
+    together = fit(experiment(members=many))
+    for index in range(8):
+        alone = fit(experiment(members=many.take(range(index, index + 1))))
+        assert worst(together.ensemble.member_weights(index), alone.ensemble.member_weights(0)) < 1e-10
+        values = {row[1:-1]: row.value for row in together.rows if row.member == index}
+        assert values == pytest.approx({row[1:-1]: row.value for row in alone.rows}, abs=1e-9)
+
+
+def test_a_training_goes_on_as_it_began():
+    """Also one that began member by member, before tiny models were mapped."""
+    one = experiment(members=Members(seeds=range(8)))
+
+    class Kept:
+        def load(self):
+            session = _Session(one, torch.device("cpu"), "member", None, None)
+            return session._state()
+
+    assert execution_of(one, keeper=Kept()) == "member"

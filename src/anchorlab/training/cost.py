@@ -12,6 +12,10 @@ from anchorlab.training.ensemble import build
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import STREAM_DRAW
 
+LEAST_MAPPED = 8
+"""The least number of members for which mapping them pays on a CPU."""
+
+_MOST_MAPPED_WORK = 4e6  # operations of one member's step; above, products cost more than calling them
 _SECONDS_PER_STEP = 2e-3  # of one member's step, for calling operations, however small the model
 _OPERATIONS_PER_SECOND = 1.5e11  # of one CPU core, in float32 products
 
@@ -39,6 +43,18 @@ def _work_per_sequence(model: ModelSpec, task: Task) -> int:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         predict(build(model, task.shape), batch.inputs, batch.positions)
     return max(1, int(counter.get_total_flops()))
+
+
+def mapping_pays(experiment: Experiment) -> bool:
+    """Return whether a CPU trains the members faster all at once than one by one.
+
+    A step of a tiny model is spent on calling operations, which members that are mapped share.
+    """
+    return (
+        experiment.trained
+        and len(experiment.members) >= LEAST_MAPPED
+        and work_per_step(experiment) <= _MOST_MAPPED_WORK
+    )
 
 
 def memory_per_member(experiment: Experiment) -> int:

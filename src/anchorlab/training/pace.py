@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from anchorlab.models import fast_float32
-from anchorlab.training.cost import work_per_step
+from anchorlab.training.cost import LEAST_MAPPED, mapping_pays, work_per_step
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import StreamFeed
 from anchorlab.training.trainer import ExecutionName, _Session, check_device
 
 MEASURED_MEMBERS = 2
-"""The largest number of members that are measured on a CPU, where each costs as much as any other."""
+"""The largest number of members that are measured on a CPU, where each costs as much as any other, unless mapped."""
 
 _WARM_UP = 2  # steps: the first ones allocate memory and choose kernels
 _FEWEST = 3  # measured steps
@@ -55,6 +55,7 @@ def pace_key(experiment: Experiment) -> str:
         "evaluation": recipe.evaluation.model_dump(mode="json", exclude={"every", "at"}),
         "others": [batch, recipe.precision, recipe.optimiser.kind, recipe.clip is None],
         "work": work_per_step(experiment),
+        "mapped": mapping_pays(experiment),
     }
     return json.dumps(what, sort_keys=True)
 
@@ -64,8 +65,8 @@ def measure_pace(
 ) -> Pace:
     """Train a few steps and forget them, and return how long they took. Writes nothing.
 
-    On a CPU up to `MEASURED_MEMBERS` members are measured, on CUDA all of them, which train at once. The first steps
-    and the first evaluation are a warm-up and do not count.
+    On a CPU up to `MEASURED_MEMBERS` members are measured, or as many as are mapped; on CUDA all of them, which train
+    at once. The first steps and the first evaluation are a warm-up and do not count.
 
     Args:
         experiment: whose steps are measured; one that goes on from another is measured on initial weights
@@ -74,7 +75,8 @@ def measure_pace(
         seconds: how long to measure; three steps are measured at least
     """
     found = check_device(device)
-    count = len(experiment.members) if found.type == "cuda" else min(len(experiment.members), MEASURED_MEMBERS)
+    most = LEAST_MAPPED if execution != "member" and mapping_pays(experiment) else MEASURED_MEMBERS
+    count = len(experiment.members) if found.type == "cuda" else min(len(experiment.members), most)
     with fast_float32():
         began = time.perf_counter()
         session = _Session(experiment.take(range(count)), found, execution, None, None)

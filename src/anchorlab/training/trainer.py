@@ -14,6 +14,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32, full_float32
 from anchorlab.models.model import Model
+from anchorlab.training.cost import mapping_pays
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import UNEDITED, Evaluator, Row
 from anchorlab.training.executions import (
@@ -117,7 +118,8 @@ def fit(
     Args:
         experiment: what to train
         device: `cpu`, `cuda` or one of several, such as `cuda:1`
-        execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device
+        execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device: mapped on
+            CUDA, and on a CPU for eight members or more of a tiny model
         keeper: provides the state to resume from, and receives states and checkpoints
         report: called with the progress a few times per second
         keep_every: seconds between two states; longer where keeping one is slow
@@ -176,7 +178,7 @@ class _Session:
 
     def _maps(self, name: ExecutionName, device: torch.device) -> bool:
         """Return whether members are mapped. Errors: `SpecError` for `mapped` if torch cannot map the model."""
-        if name == "member" or (name == "auto" and not is_gpu(device)):  # mapping is never faster on a CPU
+        if name == "member" or (name == "auto" and not is_gpu(device) and not mapping_pays(self.experiment)):
             return False
         if isinstance(self.ensemble.template, Model):
             return True
