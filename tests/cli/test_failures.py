@@ -1,14 +1,12 @@
 """Pieces that fail, disks that are full, chunks that are damaged: what a command says of them."""
 
-import os
-import subprocess
-
 import pytest
 
 from anchorlab.engine import run
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation, Times
+from tests.small_disk import NoDiskError, small_disk
 from tests.small_experiments import BREAKING, experiment, worst
 
 
@@ -28,19 +26,12 @@ def test_the_pieces_that_failed_are_listed_with_exit_code_1(anchorlab, small, mo
 @pytest.fixture
 def disk(tmp_path):
     """A function that gives a file system of so many kilobytes; called again, it changes the size."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-
-    def sized(size):
-        options = f"{'remount,' if os.path.ismount(folder) else ''}size={size}k"
-        command = ["mount", "-t", "tmpfs", "-o", options, "anchorlab-test", str(folder)]
-        if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("needs the right to mount a file system")
-        return folder
-
-    yield sized
-    if os.path.ismount(folder):
-        subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "disk") as sized:
+        try:
+            sized(20)
+        except NoDiskError as error:
+            pytest.skip(str(error))
+        yield sized
 
 
 LARGE = experiment(checkpoints=Times(every=10), evaluation=Evaluation(every=10, size=8))  # four checkpoints of 254 kB

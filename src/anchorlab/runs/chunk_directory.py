@@ -171,24 +171,26 @@ class ChunkDirectory:
         """Begin the next attempt and return whether this process has it; another may have been faster."""
         number = 1 if found is None else found[0] + 1
         folder = self.path.with_name(f"{self.path.name}.{number}")
-        claim = Claim(folder, self.lease)
         try:
             if found is None:
                 folder.mkdir()
             else:
                 found[1].rename(folder)  # one alone can
+        except OSError as error:
+            if self._newest() != found:
+                return False
+            raise _unwritable(folder, error) from error
+        claim = Claim(folder, self.lease)
+        try:
             claim.write()
             (folder / "checkpoints").mkdir(exist_ok=True)
             remove_temporaries(folder)
             remove_temporaries(folder / "checkpoints")
         except (OSError, StoreError) as error:
             claim.release()
-            now = self._newest()
-            if now is not None and now != found and not claim.holds:
+            if self._newest() != (number, folder):  # another has taken it meanwhile
                 return False
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"{folder}: cannot be written: {error.strerror}") from error
+            raise (error if isinstance(error, StoreError) else _unwritable(folder, error)) from error
         except BaseException:
             claim.release()
             raise
@@ -250,6 +252,10 @@ class ChunkDirectory:
         for path in (self._require_claim() / "checkpoints").glob("step-*.safetensors"):
             if path.name not in but:
                 path.unlink()
+
+
+def _unwritable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(f"{folder}: cannot be written: {error.strerror}")
 
 
 def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:

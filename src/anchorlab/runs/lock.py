@@ -151,8 +151,9 @@ class Lock:
                 os.close(descriptor)
                 raise StoreError(f"{self.path}: this file system has no locks ({error.strerror})") from error
             if self._is_at_path(descriptor):
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+                with suppress(OSError):  # a full disk: others then learn only that it is in use
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
                 self._descriptor, self._owner = descriptor, os.getpid()
                 return True
             os.close(descriptor)
