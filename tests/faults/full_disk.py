@@ -1,0 +1,61 @@
+"""Full disks: at a random moment not one byte more can be written; when there is space again the study goes on."""
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tests.faults.case import Case
+from tests.faults.crews import CREWS
+from tests.faults.judge import Reference, wrong
+from tests.faults.kills import draw
+from tests.faults.moments import BALLAST, struck
+from tests.faults.roles import Place, errors
+from tests.small_disk import small_disk
+
+_KILOBYTES = 8192
+_FULL_FOR = 1.0  # seconds, in which the other processes notice
+_REASON = "No space left on device"
+
+
+def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
+    """Run one study whose disk is full for a while, and judge what it said and what it leaves."""
+    backend = list(CREWS)[number % len(CREWS)]
+    chance, found = random.Random(f"{seed} full disk {number}"), Case(f"full-disk:{number}")
+    place, began = Place(folder), time.monotonic()
+    crew = CREWS[backend](place)
+    fault = draw(CREWS[backend], expected, chance)
+    assert fault.moment is not None
+    with small_disk(place.disk) as sized:
+        sized(_KILOBYTES)
+        try:
+            crew.turn(replace(fault, moment=replace(fault.moment, act="fill")))
+            found.faults = struck(place.record)
+            if found.faults:
+                time.sleep(_FULL_FOR if backend == "folder" else 0)
+                found.cost += [f"the reason is not named: {one}" for one in errors(place) if _REASON not in one.words]
+                (place.disk / BALLAST).unlink()
+            else:
+                found.late = 1
+            crew.turn(None)
+            found.cost += wrong(place, expected)
+            if found.cost:
+                shutil.copytree(place.root, folder / "kept")
+        finally:
+            crew.close()
+    found.seconds = time.monotonic() - began
+    if not found.cost:
+        shutil.rmtree(folder)
+    return found
+
+
+def cases(count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
+    """Yield cases until the disk was full so often."""
+    done = number = 0
+    while done < count:
+        found = case(number, seed, expected, folder / f"full-disk-{number}")
+        done += len(found.faults)
+        number += 1
+        yield found
