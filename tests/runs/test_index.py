@@ -50,6 +50,16 @@ def test_the_index_says_what_the_directories_say(filled):
     assert {path.name for path in (filled.root / "index").iterdir()} <= {"runs.sqlite", "lock"}
 
 
+def test_a_list_takes_no_number_from_a_damaged_manifest(filled):
+    """It has the sizes; one digit more or less is as good a number."""
+    path = filled.root / cell_of(1).address / "manifest.json"
+    content = path.read_bytes()
+    at = content.index(b'"size": ') + len(b'"size": ')
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    states = {one.address: one.state for one in Index(filled.root).entries()}
+    assert [address for address, state in states.items() if state == "damaged"] == [cell_of(1).address]
+
+
 def test_a_store_that_does_not_exist_stays_so(tmp_path):
     assert Index(tmp_path / "none").entries() == [] and list(tmp_path.iterdir()) == []
 

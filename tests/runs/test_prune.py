@@ -2,6 +2,7 @@
 
 import pytest
 
+from anchorlab.errors import StoreError
 from anchorlab.runs import KINDS, Cell, Entry, Index, Use, record_use, removable, studies_by_run, uses
 from anchorlab.runs.uses import read_use
 from tests.runs.tiny_trainer import contents, train
@@ -69,8 +70,23 @@ def test_uses_are_recorded_with_those_before(tmp_path):
     other.mkdir(parents=True)
     record_use(other, "own/two", "quick", ["a", "e"])
     assert studies_by_run(tmp_path) == {"a": {"own/one", "own/two"}, "e": {"own/two"}}
-    (folder / "runs.json").write_text("{}")
-    assert read_use(folder) is None and len(uses(tmp_path)) == 1
+
+
+def test_a_damaged_record_is_named_until_the_study_writes_it_anew(tmp_path):
+    """Passed over, it would make orphans of runs that findings need."""
+    folder = tmp_path / "studies" / "own-one" / "quick"
+    folder.mkdir(parents=True)
+    record_use(folder, "own/one", "quick", ["a", "b"])
+    path = folder / "runs.json"
+    whole = path.read_bytes()
+    for damaged in (b"{}", whole[:-9], whole.replace(b'"a"', b'"c"')):
+        path.write_bytes(damaged)
+        for reading in (read_use, lambda _: uses(tmp_path), lambda _: studies_by_run(tmp_path)):
+            with pytest.raises(StoreError, match=rf"^{path}: damaged: .*; run its study again") as caught:
+                reading(folder)
+            assert "\n" not in str(caught.value)
+    record_use(folder, "own/one", "quick", ["d"])
+    assert uses(tmp_path) == [Use("own/one", "quick", frozenset("d"))]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ RUNS = [
 ]
 ENDS = {"a": {"test.accuracy": 0.5, "train.loss": 1.0}, "bb": {"test.accuracy": 0.75}}
 STUDIES = {"a": frozenset({"own/one", "own/two"}), "ccc": frozenset({"own/two"})}
-FIELDS = Fields(RUNS, lambda: ENDS, STUDIES)
+FIELDS = Fields(RUNS, lambda: ENDS, lambda: STUDIES)
 
 
 @pytest.mark.parametrize(

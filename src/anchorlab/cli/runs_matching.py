@@ -31,7 +31,7 @@ def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple
         with waiting("reading the metrics of the runs", quiet):
             return index.ends(entries)
 
-    fields = Fields(entries, ends, studies_by_run(kept.root))
+    fields = Fields(entries, ends, lambda: studies_by_run(kept.root))
     return fields, chosen(fields, conditions)
 
 

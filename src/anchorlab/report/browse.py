@@ -60,7 +60,7 @@ def browser_page(
     curves: Mapping[str, bytes] | None,
 ) -> str:
     """Return the page as text. Without `curves` it asks its server for those of a run, at `curves/ADDRESS`."""
-    table = run_table(Fields(entries, lambda: index.ends(entries), studies_by_run(store.root)))
+    table = run_table(Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(store.root)))
     order = [entries[at].address for at in table["order"]]
     packed = [b64encode((curves or {}).get(address, b"")).decode() for address in order]
     data = {**table, "served": curves is None, "lengths": [len(one) for one in packed] if curves is not None else []}

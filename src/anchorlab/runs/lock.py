@@ -4,13 +4,33 @@ import fcntl
 import os
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from anchorlab.errors import InUseError, StoreError
-from anchorlab.runs.files import file_time
+from anchorlab.runs.files import file_time, remove_temporaries
 
 _PAUSE = 0.05  # seconds between two tries
+
+
+_PATIENCE = 60.0  # seconds to wait for another writer of the same few files
+
+
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory inside `with`, after removing the partial files of a killed writer.
+
+    Errors: as `Lock.acquire`.
+    """
+    lock = Lock(directory / "lock")
+    lock.acquire(_PATIENCE)
+    try:
+        remove_temporaries(directory)
+        yield
+    finally:
+        lock.remove()
+        lock.release()
 
 
 class Lock:

@@ -62,17 +62,18 @@ class Fields:
     Args:
         entries: the runs
         ends: returns their metrics at the end, by address and `SPLIT.METRIC`; called once a metric is named
-        studies: the names of the studies whose findings were made from a run, by its address
+        studies: returns the names of the studies whose findings were made from a run, by its address; called once they
+            are asked for
     """
 
     def __init__(
         self,
         entries: Sequence[Entry],
         ends: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
-        studies: Mapping[str, frozenset[str]] | None = None,
+        studies: Callable[[], Mapping[str, frozenset[str]]] = dict,
     ) -> None:
         self.entries = entries
-        self._read_ends, self._studies = ends, studies or {}
+        self._read_ends, self._read_studies = ends, studies
         self._flat: dict[tuple[str, int], dict[str, Any]] = {}
 
     def resolve(self, name: str, at: str) -> str:
@@ -138,6 +139,10 @@ class Fields:
         if key not in self._flat:
             self._flat[key] = dict(flat({name: part}))
         return self._flat[key]
+
+    @cached_property
+    def _studies(self) -> Mapping[str, frozenset[str]]:
+        return self._read_studies()
 
     @cached_property
     def _ends(self) -> Mapping[str, Mapping[str, float]]:

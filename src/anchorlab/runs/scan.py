@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from anchorlab.errors import StoreError
 from anchorlab.runs.entry import Entry
+from anchorlab.runs.files import is_intact
 from anchorlab.runs.pack import Key, Pack, packs_of, wherever, with_packs
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import is_address
@@ -79,13 +80,12 @@ def _changed(path: Path) -> int:
 def read(run: Run) -> Found | None:
     """Return what an index keeps of a run; None for a damaged one.
 
-    The specification of a finished run is compared with the manifest, but neither of them with its own checksum, which
-    would take five times as long.
+    The specification of a finished run is compared with the manifest, and this with its own checksum.
     """
     try:
         if run.finished:
             manifest = run.content(run.manifest_path.name)
-            files = json.loads(manifest)["files"]
+            files = _files(manifest)
             record = json.loads(_intact(run.content(run.spec_path.name), files, run.spec_path.name))
             if record["address"] != run.address:
                 return None
@@ -110,7 +110,7 @@ def _intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
         run = Run(root / address)
         path = run.metrics_path
         try:
-            _intact(path.read_bytes(), json.loads(run.manifest_path.read_bytes())["files"], path.name)
+            _intact(path.read_bytes(), _files(run.manifest_path.read_bytes()), path.name)
             found.paths[address] = path
         except FileNotFoundError:
             pack = None if run.path.is_dir() else next((one for one in packs if address in one.keys), None)
@@ -138,6 +138,14 @@ def begun(run: Run) -> float:
     with suppress(OSError):
         return run.modified
     return 0.0
+
+
+def _files(manifest: bytes) -> Mapping[str, Any]:
+    """Return what a manifest says of each file. Errors: `ValueError` if it is damaged."""
+    if not is_intact(manifest):
+        raise ValueError("the manifest is damaged")
+    found: Mapping[str, Any] = json.loads(manifest)["files"]
+    return found
 
 
 def _intact(content: bytes, files: Mapping[str, Any], name: str) -> bytes:

@@ -95,7 +95,7 @@ class Store:
 
         index = Index(self.root)
         entries = index.entries()
-        fields = Fields(entries, lambda: index.ends(entries), studies_by_run(self.root))
+        fields = Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(self.root))
         return chosen(fields, [Condition.parse(one) for one in conditions])
 
     def metrics(self, *conditions: str) -> "polars.DataFrame":

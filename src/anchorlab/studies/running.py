@@ -16,7 +16,8 @@ from anchorlab.language.endpoint import Access
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.files import file_name, write_file
-from anchorlab.runs.uses import FILE, read_use, record_use
+from anchorlab.runs.lock import writing
+from anchorlab.runs.uses import FILE, record_use, use_before
 from anchorlab.studies.control import control_experiments, with_controls
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
@@ -73,9 +74,10 @@ def run_study(
     began = time.monotonic()
     folder, behind = findings_directory(store, study.name, profile), _behind(cells.values())
     if behind:  # from the beginning, so that nobody takes the runs of a study in progress for runs that nothing needs
-        before_now = read_use(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
+        with writing(folder):
+            before_now = use_before(folder)
+            record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
     with reported(report, progress) as show:
         runs = run(experiments, store, workers, device, report=show, on=on)
         if cells and not trained_before:
@@ -96,8 +98,9 @@ def run_study(
         made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
     path.parent.mkdir(parents=True, exist_ok=True)
-    record_use(path.parent, study.name, profile, behind)
-    write_file(path.parent, path.name, [seal(findings.to_json()).encode()])
+    with writing(path.parent):
+        record_use(path.parent, study.name, profile, behind)
+        write_file(path.parent, path.name, [seal(findings.to_json()).encode()])
     return findings
 
 
