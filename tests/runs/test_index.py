@@ -114,6 +114,33 @@ def test_a_damaged_index_is_made_anew(filled, seed):
     assert len(listing.ends(listing.entries())) == 4
 
 
+ALTERED = [
+    "UPDATE runs SET size = size + 1",
+    "UPDATE runs SET label = 'tinx'",
+    "UPDATE runs SET changed = changed, members = 2",
+    "UPDATE parts SET text = replace(text, 'tiny', 'tinx')",
+    "UPDATE curves SET ends = replace(ends, '1', '0')",
+    "UPDATE curves SET curves = zeroblob(length(curves))",
+]
+
+
+@pytest.mark.parametrize("change", ALTERED)
+def test_an_index_with_an_altered_value_is_made_anew(filled, change):
+    """SQLite has no checksums of its own."""
+    listing = Index(filled.root)
+
+    def said():
+        entries = listing.entries()
+        return listing.ends(entries), listing.curves(entries), listing.curves_of(cell_of(1).address)
+
+    expected = said()
+    with sqlite3.connect(filled.root / "index" / "runs.sqlite") as connection:
+        assert connection.execute(change).rowcount > 0
+    assert truth(filled) == listed(filled)
+    assert said() == expected
+    assert truth(filled) == listed(filled)
+
+
 @pytest.mark.parametrize("change", ["DROP TABLE parts", "DELETE FROM parts", "PRAGMA user_version = 99"])
 def test_an_index_of_another_version_is_made_anew(filled, change):
     listed(filled)

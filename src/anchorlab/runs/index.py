@@ -9,6 +9,7 @@ import gc
 import json
 import secrets
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from operator import itemgetter
@@ -24,19 +25,22 @@ from anchorlab.runs.pack import Key
 from anchorlab.runs.run import Run
 from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, present, read, with_tables
 
-_VERSION = 1  # raised whenever the tables, or what is kept in them, change
+_VERSION = 2  # raised whenever the tables, or what is kept in them, change
 _TABLES = f"""
-CREATE TABLE parts (id INTEGER PRIMARY KEY, text TEXT UNIQUE NOT NULL);
+CREATE TABLE parts (id INTEGER PRIMARY KEY, text TEXT UNIQUE NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE runs (
     address TEXT PRIMARY KEY, changed INTEGER NOT NULL, bytes INTEGER NOT NULL, label TEXT NOT NULL,
-    members INTEGER NOT NULL, size INTEGER NOT NULL, part_ids TEXT NOT NULL, environments_id INTEGER NOT NULL
+    members INTEGER NOT NULL, size INTEGER NOT NULL, part_ids TEXT NOT NULL, environments_id INTEGER NOT NULL,
+    crc INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE curves (address TEXT PRIMARY KEY, changed INTEGER NOT NULL, ends TEXT NOT NULL, curves BLOB NOT NULL);
+CREATE TABLE curves (
+    address TEXT PRIMARY KEY, changed INTEGER NOT NULL, ends TEXT NOT NULL, curves BLOB NOT NULL, crc INTEGER NOT NULL
+);
 PRAGMA user_version = {_VERSION};
 """
 _BATCH = 1000  # runs that are read between two commits
 _PATIENCE = 10.0  # seconds to wait for another process that writes the index
-_Row = tuple[str, int, int, str, int, int, str, int]
+_Row = tuple[str, int, int, str, int, int, str, int, int]
 _Result = TypeVar("_Result")
 
 
@@ -76,8 +80,8 @@ class Index:
         changed = run.changed
 
         def read(connection: sqlite3.Connection) -> bytes | None:
-            row = connection.execute("SELECT changed, curves FROM curves WHERE address = ?", (address,)).fetchone()
-            return bytes(row[1]) if row is not None and row[0] == changed else None
+            rows = connection.execute("SELECT * FROM curves WHERE address = ?", (address,))
+            return next((bytes(row[3]) for row in map(_intact, rows) if row[1] == changed), None)
 
         found = self.use(read)
         return found or next((packed(one.curves) for _, one in _measure(self.root, [address])), None)
@@ -155,7 +159,7 @@ def _no_collection() -> Iterator[None]:
 
 def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
     keys = present(root)
-    kept: list[_Row] = connection.execute("SELECT * FROM runs").fetchall()
+    kept: list[_Row] = list(map(_intact, connection.execute("SELECT * FROM runs")))
     rows = [row for row in kept if keys.get(row[0]) == row[1:3]]
     stale = keys.keys() - {row[0] for row in rows}
     damaged: list[str] = []
@@ -171,7 +175,8 @@ def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
             rows += [
                 _write(connection, address, keys[address], one) for address, one in found.items() if one is not None
             ]
-    parts = {key: json.loads(text) for key, text in connection.execute("SELECT id, text FROM parts")}
+    texts = map(_intact, connection.execute("SELECT id, text, crc FROM parts"))
+    parts = {key: json.loads(text) for key, text, _ in texts}
     entries = [_entry(root, row, parts) for row in rows]
     return sorted([*entries, *(entry_of(Run(root / address)) for address in damaged)], key=itemgetter(0))
 
@@ -192,11 +197,12 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
     missing = [address for address, changed in finished.items() if kept.get(address) != changed]
     for batch in _batches(missing):
         read = _measure(root, batch)
-        rows = [(one, finished[one], json.dumps(found.ends), packed(found.curves)) for one, found in read]
+        rows = [_sealed((one, finished[one], json.dumps(found.ends), packed(found.curves))) for one, found in read]
         with connection:
-            connection.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?)", rows)
-    found = connection.execute(f"SELECT address, changed, {column} FROM curves")
-    return {address: value for address, changed, value in found if finished.get(address) == changed}
+            connection.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?, ?)", rows)
+    place = ("address", "changed", "ends", "curves").index(column)
+    found = map(_intact, connection.execute("SELECT * FROM curves"))
+    return {row[0]: row[place] for row in found if finished.get(row[0]) == row[1]}
 
 
 def _measure(root: Path, addresses: Sequence[str]) -> list[tuple[str, Measured]]:
@@ -207,20 +213,44 @@ def _measure(root: Path, addresses: Sequence[str]) -> list[tuple[str, Measured]]
 def _write(connection: sqlite3.Connection, address: str, key: Key, found: Found) -> _Row:
     label, members, size, spec, environments = found
     part_ids = {name: _part_id(connection, part) for name, part in spec.items()}
-    row = (address, *key, label, members, size, json.dumps(part_ids), _part_id(connection, environments))
+    ids = json.dumps(part_ids), _part_id(connection, environments)
+    row: _Row = _sealed((address, *key, label, members, size, *ids))
     connection.execute(f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * len(row))})", row)
     return row
 
 
 def _part_id(connection: sqlite3.Connection, part: Any) -> int:
     """Return the key of a part of a specification, which runs that have the same one share."""
-    text = (canonical_json(part),)
-    connection.execute("INSERT OR IGNORE INTO parts (text) VALUES (?)", text)
-    return int(connection.execute("SELECT id FROM parts WHERE text = ?", text).fetchone()[0])
+    text = canonical_json(part)
+    made = connection.execute("INSERT OR IGNORE INTO parts (text, crc) VALUES (?, 0)", (text,))
+    if made.rowcount:
+        key = int(made.lastrowid or 0)
+        connection.execute("UPDATE parts SET crc = ? WHERE id = ?", (_crc((key, text)), key))
+        return key
+    row = connection.execute("SELECT id, text, crc FROM parts WHERE text = ?", (text,)).fetchone()
+    return int(_intact(row)[0])
+
+
+def _sealed(row: tuple[Any, ...]) -> Any:
+    """Return a row with the checksum of its values: SQLite has none, and would hand out what a disk has altered."""
+    return *row, _crc(row)
+
+
+def _intact(row: Any) -> Any:
+    """Return a row as it was written. Errors: `ValueError` for one that was altered."""
+    if _crc(row[:-1]) != row[-1]:
+        raise ValueError(f"the row of {row[0]} is damaged")
+    return row
+
+
+def _crc(row: tuple[Any, ...]) -> int:
+    if isinstance(row[-1], bytes):
+        return zlib.crc32(row[-1], _crc(row[:-1]))
+    return zlib.crc32(("%s\0" * len(row) % row).encode())
 
 
 def _entry(root: Path, row: _Row, parts: Mapping[int, Any]) -> Entry:
-    address, changed, manifest, label, members, size, part_ids, environments_id = row
+    address, changed, manifest, label, members, size, part_ids, environments_id, _ = row
     spec, environments = _Spec(root, address, part_ids, parts), parts[environments_id]
     if manifest != NO_MANIFEST:
         return Entry(address, "finished", label, members, size, changed, changed / 1e9, spec, environments)
