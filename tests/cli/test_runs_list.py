@@ -87,3 +87,13 @@ def test_no_runs_and_none_that_fulfils_the_conditions(anchorlab, workplace):
 def test_none_fulfils(anchorlab, runs):
     assert anchorlab("runs", "--where", "layers=7").out == "none of 3 runs fulfils these conditions\n"
     assert anchorlab("runs", "--where", "layers=7", "--json").out == "[]\n"
+
+
+def test_a_damaged_run_that_may_be_missing_is_told_in_one_line(anchorlab, runs, workplace):
+    (workplace / "runs" / runs[1] / "metrics.parquet").write_bytes(b"PAR1")
+    for options in (["--where", "test.accuracy>=0"], ["--columns", "run,metrics.test.loss"]):
+        said = anchorlab("runs", *options, "--json")
+        assert said.code == 0 and len(json.loads(said.out)) == (1 if "--where" in options else 3)
+        assert said.err.startswith("anchorlab: 1 damaged run cannot be read and may be missing: " + runs[1])
+        assert said.err.count("\n") == 1
+    assert anchorlab("runs", "--where", "layers=1", "--json").err == ""

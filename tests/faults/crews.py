@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tests.faults.moments import PLACES, Moment, Struck, struck
 from tests.faults.roles import DRIVER, WORKER, Place, children, drive, kill_alive, start, work
@@ -32,8 +32,8 @@ class Crew(Protocol):
         share: how many workers share the work
     """
 
-    roles: dict[str, tuple[str, ...]]
-    share: int
+    roles: ClassVar[dict[str, tuple[str, ...]]]
+    share: ClassVar[int]
 
     def __init__(self, place: Place) -> None: ...
 
@@ -47,7 +47,7 @@ class Crew(Protocol):
 class Alone:
     """This machine, one process."""
 
-    roles = {DRIVER: tuple(place for place in PLACES if place != "note")}
+    roles: ClassVar = {DRIVER: tuple(place for place in PLACES if place != "note")}
     workers, share = 1, 1
 
     def __init__(self, place: Place) -> None:
@@ -73,14 +73,14 @@ class Alone:
 class InProcesses(Alone):
     """This machine, two processes that the driver starts."""
 
-    roles = {DRIVER: (*OF_RUNS, "findings"), WORKER: OF_CHUNKS}
+    roles: ClassVar = {DRIVER: (*OF_RUNS, "findings"), WORKER: OF_CHUNKS}
     workers, share = 2, 2
 
 
 class OnAFolder:
     """Four workers that share the folder of the store, and a driver that waits for them."""
 
-    roles = {DRIVER: (*OF_RUNS, "findings"), WORKER: (*OF_CHUNKS, "note", *OF_RUNS[2:])}
+    roles: ClassVar = {DRIVER: (*OF_RUNS, "findings"), WORKER: (*OF_CHUNKS, "note", *OF_RUNS[2:])}
     share = 4
 
     def __init__(self, place: Place) -> None:

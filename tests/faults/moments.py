@@ -87,7 +87,7 @@ class Watch:
             self._meet(os.fspath(arguments[0]))
 
     def _synced(self, descriptor: int) -> None:
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             self._meet(path, content=descriptor)
         else:
@@ -117,7 +117,9 @@ class Watch:
         """Write that this process is being struck."""
         assert self.moment is not None
         name = path.removeprefix(self.root)
-        os.write(self.record, Struck(self.role, os.getpid(), self.moment.place, name, self.moment.act).to_json().encode())
+        os.write(
+            self.record, Struck(self.role, os.getpid(), self.moment.place, name, self.moment.act).to_json().encode()
+        )
 
 
 def place_of(name: str) -> str:

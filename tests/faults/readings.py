@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -38,17 +39,18 @@ def readings(root: Path) -> Readings:
 def _every(store: Store) -> Iterator[tuple[str, Callable[[], object]]]:
     for run in store.runs():
         yield f"{run.address} in Python", lambda run=run: _of_run(run)
+        yield f"{run.address} drawn", lambda run=run: _curves(run)
         yield f"{run.address} shown", lambda run=run: _command(store, "runs", "show", run.address, "--json")
     yield "list of runs", lambda: _command(store, "runs", "list", "--json", "--sort", "run")
-    yield "list of their fields", lambda: _command(
-        store, "runs", "list", "--json", "--sort", "run", "--columns", _COLUMNS
+    yield (
+        "list of their fields",
+        lambda: _command(store, "runs", "list", "--json", "--sort", "run", "--columns", _COLUMNS),
     )
     yield "check", lambda: _command(store, "runs", "check")
     yield "runs to prune", lambda: _command(store, "runs", "prune", "--json")
     yield "claims", lambda: _command(store, "claims", "--measured", "--json")
-    yield "selected runs", lambda: [one.address for one in store.select("studies=own/faults", "test.loss>0")]
+    yield "selected runs", lambda: _selected(store)
     yield "metrics of all runs", lambda: store.metrics().rows()
-    yield "curves", lambda: Index(store.root).curves(Index(store.root).entries())
     yield "findings", lambda: [one.to_json() for one in kept_findings(store)]
 
 
@@ -61,16 +63,32 @@ def _of_run(run: Run) -> object:
     return dict(run.spec), run.label, run.environments, run.made_by, metrics, steps, digests
 
 
+def _curves(run: Run) -> object:
+    if (found := Index(run.path.parent).curves_of(run.address)) is None:
+        raise AnchorlabError(f"{run.address} has no curves")
+    return found
+
+
+def _selected(store: Store) -> object:
+    """Return what is selected. Errors: `AnchorlabError` with the words of a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            return [one.address for one in store.select("studies=own/faults", "test.loss>0")]
+        except RuntimeWarning as warning:
+            raise AnchorlabError(str(warning)) from None
+
+
 def _digest(tensor: Any) -> str:
     return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
 
 
 def _command(store: Store, *arguments: str) -> str:
-    """Return what a command prints. Errors: `AnchorlabError` with what it complains of."""
+    """Return what a command prints. Errors: `AnchorlabError` with what it complains of, also if it does its work."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([*arguments, "--store", str(store.root)])
-    if code:
+    if code or err.getvalue().startswith("anchorlab: "):
         raise AnchorlabError(err.getvalue().removesuffix("\n"))
     return out.getvalue()
 

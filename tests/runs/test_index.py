@@ -3,9 +3,11 @@
 import json
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
+import warnings
 from multiprocessing import get_context
 
 import pytest
@@ -263,3 +265,27 @@ def test_a_damaged_table_is_named_when_all_are_wanted(filled):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StoreError, match=str(path)):
         filled.metrics()
+
+
+def test_a_run_that_may_be_missing_because_it_is_damaged_is_named(store):
+    """A damaged table has no loss to compare, a damaged specification no field but the run's own."""
+    for number in range(4):
+        with store.open(cell_of(number)) as run:
+            run.finish(metrics_frame(ROWS[:4]))
+    table, spec = (store.root / cell_of(at).address for at in (1, 2))
+    (table / "metrics.parquet").write_bytes(b"PAR1")
+    with pytest.warns(RuntimeWarning, match=f"1 damaged run cannot be read and may be missing: {table.name}; "):
+        found = store.select("test.loss>-1")
+    assert [one.address for one in found] == sorted(cell_of(at).address for at in (0, 2, 3))
+    (spec / "spec.json").write_bytes(b"{}")
+    shutil.rmtree(store.root / "index")  # which has what the specification said
+    with pytest.warns(RuntimeWarning, match=f"1 damaged run .*{spec.name}; `anchorlab runs check`"):
+        store.select("model.layers=0")
+    for asked, damaged in (((), table), (("model.layers=0",), spec)):
+        with pytest.raises(StoreError, match=str(damaged)):
+            store.metrics(*asked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(store.select("state=finished", "model.layers=1")) == 2
+        assert [one.address for one in store.select("state=damaged")] == [spec.name]
+        store.select()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_table, print_text
-from anchorlab.cli.runs_matching import Where, matching, size_text
+from anchorlab.cli.runs_matching import Where, matching, size_text, tell_damage
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def list_(
     paths = list(dict.fromkeys(fields.resolve(name, "columns") for name in names))
     most = (0 if json else _FIRST_PAGE) if limit is None else limit
     page = found[:most] if most else found
+    tell_damage([one for one in page if one.state != "damaged" and any(fields.is_lost(one, path) for path in paths)])
     if json:
         if paths:
             print_json([{path: _data(fields.value(entry, path)) for path in paths} for entry in page])

@@ -1,5 +1,7 @@
 """The runs that a command is about: those of a store that fulfil the conditions of `--where`."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +19,12 @@ Where = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True
 def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple[Fields, list[Entry]]":
     """Return the fields of a store's runs, and the runs that fulfil all conditions.
 
+    Damaged runs, of which nobody knows whether they do, are told on the standard error output.
+
     Errors: `SpecError` for a condition that cannot be read, or on a field that no run has.
     """
     from anchorlab.runs import Condition, Fields, Index, Store, chosen, studies_by_run
+    from anchorlab.runs.query import undecided
 
     conditions = [Condition.parse(text) for text in where or ()]
     kept = Store(store)
@@ -32,7 +37,17 @@ def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple
             return index.ends(entries)
 
     fields = Fields(entries, ends, lambda: studies_by_run(kept.root))
-    return fields, chosen(fields, conditions)
+    found = chosen(fields, conditions)
+    tell_damage(undecided(fields, conditions))
+    return fields, found
+
+
+def tell_damage(entries: "Sequence[Entry]") -> None:
+    """Print in one line on the standard error output that runs are damaged, if any are."""
+    from anchorlab.runs.query import damage_note
+
+    if entries:
+        print(f"anchorlab: {damage_note(entries)}", file=sys.stderr)
 
 
 def size_text(size: int) -> str:

@@ -56,6 +56,10 @@ class Condition:
         return (numbers or texts) and bool(_ORDERS[self.operator](found, self.value))
 
 
+_OF_DAMAGED = ("run", "state", "when", "MB", "studies")
+"""The fields that a run has whose specification is damaged."""
+
+
 class Fields:
     """The fields of a list of runs, by dotted paths.
 
@@ -120,6 +124,12 @@ class Fields:
             return entry.environments[-1].get(rest) if entry.environments else None
         return self._fields(part, entry.spec.get(part)).get(path)
 
+    def is_lost(self, entry: Entry, path: str) -> bool:
+        """Return whether a run's value of a field cannot be known because its file is damaged."""
+        if entry.state == "damaged":
+            return path not in _OF_DAMAGED
+        return path.startswith("metrics.") and entry.state == "finished" and entry.address not in self._ends
+
     def _own(self, entry: Entry, name: str) -> Any:
         if name == "studies":
             return self._studies.get(entry.address, frozenset())
@@ -168,6 +178,30 @@ def chosen(fields: Fields, conditions: Iterable[Condition], at: str = "where") -
     """Return the runs that fulfil all conditions. Errors: `SpecError` for a field that no run has."""
     resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
     return [entry for entry in fields.entries if all(one.holds(fields.value(entry, path)) for path, one in resolved)]
+
+
+def undecided(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> list[Entry]:
+    """Return the damaged runs of which nobody knows whether they fulfil all conditions.
+
+    Errors: `SpecError` for a field that no run has.
+    """
+    resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
+
+    def is_open(entry: Entry) -> bool:
+        lost = [fields.is_lost(entry, path) for path, _ in resolved]
+        known = [
+            one.holds(fields.value(entry, path)) for (path, one), gone in zip(resolved, lost, strict=True) if not gone
+        ]
+        return any(lost) and all(known)
+
+    return [entry for entry in fields.entries if is_open(entry)]
+
+
+def damage_note(entries: Sequence[Entry]) -> str:
+    """Return in one line that runs may be missing because they are damaged."""
+    named = ", ".join(entry.address for entry in entries[:3]) + (", ..." if len(entries) > 3 else "")
+    count = "1 damaged run" if len(entries) == 1 else f"{len(entries)} damaged runs"
+    return f"{count} cannot be read and may be missing: {named}; `anchorlab runs check` says what is damaged"
 
 
 def ordered(

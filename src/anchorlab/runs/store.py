@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,16 +88,27 @@ class Store:
 
         >>> store.select("model.layers=2", "test.accuracy>0.9")
 
+        Warns of damaged runs, of which nobody knows whether they do.
+
         Errors: `SpecError` for a text that is no condition, and for a field that no run has.
         """
+        from anchorlab.runs.query import damage_note
+
+        found, damaged = self._select(conditions)
+        if damaged:
+            warnings.warn(damage_note(damaged), RuntimeWarning, stacklevel=2)
+        return found
+
+    def _select(self, conditions: Iterable[str]) -> "tuple[list[Entry], list[Entry]]":
+        """Return the runs that fulfil all conditions, and damaged ones of which nobody knows."""
         from anchorlab.runs.index import Index
-        from anchorlab.runs.query import Condition, Fields, chosen
+        from anchorlab.runs.query import Condition, Fields, chosen, undecided
         from anchorlab.runs.uses import studies_by_run
 
-        index = Index(self.root)
+        index, parsed = Index(self.root), [Condition.parse(one) for one in conditions]
         entries = index.entries()
         fields = Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(self.root))
-        return chosen(fields, [Condition.parse(one) for one in conditions])
+        return chosen(fields, parsed), undecided(fields, parsed)
 
     def metrics(self, *conditions: str) -> "polars.DataFrame":
         """Return the metrics of all finished runs that fulfil the conditions, as one table.
@@ -105,20 +117,22 @@ class Store:
 
         Returns: the columns of `run.metrics`, and before them `run`, the address.
 
-        Errors: those of `select`; `StoreError` that names a damaged table.
+        Errors: those of `select`; `StoreError` that names what is damaged of a run that is, or may be, among them.
         """
         from anchorlab.runs.curves import all_metrics
         from anchorlab.runs.scan import Tables, with_tables
 
-        asked = [one.address for one in self.select(*conditions) if one.state == "finished"]
+        found, undecided = self._select(conditions)
+        asked = {one.address for one in [*found, *undecided] if one.state != "unfinished"}
+        damaged = {one.address for one in [*found, *undecided] if one in undecided or one.state == "damaged"}
 
         def read(tables: Tables) -> "polars.DataFrame":
-            if lost := [Run(self.root / one) for one in sorted({*asked} - tables.addresses)]:
+            if lost := [Run(self.root / one) for one in sorted((asked - tables.addresses) | damaged)]:
                 problems = [problem for run in lost for problem in run.problems()]
                 raise StoreError("; ".join(problems) or f"{lost[0].path}: changed while it was read; try again")
             return all_metrics(tables)
 
-        return with_tables(self.root, asked, read)
+        return with_tables(self.root, sorted(asked), read)
 
     def pack(self, *conditions: str) -> list[str]:
         """Move the small finished runs that fulfil the conditions into packs; return their addresses.
@@ -133,7 +147,7 @@ class Store:
         from anchorlab.runs.packing import pack_runs
 
         try:
-            return pack_runs(self.root, (one.address for one in self.select(*conditions)), self._put_aside)
+            return pack_runs(self.root, (one.address for one in self._select(conditions)[0]), self._put_aside)
         finally:
             self._clear()
 
@@ -144,7 +158,7 @@ class Store:
         """
         from anchorlab.runs.packing import unpack_runs
 
-        return unpack_runs(self.root, (one.address for one in self.select(*conditions)))
+        return unpack_runs(self.root, (one.address for one in self._select(conditions)[0]))
 
     def problems(self) -> list[str]:
         """Read every file of all packs and runs, and return one line per problem; empty if there is none."""
