@@ -9,7 +9,7 @@ SLOW := browser or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
 
-.PHONY: demo notebooks language test test-fast lint types imports docs gallery gallery-again check bench browser clean
+.PHONY: demo notebooks language test test-fast faults lint types imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -21,6 +21,10 @@ test: .venv/installed-dev language
 
 test-fast: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
+
+# hundreds of kills, full disks, flipped bits and chunks with two owners, and what they cost; the docs show the report
+faults: .venv/installed-dev
+	$(BIN)/python -m tests.faults --report docs/faults-report.txt
 
 .venv/installed: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv .venv

@@ -37,18 +37,25 @@ _KILLED_AT = (
 
 @dataclass(frozen=True)
 class Stores:
-    """What is damaged: the finished study with what can be read of it, and stores with an unfinished run each."""
+    """What is damaged: the finished study, as it was left and packed, each with what can be read of it; and stores with
+    an unfinished run each.
+    """
 
-    finished: Path
-    expected: Readings
+    finished: tuple[tuple[Path, Readings], ...]
     unfinished: tuple[tuple[Path, Experiment], ...]
 
 
 def prepare(expected: Reference, folder: Path) -> Stores:
     """Make the stores; `folder` holds that of the reference in `reference`."""
-    finished = folder / "finished"
-    shutil.copytree(Place(folder / "reference").root, finished)
-    readings(finished)  # the first time makes the index
+    finished = []
+    for name in ("as it was left", "packed"):
+        root = folder / name.replace(" ", "-")
+        shutil.copytree(Place(folder / "reference").root, root)
+        if name == "packed":
+            assert Store(root).pack(), "no run was packed"
+        readings(root)  # the first time makes the index
+        finished.append((root, readings(root)))
+    assert not any(one.error for _, found in finished for one in found.values()), "cannot be read without any fault"
     unfinished = []
     for moment in _KILLED_AT:
         place = Place(folder / f"unfinished-{moment.place}".replace(" ", "-"))
@@ -62,9 +69,7 @@ def prepare(expected: Reference, folder: Path) -> Stores:
         for claim in place.root.rglob("claim.json"):
             os.utime(claim, (time.time() - _OLD,) * 2)
         unfinished.append((place.root, begun[0]))
-    found = readings(finished)
-    assert not any(one.error for one in found.values()), f"cannot be read without any fault: {found}"
-    return Stores(finished, found, tuple(unfinished))
+    return Stores(tuple(finished), tuple(unfinished))
 
 
 def _has_chunks(store: Store, one: Experiment) -> bool:
@@ -97,14 +102,14 @@ def case(number: int, seed: int, expected: Reference, stores: Stores, folder: Pa
         flip(path, bit)
         noticed, found.cost = _train(copy, one, path, expected)
     else:
-        root, kind = stores.finished, "finished"
+        (root, readable), kind = chance.choice(stores.finished), "finished"
         path, bit = _draw(root, "", chance)
         index = root / "index"
         with _restored(path, *index.iterdir()):
             if chance.random() < 0.5 and path.parent != index:
                 shutil.rmtree(index)  # so that everything is read from the runs
             flip(path, bit)
-            noticed, found.cost = differences(stores.expected, readings(root), path)
+            noticed, found.cost = differences(readable, readings(root), path)
             name = str(path.relative_to(root))
             if not noticed and name.partition("/")[0] not in ("index", "studies"):
                 found.cost.append("nothing says that a file of a finished run is damaged")
@@ -181,7 +186,8 @@ def _settled(text: object) -> str:
 
 
 def _kind_of(name: str) -> str:
-    return "index" if name.startswith("index/") else place_of(name)
+    top = name.partition("/")[0]
+    return top if top in ("index", "packs") else place_of(name)
 
 
 def cases(count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:

@@ -125,9 +125,6 @@ class OnAFolder:
             end(one)
 
 
-CREWS: dict[str, type[Crew]] = {"local": Alone, "processes": InProcesses, "folder": OnAFolder}
-
-
 def strike_later(place: Place, fault: Fault, victims: Callable[[], list[int]], driver: Any) -> None:
     """Kill one of the processes of a role after some seconds, unless the study is at its end before."""
     until = time.monotonic() + fault.after

@@ -11,7 +11,7 @@ from anchorlab.errors import AnchorlabError
 from anchorlab.runs import Store
 from tests.engine.killed import contents
 from tests.faults.moments import counted
-from tests.faults.roles import Place, errors, read_said, start
+from tests.faults.roles import Place, Said, errors, read_said, start
 from tests.faults.study import keep_often, outcome, run_the_study
 
 
@@ -20,12 +20,14 @@ class Reference:
     """The study without faults, in one process.
 
     Fields
+        place: where it is
         outcome: what it leaves, as `outcome` returns it
         names: the files of its store
         counts: how many operations on files it took in each place
         seconds: how long it took
     """
 
+    place: Place
     outcome: dict[str, bytes]
     names: frozenset[str]
     counts: dict[str, int]
@@ -40,7 +42,7 @@ def reference(folder: Path) -> Reference:
     child.join(300)
     assert child.exitcode == 0, "the study fails without any fault"
     found = json.loads(place.said.read_text())
-    return Reference(outcome(place.root), frozenset(contents(place.root)), found["counts"], found["seconds"])
+    return Reference(place, outcome(place.root), frozenset(contents(place.root)), found["counts"], found["seconds"])
 
 
 def _run(place: Place) -> None:
@@ -48,6 +50,11 @@ def _run(place: Place) -> None:
     began = time.monotonic()
     counts: Counter[str] = counted(place.root, partial(run_the_study, place.root))
     place.said.write_text(json.dumps({"counts": counts, "seconds": time.monotonic() - began}))
+
+
+def judged(place: Place, said: Said) -> None:
+    """Write down how the driver has ended."""
+    place.said.write_text(json.dumps(vars(said)))
 
 
 def wrong(place: Place, expected: Reference) -> list[str]:

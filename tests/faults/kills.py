@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.case import Case
-from tests.faults.crews import CREWS, Crew, Fault
+from tests.faults.crews import Alone, Crew, Fault, InProcesses, OnAFolder
 from tests.faults.judge import Reference, unreadable, wrong
 from tests.faults.moments import Moment, struck
+from tests.faults.ray_crew import OnRay
 from tests.faults.roles import WORKER, Place, read_said
+
+CREWS: dict[str, type[Crew]] = {"local": Alone, "processes": InProcesses, "folder": OnAFolder, "ray": OnRay}
 
 _BY_TIME = 0.25  # of the kills; the others strike at an operation on files
 
@@ -18,7 +21,7 @@ _BY_TIME = 0.25  # of the kills; the others strike at an operation on files
 def draw(crew: type[Crew], expected: Reference, chance: random.Random, by_time: float = 0.0) -> Fault:
     """Draw a fault: a role, one of its places, and one of the operations there; or, at times, a role and a time."""
     role = chance.choice(list(crew.roles))
-    if chance.random() < by_time:
+    if chance.random() < by_time or not crew.roles[role]:
         return Fault(role, None, chance.random() * expected.seconds)
     place = chance.choice(crew.roles[role])
     most = max(1, expected.counts.get(place, 8) // (crew.share if role == WORKER else 1))

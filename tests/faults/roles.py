@@ -95,6 +95,8 @@ def drive(place: Place, on: str, workers: int, moment: Moment | None, of_worker:
     """Run the study; this process is struck at `moment`, the first of the processes that it starts at `of_worker`."""
     torch.set_num_threads(1)
     keep_often()
+    with (place.folder / "log").open("ab") as log:  # Ray writes pages about a node that dies
+        os.dup2(log.fileno(), 2)
     local._work = partial(_work, place, of_worker)
     Watch(place.root, moment, DRIVER, place.record).begin()
     said = Said.of(partial(run_the_study, place.root, on, workers), place)

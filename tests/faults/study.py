@@ -7,8 +7,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from anchorlab.engine import planning
+from anchorlab.engine import Ray
 from anchorlab.engine import run as train
+from anchorlab.engine.backend import Backend
 from anchorlab.engine.folder import Folder
 from anchorlab.findings import Findings, at_most
 from anchorlab.runs import Store
@@ -63,15 +64,19 @@ STUDY = Study(
 
 
 def keep_often() -> None:
-    """Let this process keep a state after every step, and look at the store often."""
+    """Let this process keep a state after every step."""
     trainer._LEAST_TRAINING_PER_KEEPING = 0
     running.run = partial(train, keep_every=0.0)
-    planning.Folder = partial(Folder, pause=0.05)  # type: ignore[misc]
 
 
 def run_the_study(root: Path, on: str = "local", workers: int = 1) -> Findings:
-    """Run the study to its end."""
-    return run_study(STUDY, PROFILE, Store(root), workers, progress=False, on=on)  # type: ignore[arg-type]
+    """Run the study to its end: on this machine, with workers on a `folder`, or on the Ray cluster at an address."""
+    backend: str | Backend = on
+    if on == "folder":
+        backend = Folder(pause=0.05)
+    elif on != "local":
+        backend = Ray(on, modules=("tests.engine.slowed",), pause=0.05)
+    return run_study(STUDY, PROFILE, Store(root), workers, progress=False, on=backend)  # type: ignore[arg-type]
 
 
 def findings_of(root: Path) -> str:
