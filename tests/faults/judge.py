@@ -81,7 +81,7 @@ def wrong(place: Place, expected: Reference) -> list[str]:
 
 def is_spare(name: str) -> bool:
     """Return whether a file may stay: the kernel holds a lock, not its file; an index can be made at any time."""
-    return name.startswith("index/") or name.rpartition("/")[2] == "lock"
+    return name.startswith("index/") or name.rpartition("/")[2] in ("lock", ".lock-taken")
 
 
 def unclear(place: Place) -> list[str]:

@@ -1,7 +1,7 @@
 """The report: what was injected, what has happened, and what it has cost, as the docs show it."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from anchorlab.findings.provenance import hardware
@@ -65,8 +65,7 @@ def _by_place(parts: Sequence[Part]) -> list[str]:
 
 
 def _of_flips(cases: Iterable[Case]) -> list[str]:
-    counts: Mapping[tuple[str, str], Counter[str]] = {}
-    counts = {}
+    counts: dict[tuple[str, str], Counter[str]] = {}
     for case in cases:
         for one in case.faults:
             counts.setdefault((one.role, one.place), Counter())["undetected" if case.cost else one.act] += 1

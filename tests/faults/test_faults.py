@@ -8,10 +8,10 @@ import pytest
 
 from tests.engine.killed import contents
 from tests.faults import bit_flips, full_disk, kills, two_owners
-from tests.faults.__main__ import SHARES, counts
 from tests.faults.crews import Alone, Fault
 from tests.faults.judge import judged, reference, wrong
 from tests.faults.moments import PLACES, Moment, place_of, struck
+from tests.faults.play import SHARES, counts
 from tests.faults.readings import Reading, differences, readings
 from tests.faults.report import Part, report
 from tests.faults.roles import DRIVER, Place, Said, kill_alive, start

@@ -12,8 +12,6 @@ from anchorlab.errors import InUseError, StoreError
 from anchorlab.runs.files import file_time, remove_temporaries
 
 _PAUSE = 0.05  # seconds between two tries
-
-
 _PATIENCE = 60.0  # seconds to wait for another writer of the same few files
 
 

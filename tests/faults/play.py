@@ -1,0 +1,85 @@
+"""Plays the faults of one kind, and tells how it goes."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from tests.faults import bit_flips, full_disk, kills, two_owners
+from tests.faults.case import Case
+from tests.faults.judge import Reference, reference
+from tests.faults.kills import CREWS
+from tests.faults.report import Part
+from tests.small_disk import NoDiskError
+
+_TELL_EVERY = 20.0  # seconds
+
+SHARES = {"local": 58, "processes": 6, "folder": 28, "ray": 8}
+"""Per cent of the kills."""
+
+NAMES = {
+    "local": "kills, one process",
+    "processes": "kills, two processes of this machine",
+    "folder": "kills, four workers on a folder",
+    "ray": "kills, three nodes of Ray",
+    "full-disk": "full disk",
+    "bit-flip": "bit flips",
+    "two-owners": "two owners of a chunk",
+}
+
+
+def counts(kills: int, full: int, flips: int, owners: int) -> dict[str, int]:
+    """Return how many faults there are to be of each kind; the kills are shared by the backends."""
+    shares = {name: kills * share // 100 for name, share in SHARES.items()}
+    shares["local"] += kills - sum(shares.values())
+    return {**shares, "full-disk": full, "bit-flip": flips, "two-owners": owners}
+
+
+def cases(name: str, count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
+    """Yield the cases of one kind until so many faults have happened."""
+    if name in CREWS:
+        return kills.cases(name, count, seed, expected, folder)
+    part = {"full-disk": full_disk, "bit-flip": bit_flips, "two-owners": two_owners}[name]
+    return part.cases(count, seed, expected, folder)
+
+
+def alone(case: str, seed: int, expected: Reference, folder: Path) -> Case:
+    """Repeat one case by its name."""
+    name, _, number = case.partition(":")
+    if name in CREWS:
+        return kills.case(name, int(number), seed, expected, folder / name)
+    if name == "bit-flip":
+        return bit_flips.case(int(number), seed, expected, bit_flips.prepare(expected, folder), folder)
+    part = {"full-disk": full_disk, "two-owners": two_owners}[name]
+    return part.case(int(number), seed, expected, folder / name)
+
+
+@contextmanager
+def prepared() -> Iterator[tuple[Reference, Path]]:
+    """Run the reference, and give it with the folder for the cases."""
+    with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
+        yield reference(folder / "reference"), folder
+
+
+def play(name: str, count: int, seed: int) -> Part:
+    """Inject the faults of one kind, and tell how it goes."""
+    torch.set_num_threads(1)
+    part, told = Part(NAMES[name], count), 0.0
+    try:
+        with prepared() as (expected, folder):
+            began = time.monotonic()
+            for case in cases(name, count, seed, expected, folder):
+                part.cases.append(case)
+                for words in case.cost:
+                    print(f"{case.name}: {words}", flush=True)
+                if time.monotonic() - told > _TELL_EVERY and part.done:
+                    told = time.monotonic()
+                    left = (told - began) / part.done * max(0, count - part.done)
+                    print(f"{part.name}: {part.done} of {count}, {left / 60:.0f} min left", flush=True)
+    except (NoDiskError, ImportError) as error:
+        print(f"{part.name}: left out, {error}")
+    return part
