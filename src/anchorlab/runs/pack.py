@@ -11,6 +11,7 @@ A pack is written beside its place, moved there, and never changed. Where a run 
 import os
 import secrets
 import sqlite3
+import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
@@ -119,11 +120,10 @@ class Pack:
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         """Return what `work` reads from the file."""
         try:
-            with closing(sqlite3.connect(f"{self.path.as_uri()}?immutable=1", uri=True)) as pack:
-                return work(pack)
+            status = self.path.stat()
+            return work(_newest.connection(self.path, status.st_ino, status.st_mtime_ns))
         except sqlite3.Error as error:
-            if not self.path.exists():
-                raise FileNotFoundError(2, "No such file", str(self.path)) from None
+            _newest.open = None
             if "unable to open" in str(error):
                 raise StoreError(f"{self.path}: cannot be read; allow this user to read it") from None
             raise self._damaged() from None
@@ -131,6 +131,34 @@ class Pack:
     def _damaged(self) -> StoreError:
         problem = "damaged: altered after it was written"
         return StoreError(f"{self.path}: {problem}; put a copy in its place, or delete it and train its runs again")
+
+
+class _Open:
+    """An open pack, closed when nobody holds it. Since a pack never changes, reading it takes no locks."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True, check_same_thread=False)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it could not be opened
+            self.connection.close()
+
+
+class _Newest(threading.local):
+    """The pack that a thread has read last, which it most likely reads next."""
+
+    key: object = None
+    open: _Open | None = None
+
+    def connection(self, path: Path, *version: int) -> sqlite3.Connection:
+        key = os.getpid(), path, version
+        if self.open is None or self.key != key:
+            self.open = None
+            self.open, self.key = _Open(path), key
+        return self.open.connection
+
+
+_newest = _Newest()
 
 
 @lru_cache(maxsize=1024)
