@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from tests.faults.moments import PLACES, Moment, Struck, struck
 from tests.faults.roles import DRIVER, WORKER, Place, children, drive, kill_alive, start, work
 
-HANGS = 120.0
+HANGS = 300.0
 """Seconds after which a study that has not come to its end is said to hang."""
 
 OF_CHUNKS = ("claim", "state", "part of a checkpoint", "result")

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -93,10 +94,10 @@ class Said:
 
 def drive(place: Place, on: str, workers: int, moment: Moment | None, of_worker: Moment | None) -> None:
     """Run the study; this process is struck at `moment`, the first of the processes that it starts at `of_worker`."""
-    torch.set_num_threads(1)
-    keep_often()
+    _begin()
     with (place.folder / "log").open("ab") as log:  # Ray writes pages about a node that dies
-        os.dup2(log.fileno(), 2)
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
     local._work = partial(_work, place, of_worker)
     Watch(place.root, moment, DRIVER, place.record).begin()
     said = Said.of(partial(run_the_study, place.root, on, workers), place)
@@ -122,10 +123,16 @@ def _is_first(place: Place) -> bool:
 
 def work(place: Place, moment: Moment | None, lease: float = 120.0) -> None:
     """Work as one of several on a shared folder, for ever; this process is struck at `moment`."""
-    torch.set_num_threads(1)
-    keep_often()
+    _begin()
     Watch(place.root, moment, WORKER, place.record).begin()
     Said.of(Worker(Store(place.root), keep_every=0.0, pause=0.05, lease=lease).work, place)
+
+
+def _begin() -> None:
+    """Let this process train on one thread, keep states often, and end with the one that started it."""
+    torch.set_num_threads(1)
+    keep_often()
+    threading.Thread(target=local._exit_with, args=(os.getppid(),), daemon=True).start()
 
 
 def start(target: Callable[..., None], *arguments: Any) -> Any:
