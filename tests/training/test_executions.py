@@ -211,6 +211,7 @@ def test_mapped_members_learn_what_they_learn_alone():
         assert values == pytest.approx({row[1:-1]: row.value for row in alone.rows}, abs=1e-9)
 
 
+@pytest.mark.untyped  # what stands in for a keeper is none
 def test_a_training_goes_on_as_it_began():
     """Also one that began member by member, before tiny models were mapped."""
     one = experiment(members=Members(seeds=range(8)))
