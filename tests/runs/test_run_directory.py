@@ -164,6 +164,24 @@ def test_a_finished_chunk_keeps_its_checkpoints_and_has_no_state(store, cell):
         assert not list(chunk.path.glob("step-*"))
 
 
+def test_a_finished_chunk_keeps_its_folder_for_those_who_read_it(store, cell):
+    """A worker that lost it to another may find it finished; a merge elsewhere reads its files meanwhile."""
+    with store.open(cell) as run:
+        run.plan([[0]])
+        with run.chunk(0) as chunk:
+            chunk.write_checkpoint(1, {"weight": torch.ones(1)})
+            chunk.finish("rows")
+        before = contents(run.state_path)
+        with run.chunk(0) as late:
+            assert late.finished and late.owner is None
+            with pytest.raises(RuntimeError, match="not open for writing"):
+                late.write_state(2, {})
+            assert contents(run.state_path) == before
+            late.restart()  # what turned out to be damaged
+            assert not late.finished and late.checkpoints() == [] and late.owner is not None
+        assert run.chunk(0).owner is None
+
+
 def test_an_interrupted_merge_is_done_again_as_a_whole(store, cell):
     expected = contents(train(Store(store.root.parent / "whole"), cell).path)
     run = store.open(cell)

@@ -38,7 +38,8 @@ class ChunkDirectory:
     contains a digest of its content, which reveals damage.
 
     Each opening is an attempt, a folder named by its number: attempt 3 of `chunk-0000` is `chunk-0000.3`. A process
-    whose claim has ended loses its folder, which the next attempt renames, and so can never write beside it.
+    whose claim has ended loses its folder, which the next attempt renames, and so can never write beside it. A finished
+    chunk is opened without a claim and keeps its folder, since another process may be reading it.
     """
 
     def __init__(self, path: Path, address: str, wait: float = 0.0, lease: float = LEASE) -> None:
@@ -46,15 +47,22 @@ class ChunkDirectory:
         self._claim: Claim | None = None
 
     def __enter__(self) -> "ChunkDirectory":
-        """Claim the chunk. Errors: `InUseError` that names the process working on it."""
+        """Claim the chunk, unless it is finished. Errors: `InUseError` that names the process working on it."""
         if self._claim is not None:
             raise StoreError(f"{self.path}: already open in this process; close it first")
+        self._open(again=False)
+        return self
+
+    def _open(self, again: bool) -> None:
+        """Claim the chunk; a finished one only `again`."""
         deadline = time.monotonic() + self.wait
         while True:
             found = self._newest()
             owner = None if found is None else holder(found[1])
+            if owner is None and not again and found is not None and _result(found[1]) is not None:
+                return
             if owner is None and self._begin(found):
-                return self
+                return
             if owner is not None and (left := deadline - time.monotonic()) <= 0:
                 raise InUseError(f"{self.path}: in use by {owner}; wait until it ends, or end it")
             time.sleep(_PAUSE if owner is None else min(_PAUSE, left))
@@ -75,7 +83,9 @@ class ChunkDirectory:
         return any(parent.name.partition(".")[0] == self.path.name for parent in path.parents)
 
     def restart(self) -> None:
-        """Remove everything that the chunk has, so that it is trained from its first step."""
+        """Remove everything that the chunk has, so that it is trained from its first step; also if it is finished."""
+        if self._claim is None:
+            self._open(again=True)
         folder = self._require_claim()
         for path in [*folder.glob("*.safetensors"), *(folder / "checkpoints").glob("*.safetensors")]:
             path.unlink(missing_ok=True)
@@ -93,9 +103,9 @@ class ChunkDirectory:
 
         Errors: `StoreError` for a finished chunk; `DamagedChunkError` for a damaged or missing state or checkpoint.
         """
-        folder = self._require_claim()
         if self.finished:
             raise StoreError(f"{self.path}: finished, so it has a result and no state; check `finished` first")
+        folder = self._require_claim()
         states = sorted(_steps(folder).items())
         if not states:
             self._remove_checkpoints(but=())
@@ -211,7 +221,7 @@ class ChunkDirectory:
 
     def _result_path(self) -> Path | None:
         found = self._newest()
-        return None if found is None else max(found[1].glob("result.*.safetensors"), default=None)
+        return None if found is None else _result(found[1])
 
     def _checkpoint_paths(self) -> dict[int, Path]:
         """Return the file of each checkpoint; of a finished chunk, of each that its result records."""
@@ -252,6 +262,10 @@ class ChunkDirectory:
         for path in (self._require_claim() / "checkpoints").glob("step-*.safetensors"):
             if path.name not in but:
                 path.unlink()
+
+
+def _result(folder: Path) -> Path | None:
+    return max(folder.glob("result.*.safetensors"), default=None)
 
 
 def _unwritable(folder: Path, error: OSError) -> StoreError:
