@@ -24,7 +24,7 @@ from tests.faults.study import keep_often, run_the_study
 
 # Children of a server that has imported torch once start in milliseconds.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.faults.roles"])
+processes.set_forkserver_preload(["tests.faults.one_thread", "tests.faults.roles"])
 
 DRIVER, WORKER = "driver", "worker"
 
