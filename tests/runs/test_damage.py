@@ -157,6 +157,18 @@ def test_a_checkpoint_that_was_not_kept_is_an_error_that_lists_those_that_were(s
     assert torch.is_tensor(run.read_checkpoint(4)["weight"])
 
 
+def test_a_run_that_has_only_its_folder_yet_is_not_damaged(store, cell):
+    """A process was killed, or is, before it has written the specification."""
+    folder = store.root / cell.address
+    folder.mkdir(parents=True)
+    for name in ("lock", ".0123456789abcdef.tmp"):
+        (folder / name).write_bytes(b"half")
+        assert store.find(cell.address).problems() == []
+        assert [one.state for one in store.select()] == ["unfinished"]
+    assert train(store, cell).problems() == []
+    assert [(one.state, one.label) for one in store.select()] == [("finished", cell.label)]
+
+
 def test_an_unfinished_run_has_no_metrics_yet(unfinished):
     with pytest.raises(StoreError, match="not finished; train it again"):
         unfinished.metrics()

@@ -68,6 +68,14 @@ class Run:
         return self.path.is_dir() or self.pack is not None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the folder holds nothing yet: at most a lock, and a partial file of a writer that was killed."""
+        try:
+            return all(path.name == "lock" or path.name.startswith(".") for path in self.path.iterdir())
+        except OSError:
+            return False
+
+    @property
     def spec_path(self) -> Path:
         """The file with the cell and its environments."""
         return self.path / "spec.json"
@@ -191,6 +199,8 @@ class Run:
                 return [self._read_record, *(partial(self._checked, name) for name in others)]
             except StoreError:
                 return [lambda: self._files]
+        if self.is_empty:
+            return []
         states = sorted(self.state_path.rglob("[!.]*.safetensors"))
         return [
             self._check_manifest_was_not_lost,

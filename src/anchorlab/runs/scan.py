@@ -78,7 +78,7 @@ def _changed(path: Path) -> int:
 
 
 def read(run: Run) -> Found | None:
-    """Return what an index keeps of a run; None for a damaged one.
+    """Return what an index keeps of a run; None for a damaged one, nothing for one that has only a folder yet.
 
     The specification of a finished run is compared with the manifest, and this with its own checksum.
     """
@@ -90,6 +90,8 @@ def read(run: Run) -> Found | None:
             if record["address"] != run.address:
                 return None
             size = sum(one["size"] for one in files.values()) + len(manifest)
+        elif run.is_empty:
+            return Found("", 0, 0, {}, [])
         else:
             record, size = {"label": run.label, "spec": run.spec, "environments": run.environments}, 0
         members = record["spec"].get("members")
