@@ -12,7 +12,9 @@ from tests.faults import bit_flips, full_disk, kills, two_owners
 from tests.faults.case import Case
 from tests.faults.judge import Reference, reference
 from tests.faults.kills import CREWS
+from tests.faults.ray_crew import stop_cluster
 from tests.faults.report import Part
+from tests.faults.roles import end_with_parent
 from tests.small_disk import NoDiskError
 
 _TELL_EVERY = 20.0  # seconds
@@ -66,8 +68,9 @@ def prepared() -> Iterator[tuple[Reference, Path]]:
 
 
 def play(name: str, count: int, seed: int) -> Part:
-    """Inject the faults of one kind, and tell how it goes."""
+    """Inject the faults of one kind, and tell how it goes. To be called in a process of its own."""
     torch.set_num_threads(1)
+    end_with_parent()
     part, told = Part(NAMES[name], count), 0.0
     try:
         with prepared() as (expected, folder):
@@ -82,4 +85,7 @@ def play(name: str, count: int, seed: int) -> Part:
                     print(f"{part.name}: {part.done} of {count}, {left / 60:.0f} min left", flush=True)
     except (NoDiskError, ImportError) as error:
         print(f"{part.name}: left out, {error}")
+    finally:
+        if name == "ray":
+            stop_cluster()
     return part

@@ -68,3 +68,9 @@ def cluster() -> Any:
     for _ in range(2):
         found.add_node(num_cpus=1, object_store_memory=100 * 2**20)
     return found
+
+
+def stop_cluster() -> None:
+    """End the cluster, if it was started."""
+    if cluster.cache_info().currsize:
+        cluster().shutdown()

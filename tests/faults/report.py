@@ -1,5 +1,6 @@
 """The report: what was injected, what has happened, and what it has cost, as the docs show it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -54,8 +55,13 @@ def report(parts: Sequence[Part], seed: int, seconds: float) -> str:
         *_of_flips([case for one in parts if one.name.startswith("bit") for case in one.cases]),
     ]
     if failed := [case for one in parts for case in one.failed]:
-        lines += ["", "What it cost:", "", *(f"- `{case.name}`: {'; '.join(case.cost)}" for case in failed)]
+        lines += ["", "What it cost:", "", *(f"- `{case.name}`: {_shown(case.cost)}" for case in failed)]
     return "\n".join(lines) + "\n"
+
+
+def _shown(cost: Iterable[str]) -> str:
+    """Return what a case has cost, without the folder that it was in."""
+    return re.sub(r"\S*/disk/store/", "store/", "; ".join(cost))
 
 
 def _by_place(parts: Sequence[Part]) -> list[str]:

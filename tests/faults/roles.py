@@ -132,6 +132,11 @@ def _begin() -> None:
     """Let this process train on one thread, keep states often, and end with the one that started it."""
     torch.set_num_threads(1)
     keep_often()
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it has ended."""
     threading.Thread(target=local._exit_with, args=(os.getppid(),), daemon=True).start()
 
 

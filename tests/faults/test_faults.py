@@ -153,11 +153,11 @@ def test_a_reading_that_differs_without_a_word_is_noticed(expected, stores):
 
 
 def test_the_report_counts_what_happened_and_names_what_it_cost():
-    found = kills.Case("local:3", late=2, cost=["a file is missing"])
+    found = kills.Case("local:3", late=2, cost=["/tmp/a/disk/store/1/spec.json is missing"])
     part = Part("kills, one process", 1, [found])
     text = report([part], 7, 60.0)
     assert "| kills, one process | 0 | 1 | 2 | 1 |" in text
-    assert "- `local:3`: a file is missing" in text and "Seed 7" in text
+    assert "- `local:3`: store/1/spec.json is missing" in text and "Seed 7" in text
 
 
 def test_the_kills_are_shared_by_the_backends():
