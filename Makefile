@@ -87,6 +87,7 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/recall.py --size paper
 	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/tiny_runs.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/detectors.py --out docs/how_to/detectors-roc.svg

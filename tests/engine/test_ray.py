@@ -11,6 +11,7 @@ from anchorlab.errors import AnchorlabError, IncompleteError, SpecError
 from anchorlab.runs import Store
 from tests.engine.killed import results, wait_until
 from tests.engine.test_folder import FOUR, chunks
+from tests.engine.test_joint import SWEEP
 from tests.small_experiments import BREAKING, experiment
 
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time
@@ -63,6 +64,17 @@ def test_pieces_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
     with pytest.raises(IncompleteError, match=r"ZeroDivisionError: it broke"):
         run([own, BREAKING], store, on=Ray(cluster.address, SLOWED, pause=0.1))
     assert own.cell in store and BREAKING.cell not in store
+
+
+@pytest.mark.killed
+@pytest.mark.slow
+def test_tiny_runs_are_one_task(cluster, tmp_path, monkeypatch):
+    sent, where = [], Ray._where
+    monkeypatch.setattr(Ray, "_where", lambda self, job: sent.append(where(self, job)) or where(self, job))
+    run(SWEEP, tmp_path / "shared", on=Ray(cluster.address, pause=0.1))
+    run(SWEEP, tmp_path / "whole", workers=1)
+    assert [len(chunks) for _, chunks, *_ in sent] == [len(SWEEP)]
+    assert results(tmp_path / "shared") == results(tmp_path / "whole")
 
 
 @pytest.mark.killed

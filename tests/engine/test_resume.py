@@ -13,10 +13,11 @@ import polars as pl
 import pytest
 
 from anchorlab.engine import run
+from anchorlab.engine.local import _Worker
 from anchorlab.engine.pieces import Pieces
 from anchorlab.errors import AnchorlabError, IncompleteError
 from anchorlab.runs import Store
-from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
+from anchorlab.training import SGD, Evaluation, Experiment, Members, Progress, Stop, Times
 from tests.engine.killed import LONG, LONGER, RECIPES, results, runs_still, train, train_for_ever, wait_until
 from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, worst
 
@@ -301,18 +302,22 @@ def test_workers_end_with_the_run(tmp_path, how):
 
 
 @pytest.mark.killed
-def test_a_worker_that_is_killed_costs_its_piece_alone(tmp_path):
+def test_a_worker_that_is_killed_costs_its_piece_alone(tmp_path, monkeypatch):
+    """The one that is killed has begun: a process that dies before that ends the training."""
     one, other = experiment(duration=400, **EVERY), experiment("recall", duration=400, **EVERY)
-    killed = []
+    killed, receive = [], _Worker.receive
 
-    def report(status):
-        if status.done and not killed:
-            killed.append(multiprocessing.active_children()[0].pid)
-            os.kill(killed[0], signal.SIGKILL)
+    def receive_and_kill(self):
+        message = receive(self)
+        if isinstance(message, Progress) and not killed:
+            killed.append(self.process.pid)
+            os.kill(self.process.pid, signal.SIGKILL)
+        return message
 
+    monkeypatch.setattr(_Worker, "receive", receive_and_kill)
     store = Store(tmp_path)
     with pytest.raises(IncompleteError, match="a training process was killed by SIGKILL: out of memory") as caught:
-        run([one, other], store, workers=2, report=report)
+        run([one, other], store, workers=2)
     assert len(caught.value.failures) == 1
     assert sum(cell in store for cell in (one.cell, other.cell)) == 1
     run([one, other], store, workers=2)

@@ -27,7 +27,7 @@ class Folder:
 
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
         """Wait until workers have trained all jobs, as `Backend.train` says; those that failed are tried again."""
-        left = list(jobs)
+        left = [part for job in jobs for part in job.parts]
         for job in left:
             forget_failure(job.chunk)
         news = News()

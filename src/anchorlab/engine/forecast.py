@@ -14,6 +14,7 @@ from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
 from anchorlab.training.cost import checkpoint_bytes
+from anchorlab.training.joined import join
 from anchorlab.training.pace import Pace, measure_pace, pace_key
 from anchorlab.training.trainer import ExecutionName
 
@@ -93,10 +94,17 @@ def forecast(
     every = {one.cell.address: one for one in _with_starts(experiments, store)}
     todo = {address: one for address, one in every.items() if one.cell not in store}
     backend, plans = local(todo, workers, device, execution)
-    processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.values()), default=1)
-    paces = _paces(todo.values(), threads, device, execution, report)
-    each = {address: paces[pace_key(one)].seconds(one) for address, one in todo.items()}
-    chunks = [(len(chunk), address) for address, plan in plans.items() for chunk in plan.chunks]
+    processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.of.values()), default=1)
+    trained: dict[str, Experiment] = {}
+    for group in plans.together:
+        trained |= dict.fromkeys(group, join([todo[address] for address in group]))
+    paces = _paces(trained.values(), threads, device, execution, report)
+    each = {address: paces[pace_key(trained[address])].seconds(one) for address, one in todo.items()}
+    chunks = [
+        (len(trained[first].members) if others else len(chunk), first)
+        for first, *others in plans.together
+        for chunk in plans.of[first].chunks
+    ]
     memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)
     base = _memory_of_this_process() if device == "cpu" else 0
     return Forecast(

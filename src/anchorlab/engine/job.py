@@ -1,7 +1,7 @@
 """Jobs: some members of one experiment, trained by one process at a time."""
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from anchorlab.models import denormals_as_zero
 from anchorlab.runs import ChunkDirectory, Run
 from anchorlab.runs.environment import environment, processor
 from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
+from anchorlab.training.evaluation import Row
 from anchorlab.training.trainer import ExecutionName
 
 
@@ -43,6 +44,11 @@ class Job:
             f"{self.experiment.cell.label}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds[:10]))}"
             + (", ..." if len(seeds) > 10 else "")
         )
+
+    @property
+    def parts(self) -> "tuple[Job, ...]":
+        """The jobs of single chunks: this one."""
+        return (self,)
 
     @property
     def finished(self) -> bool:
@@ -81,7 +87,11 @@ class Job:
             start = TrainedRun(Run(path)).ensemble().select(members)
         keeper = ChunkKeeper(chunk)
         trained = fit(self.experiment, self.device, self.execution, keeper, report, self.keep_every, start)
-        chunk.finish({"rows": [list(row) for row in trained.rows], "made_by": self._made_by()})
+        self.finish(trained.rows)
+
+    def finish(self, rows: Iterable[Row]) -> None:
+        """Write what training has measured, and where it was done, to the chunk, which is then finished."""
+        self.chunk.finish({"rows": [list(row) for row in rows], "made_by": self._made_by()})
 
     def _made_by(self) -> dict[str, str | None]:
         """Return where these members were trained."""

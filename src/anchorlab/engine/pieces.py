@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.job import Job
+from anchorlab.engine.joint_job import JointJob
 from anchorlab.engine.notes import forget_failure
 from anchorlab.engine.tally import Tally
 from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
@@ -38,6 +40,23 @@ class Plan:
     chunks: list[list[int]]
     threads: int
     execution: ExecutionName
+
+    @property
+    def may_be_joined(self) -> bool:
+        """Whether the run can be trained with others; one that began by itself may have been planned otherwise."""
+        return len(self.chunks) == 1 and self.execution == "mapped" and self.threads == 1
+
+
+class Plans(NamedTuple):
+    """How experiments are trained.
+
+    Fields
+        of: the plan of each, by its address
+        together: the addresses in groups, each trained as one ensemble
+    """
+
+    of: dict[str, Plan]
+    together: list[list[str]]
 
 
 @dataclass
@@ -95,7 +114,7 @@ class Pieces:
         self,
         store: Store,
         todo: Mapping[str, Experiment],
-        plans: Mapping[str, Plan],
+        plans: Plans,
         device: str,
         keep_every: float,
         report: Callable[[Status], None] | None,
@@ -122,7 +141,7 @@ class Pieces:
 
     def plan(self) -> int:
         """Plan all runs, let workers try again what has failed, and return how many pieces are left."""
-        jobs = list(self._planned())
+        jobs = [part for job in self._planned() for part in job.parts]
         for job in jobs:
             forget_failure(job.chunk)
         if self.failures:
@@ -149,31 +168,48 @@ class Pieces:
 
     def _planned(self) -> Iterator[Job]:
         """Yield all jobs, those of the longest runs first, so that all workers finish at about the same time."""
-        work = self.tally.work
-        for address, experiment in sorted(self.todo.items(), key=lambda one: -work[one[0]] * one[1].member_steps):
-            try:
-                with self.store.open(experiment.cell, wait=LEASE) as directory:
-                    if directory.finished:  # by another process in the meantime
-                        self.tally.status.cells_done += 1
-                        continue
-                    asked = vars(self.plans[address])
-                    plan = Plan(**{**asked, **directory.plan(asked)})
-            except Exception as error:  # noqa: BLE001 - the other runs go on
-                self.failures.append((experiment.cell.label, error))
-                continue
-            jobs = [self._job(experiment, plan, index) for index in range(len(plan.chunks))]
-            self._runs[address] = _Open(plan, len(jobs))
+        work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
+        for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
+            jobs = [job for address in group for job in self._of_run(address)]
+            joint, others = list[Job](), list[Job]()
             for job in jobs:
-                if job.finished:
-                    self._done(job)
-                else:
-                    yield job
+                plan = self._runs[job.chunk.address].plan
+                (joint if len(group) > 1 and plan.may_be_joined else others).append(job)
+            if joint:
+                yield JointJob.of(joint)
+            yield from others
+
+    def _of_run(self, address: str) -> list[Job]:
+        """Plan a run, and return its unfinished jobs."""
+        experiment = self.todo[address]
+        try:
+            with self.store.open(experiment.cell, wait=LEASE) as directory:
+                if directory.finished:  # by another process in the meantime
+                    self.tally.status.cells_done += 1
+                    return []
+                asked = vars(self.plans.of[address])
+                plan = Plan(**{**asked, **directory.plan(asked)})
+        except Exception as error:  # noqa: BLE001 - the other runs go on
+            self.failures.append((experiment.cell.label, error))
+            return []
+        jobs = [self._job(experiment, plan, index) for index in range(len(plan.chunks))]
+        self._runs[address] = _Open(plan, len(jobs))
+        left = []
+        for job in jobs:
+            if job.finished:
+                self._done(job)
+            else:
+                left.append(job)
+        return left
 
     def _job(self, experiment: Experiment, plan: Plan, index: int) -> Job:
         return job_of(self.store, experiment, plan, index, self.device, self.keep_every)
 
     def _done(self, job: Job, error: Exception | None = None) -> None:
         """Count a job that has ended; after the last one of a run, merge the run."""
+        if len(job.parts) > 1:
+            self._ended(job, error)
+            return
         if isinstance(error, InUseError):
             self._again.append(job)
             return
@@ -186,6 +222,14 @@ class Pieces:
         self.tally.count(job, job.experiment.steps)
         if run.left == 0 and not run.failed:
             self._merge(job.chunk.address, run)
+
+    def _ended(self, job: Job, error: Exception | None) -> None:
+        """Count the parts of a joint job; after an error, each is tried by itself, and may have an error of its own."""
+        for part in job.parts:
+            if error is None:
+                self._done(part)
+            else:
+                self._again.append(part)
 
     def _merge(self, address: str, run: _Open) -> None:
         """Merge a run; a chunk that turns out to be damaged is trained again."""

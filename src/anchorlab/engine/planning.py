@@ -2,22 +2,20 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
 from anchorlab.engine.local import Local
-from anchorlab.engine.pieces import Plan
+from anchorlab.engine.pieces import Plan, Plans
 from anchorlab.errors import SpecError
 from anchorlab.training import Experiment, memory_per_member
-from anchorlab.training.cost import estimated_seconds
+from anchorlab.training.cost import LEAST_MAPPED, estimated_seconds
+from anchorlab.training.joined import MOST_TOGETHER, Group, groups
 from anchorlab.training.trainer import ExecutionName, check_device
 
 _MEMORY_SHARE = 0.5  # of the machine's memory, for the members of one run
 _PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; for less, starting processes takes longer than it saves
-
-Plans = dict[str, Plan]
-"""The plan of each experiment, by its address."""
 
 
 def local(
@@ -28,17 +26,61 @@ def local(
     if device == "cuda" and torch.cuda.device_count() > 1:
         devices = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
     workers = workers or (len(devices) if devices else _choose_workers(list(todo.values()), device))
-    divisions = {address: _divide(one, workers, device) for address, one in todo.items()}
-    count = sum(map(len, divisions.values()))
-    plans = {address: _plan(division, workers, count, device, execution) for address, division in divisions.items()}
+    found = _groups(todo, workers, device, execution)
+    divisions = _divisions(found, workers, device)
+    count = sum(1 if len(one.experiments) > 1 else len(divisions[_addresses(one)[0]]) for one in found)
+
+    def plan(division: list[list[int]]) -> Plan:
+        return _plan(division, workers, count, device, execution)
+
     importable = all(_importable(one) for one in todo.values())
-    return Local(min(workers, count) if importable else 1, devices), plans
+    return Local(min(workers, count) if importable else 1, devices), _plans(found, divisions, plan)
 
 
 def for_others(todo: Mapping[str, Experiment], chunks: int | None, execution: ExecutionName) -> Plans:
     """Return plans for any number of workers elsewhere, each with one thread; by default each member is a chunk."""
-    divisions = {address: _divide(one, chunks or len(one.members), "cpu") for address, one in todo.items()}
-    return {address: Plan(division, 1, execution) for address, division in divisions.items()}
+    found = _groups(todo, 1, "cpu", execution)
+    return _plans(found, _divisions(found, chunks, "cpu"), lambda division: Plan(division, 1, execution))
+
+
+def _groups(todo: Mapping[str, Experiment], workers: int, device: str, execution: ExecutionName) -> list[Group]:
+    """Return the experiments in groups that are trained together: on a CPU, as many as occupy the workers."""
+    if device != "cpu" or execution == "member":
+        return [Group([one]) for one in todo.values()]
+    share = max(LEAST_MAPPED, -(-sum(len(one.members) for one in todo.values()) // workers))
+    return list(groups(todo.values(), lambda one: min(MOST_TOGETHER, share, _fitting(one, workers, device))))
+
+
+def _addresses(group: Group) -> list[str]:
+    return [one.cell.address for one in group.experiments]
+
+
+def _divisions(found: Iterable[Group], chunks: int | None, device: str) -> dict[str, list[list[int]]]:
+    """Return the members of each chunk of each experiment, one chunk of those that are trained together.
+
+    Otherwise there are so many `chunks`, None for one each member; members that are mapped stay together in eights.
+    """
+    divisions = {}
+    for group in found:
+        for one in group.experiments:
+            count = len(one.members)
+            wanted = 1 if len(group.experiments) > 1 else chunks or count
+            if group.mapped:
+                wanted = min(wanted, max(1, count // LEAST_MAPPED))
+            divisions[one.cell.address] = _divide(one, wanted, device)
+    return divisions
+
+
+def _plans(
+    found: Iterable[Group], divisions: Mapping[str, list[list[int]]], plan: Callable[[list[list[int]]], Plan]
+) -> Plans:
+    """Return the plans of all groups; those that are mapped have one thread, the others what `plan` returns."""
+    of = {
+        address: Plan(divisions[address], 1, "mapped") if group.mapped else plan(divisions[address])
+        for group in found
+        for address in _addresses(group)
+    }
+    return Plans(of, [_addresses(group) for group in found])
 
 
 def check_place(device: str, workers: int | None = None) -> str:
@@ -64,14 +106,18 @@ def cores() -> int:
 def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]]:
     """Divide members into consecutive chunks: enough to occupy the workers, each small enough for the memory."""
     count = len(experiment.members)
+    chunks = max(min(workers, count), -(-count // _fitting(experiment, workers, device)))
+    ends = [count * (index + 1) // chunks for index in range(chunks)]
+    return [list(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _fitting(experiment: Experiment, workers: int, device: str) -> int:
+    """Return how many members a worker's part of the memory has room for, at least one."""
     if device == "cpu":
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
     else:
         memory = torch.cuda.get_device_properties(device).total_memory
-    fitting = max(1, int(_MEMORY_SHARE * memory) // memory_per_member(experiment))
-    chunks = max(min(workers, count), -(-count // fitting))
-    ends = [count * (index + 1) // chunks for index in range(chunks)]
-    return [list(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+    return max(1, int(_MEMORY_SHARE * memory) // memory_per_member(experiment))
 
 
 def _plan(division: list[list[int]], workers: int, jobs: int, device: str, execution: ExecutionName) -> Plan:

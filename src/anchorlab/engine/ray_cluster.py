@@ -12,6 +12,7 @@ from typing import Any
 
 from anchorlab.engine.backend import Done, Hear
 from anchorlab.engine.job import Job
+from anchorlab.engine.joint_job import JointJob
 from anchorlab.engine.modules import import_modules
 from anchorlab.engine.notes import News, Noting
 from anchorlab.engine.pieces import job_of
@@ -70,22 +71,25 @@ class Ray:
 
     def _where(self, job: Job) -> tuple[Any, ...]:
         """Return what a task needs to know, in plain values: the experiment itself is read from the store."""
-        index = int(job.chunk.path.name.removeprefix("chunk-"))
+        chunks = [(part.chunk.address, int(part.chunk.path.name.removeprefix("chunk-"))) for part in job.parts]
         store = job.chunk.path.parent.parent.parent.absolute()
-        return str(store), job.chunk.address, index, self.device, job.keep_every, self.modules, str(Path.cwd())
+        return str(store), chunks, self.device, job.keep_every, self.modules, str(Path.cwd())
 
 
 def _train(
-    store: str, address: str, index: int, device: str, keep_every: float, modules: tuple[str, ...], folder: str
+    store: str, chunks: list[tuple[str, int]], device: str, keep_every: float, modules: tuple[str, ...], folder: str
 ) -> tuple[str, str] | None:
-    """Train a chunk; return None, or the kind of what ended it and its words."""
-    run = Run(Path(store) / address)
-    if run.finished:
+    """Train chunks of runs, several as one ensemble; return None, or the kind of what ended it and its words."""
+    left = [(run, index) for address, index in chunks if not (run := Run(Path(store) / address)).finished]
+    if not left:
         return None
     try:
         import_modules(modules, folder)
-        planned = Planned.read(run)
-        job = job_of(Store(store), planned.experiment, planned.plan, index, device, keep_every)
+        jobs = []
+        for run, index in left:
+            planned = Planned.read(run)
+            jobs.append(job_of(Store(store), planned.experiment, planned.plan, index, device, keep_every))
+        job = JointJob.of(jobs)
         job.train(Noting(job.chunk))
     except InUseError as error:
         return "in use", str(error)

@@ -37,6 +37,9 @@ def run(
     that was not. Results do not depend on the number of workers: they are equal in float64 and agree within
     rounding in float32.
 
+    Runs of a tiny model that differ only in numbers of their members are trained as one ensemble, and kept each by
+    itself.
+
     Args:
         experiments: what to train; one that is given twice is trained once
         store: where runs are kept, a store or its directory; `Store()` when None

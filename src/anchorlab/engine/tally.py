@@ -40,10 +40,11 @@ class Tally:
 
     def count(self, job: Job, step: int) -> None:
         """Count the first `step` steps of a job as done, and report the status."""
-        key = job.chunk.address, job.chunk.path.name
-        work = step * len(job.experiment.members) * self.work[job.chunk.address]
-        if key not in self._done:
-            self.status.before += work
-        self._done[key] = max(work, self._done.get(key, 0))
+        for part in job.parts:
+            key = part.chunk.address, part.chunk.path.name
+            work = step * len(part.experiment.members) * self.work[part.chunk.address]
+            if key not in self._done:
+                self.status.before += work
+            self._done[key] = max(work, self._done.get(key, 0))
         self.status.done = sum(self._done.values())
         self.show(job.experiment.cell.label)

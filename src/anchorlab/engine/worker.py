@@ -2,10 +2,11 @@
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anchorlab.engine.job import Job
+from anchorlab.engine.joint_job import JointJob
 from anchorlab.engine.notes import Noting, note_failure, read_failure
 from anchorlab.engine.pieces import Plan, finish, job_of
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
@@ -13,30 +14,40 @@ from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
 from anchorlab.runs.files import read_json
 from anchorlab.training import Experiment, work_per_step
+from anchorlab.training.joined import MOST_TOGETHER, Group, common
 from anchorlab.training.trainer import check_device
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An unfinished run: its experiment, its plan, and the work that it is, by which the longest go first."""
+    """An unfinished run.
+
+    Fields
+        experiment, plan: what is trained, and how
+        work: how much that is; the longest go first
+        joined_with: what it has in common with runs that it can be trained with; None if it is trained by itself
+    """
 
     experiment: Experiment
     plan: Plan
     work: int
+    joined_with: str | None
 
     @classmethod
     def read(cls, run: Run) -> "Planned":
         """Return a run as its files describe it. Errors: `AnchorlabError` if this process cannot build it."""
         experiment = Experiment.from_json(run.spec, run.label)
         plan = Plan(**{"execution": "auto", **read_json(run.plan_path, run.address)["plan"]})
-        return cls(experiment, plan, work_per_step(experiment) * experiment.member_steps)
+        work = work_per_step(experiment) * experiment.member_steps
+        return cls(experiment, plan, work, common(experiment) if plan.may_be_joined else None)
 
 
 class Worker:
     """A process that trains chunks of the store's unfinished runs, and merges a run whose last chunk it has finished.
 
     Chunks that others work on are left to them, and taken over once their claims have run out. A chunk that fails is
-    set aside with its reason, for the one who asked for the training.
+    set aside with its reason, for the one who asked for the training. Tiny runs that were planned to be trained as one
+    ensemble are taken together, as many of them as are free.
 
     Args:
         store: where the runs are
@@ -77,15 +88,22 @@ class Worker:
     def _round(self) -> tuple[int, int]:
         """Train the first chunk that can be; return how many are left beside, also with others, and how many it did."""
         left = 0
-        for planned in self._unfinished():
+        unfinished = self._unfinished()
+        for place, planned in enumerate(unfinished):
             jobs = [self._job(planned, index) for index in range(len(planned.plan.chunks))]
             for job in jobs:
                 if job.finished or read_failure(job.chunk) is not None:
                     continue
                 left += 1
-                if self._can_begin(job) and self._train(job):
-                    self._merge(planned)
-                    return left, 1
+                if not self._can_begin(job):
+                    continue
+                taken = {planned.experiment.cell.address: planned}
+                taken |= self._others(planned, unfinished[place + 1 :])
+                joint = JointJob.of([job, *(self._job(one, 0) for one in list(taken.values())[1:])])
+                if trained := self._train(joint):
+                    for one in taken.values():
+                        self._merge(one)
+                    return left, trained
             if all(job.chunk.finished for job in jobs) and not Run(self.store.root / jobs[0].chunk.address).finished:
                 left += not self._merge(planned)
         return left, 0
@@ -118,21 +136,41 @@ class Worker:
         """Return whether nobody works on a chunk, and the run that it starts from is finished."""
         return job.chunk.owner is None and (job.start is None or Run(job.start[0]).finished)
 
-    def _train(self, job: Job) -> bool:
-        """Train a chunk; return whether it has ended, and not been left to another worker."""
+    def _others(self, planned: Planned, unfinished: Sequence[Planned]) -> dict[str, Planned]:
+        """Return, by address, runs that can be trained with this one and that nobody works on."""
+        group, found = Group([planned.experiment]), {}
+        if planned.joined_with is None:
+            return {}
+        for one in unfinished:
+            if one.joined_with != planned.joined_with or not group.has_room(one.experiment, MOST_TOGETHER):
+                continue
+            job = self._job(one, 0)
+            if not job.finished and read_failure(job.chunk) is None and self._can_begin(job):
+                group.experiments.append(one.experiment)
+                found[one.experiment.cell.address] = one
+        return found
+
+    def _train(self, job: Job) -> int:
+        """Train a job; return how many of its chunks have ended, and not been left to another worker.
+
+        A joint job that fails is tried again part by part.
+        """
         try:
             self.say(f"training {job}")
             job.train(Noting(job.chunk, self.say))
-        except InUseError as error:
-            self.say(f"left {job} to another: {error}")
-            return False
         except Exception as error:  # noqa: BLE001 - whoever asked for the training reads it
+            if len(job.parts) > 1:
+                self.say(f"{job} cannot be trained together: {reason_of(error)}")
+                return sum(self._train(part) for part in job.parts if not part.finished)
+            if isinstance(error, InUseError):
+                self.say(f"left {job} to another: {error}")
+                return 0
             reason = reason_of(error)
             self.say(f"{job} failed: {reason}")
             note_failure(job.chunk, reason)
         else:
             self.say(f"finished {job}")
-        return True
+        return len(job.parts)
 
     def _merge(self, planned: Planned) -> bool:
         """Merge a run if all its chunks are finished; return whether nothing of it is left to do here."""

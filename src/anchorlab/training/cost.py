@@ -46,15 +46,13 @@ def _work_per_sequence(model: ModelSpec, task: Task) -> int:
 
 
 def mapping_pays(experiment: Experiment) -> bool:
-    """Return whether a CPU trains the members faster all at once than one by one.
+    """Return whether a CPU trains the members faster all at once than one by one."""
+    return len(experiment.members) >= LEAST_MAPPED and is_tiny(experiment)
 
-    A step of a tiny model is spent on calling operations, which members that are mapped share.
-    """
-    return (
-        experiment.trained
-        and len(experiment.members) >= LEAST_MAPPED
-        and work_per_step(experiment) <= _MOST_MAPPED_WORK
-    )
+
+def is_tiny(experiment: Experiment) -> bool:
+    """Return whether a training step is mostly spent on calling operations, which members that are mapped share."""
+    return experiment.trained and work_per_step(experiment) <= _MOST_MAPPED_WORK
 
 
 def memory_per_member(experiment: Experiment) -> int:

@@ -48,7 +48,7 @@ class Experiment:
         self._check_splits()
         self._check_data_sizes()
         self._check_stop()
-        template = _template(self.model, self.task.shape)
+        template = self.template
         check_gamma(self.members.gamma, self.model, template)
         self._check_positions(template)
         self._check_output(template)
@@ -90,7 +90,7 @@ class Experiment:
             raise SpecError("start.members", problem, "give both as many seeds")
         if self.members.initialisation_scale is not None or self.members.gamma.given:
             raise SpecError("members", "changes initial weights, but these come from `start`", "change them in `start`")
-        before = _template(self.start.model, self.start.task.shape)
+        before = self.start.template
         ours, theirs = ({name: value.shape for name, value in one.state_dict().items()} for one in (template, before))
         for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
@@ -140,6 +140,11 @@ class Experiment:
             axes = f"[batch {'scored' if narrow else 'position'} output]"
             problem = f"returns shape {tuple(output.shape)} for {len(batch)} sequences"
             raise SpecError("model", problem, f"return {axes}, here {wanted}")
+
+    @property
+    def template(self) -> nn.Module:
+        """A module of the architecture without weights, which all experiments on it share."""
+        return _template(self.model, self.task.shape)
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -1,0 +1,298 @@
+"""Tiny runs that are trained together: each has the bytes that it has by itself, also after kills and failures."""
+
+import multiprocessing
+import os
+import random
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from anchorlab.engine import forecast, run
+from anchorlab.engine.folder import Folder
+from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.pieces import Pieces
+from anchorlab.engine.run import plan
+from anchorlab.engine.worker import Worker
+from anchorlab.errors import IncompleteError, StoreError
+from anchorlab.models import DecoderSpec
+from anchorlab.runs import ChunkDirectory, Store
+from anchorlab.training import (
+    AdamW,
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Times,
+    trainer,
+    work_per_step,
+)
+from tests.engine.killed import contents, results, wait_until
+from tests.small_experiments import IDENTITY, experiment
+
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-4)
+RECIPE = Recipe(
+    data=FixedSample(size=32),
+    batch=8,
+    duration=60,
+    evaluation=Evaluation(every=20, size=8),
+    checkpoints=Times(every=30),
+)
+SWEEP = [
+    Experiment(
+        IDENTITY,
+        DecoderSpec(layers=1, heads=1, width=4),
+        RECIPE.replace(optimiser=AdamW(learning_rate=rate)),
+        Members(seeds=2),
+        label=f"rate {rate:g}",
+    )
+    for rate in RATES
+]
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["anchorlab.engine", "torch._dynamo"])
+
+
+class _Enough(Exception):
+    """What a test stops a training with."""
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    monkeypatch.setattr("anchorlab.training.trainer._REPORT_EVERY", 0.0)
+    monkeypatch.setattr("anchorlab.training.trainer._LEAST_TRAINING_PER_KEEPING", 0)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The bytes of each run, trained by itself."""
+    root = tmp_path_factory.mktemp("alone")
+    for one in SWEEP:
+        run([one], root, workers=1, execution="mapped")
+    return results(root)
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """How many runs each job trained."""
+    taken, before = [], Pieces._jobs
+
+    def heard(self):
+        for job in before(self):
+            taken.append(len(job.parts))
+            yield job
+
+    monkeypatch.setattr(Pieces, "_jobs", heard)
+    return taken
+
+
+@pytest.fixture
+def refused():
+    """Lets no checkpoint of the second run be written, until it is undone."""
+    write = ChunkDirectory.write_checkpoint
+
+    def refuse(self, step, tensors):
+        if self.address == SWEEP[1].cell.address:
+            raise StoreError("no room")
+        write(self, step, tensors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChunkDirectory, "write_checkpoint", refuse)
+        yield patch
+
+
+def stop_when(root, pattern, count):
+    """Trains the sweep until so many files are there, then stops it from within."""
+
+    def report(status):
+        if len(list(root.rglob(pattern))) >= count:
+            raise _Enough
+
+    with pytest.raises(_Enough):
+        run(SWEEP, root, workers=1, report=report, keep_every=0.0)
+
+
+def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path, alone, jobs):
+    reports = []
+    found = run(SWEEP, tmp_path, workers=1, report=lambda status: reports.append((status.done, status.total)))
+    assert jobs == [5]
+    assert results(tmp_path) == alone
+    assert [one.experiment for one in found] == SWEEP
+    assert reports == sorted(reports)
+    assert reports[-1][0] == reports[-1][1] == sum(one.member_steps * work_per_step(one) for one in SWEEP)
+    run(SWEEP, tmp_path, workers=1)
+    assert jobs == [5]
+
+
+def test_two_processes_have_a_job_each(tmp_path, jobs):
+    ten = [replace(one, members=members) for members in (Members(seeds=2), Members(seeds=(7, 8))) for one in SWEEP]
+    run(ten, tmp_path, workers=2)
+    assert sorted(jobs) == [5, 5]
+
+
+def test_workers_elsewhere_leave_the_same_bytes(tmp_path, alone):
+    """One that takes runs together, and one that finds some of them taken."""
+    store, said = Store(tmp_path), []
+    assert plan(SWEEP, store) == 5
+    with store.open(SWEEP[1].cell).chunk(0):
+        assert Worker(store, say=said.append)._round() == (1, 4)
+    assert said[0].endswith(" and 3 others")
+    assert sum(text.startswith("merged") for text in said) == 4
+    assert Worker(store, say=said.append).work(until_empty=True) == 1
+    assert results(tmp_path) == alone
+
+
+def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
+    store = Store(tmp_path)
+    plan(SWEEP, store)
+    said = []
+    assert Worker(store, say=said.append).work(until_empty=True) == 5
+    assert said[1].endswith(" and 4 others cannot be trained together: no room")
+    assert "rate 0.003, seeds 0, 1 failed: no room" in said
+    assert [one.cell in store for one in SWEEP] == [True, False, True, True, True]
+    refused.undo()
+    plan(SWEEP, store)
+    assert Worker(store).work(until_empty=True) == 1
+    assert results(tmp_path) == alone
+
+
+def test_the_driver_counts_runs_that_a_worker_takes_together(tmp_path, alone):
+    reports = []
+    worker = threading.Thread(target=lambda: work_when_planned(tmp_path), daemon=True)
+    worker.start()
+    run(SWEEP, tmp_path, on=Folder(pause=0.05), report=lambda status: reports.append((status.done, status.total)))
+    worker.join(30)
+    assert reports[-1][0] == reports[-1][1]
+    assert results(tmp_path) == alone
+
+
+def work_when_planned(root):
+    wait_until(lambda: len(list(root.glob("*/state/plan.json"))) == len(SWEEP))
+    Worker(Store(root)).work(until_empty=True)
+
+
+def test_other_executions_train_each_run_by_itself(tmp_path, jobs):
+    run(SWEEP, tmp_path, workers=1, execution="member")
+    assert jobs == [1] * 5
+
+
+def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
+    stop_when(tmp_path, "state/chunk-*/step-*.safetensors", 5)
+    run(SWEEP, tmp_path, workers=1)
+    assert jobs == [5, 5]
+    assert results(tmp_path) == alone
+
+
+def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatch):
+    """As a kill leaves them between the keeping of one and of the next."""
+    stop_when(tmp_path, "checkpoints/step-00000030.*", 5)
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("state/chunk-*/step-*.safetensors")}
+    for path in list(kept)[:2]:
+        path.unlink()
+    steps, joint = [], JointJob._train_together
+
+    def heard(self, jobs, states, report):
+        steps.append([None if state is None else state.step for state in states])
+        joint(self, jobs, states, report)
+
+    monkeypatch.setattr(JointJob, "_train_together", heard)
+    run(SWEEP, tmp_path, workers=1)
+    assert [len(each) for each in steps] == [2, 3]
+    assert set(steps[0]) == {None} and len(set(steps[1])) == 1 and steps[1][0] > 20
+    assert results(tmp_path) == alone
+
+
+def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
+    def report(status):
+        if any(tmp_path.rglob("state/chunk-*/step-*.safetensors")):
+            raise _Enough
+
+    with pytest.raises(_Enough):
+        run(SWEEP[:1], tmp_path, workers=1, report=report, keep_every=0.0)
+    run(SWEEP, tmp_path, workers=1)
+    assert jobs == [1, 4, 1]
+    run(SWEEP[:1], tmp_path / "alone", workers=1)
+    first = SWEEP[0].cell.address
+    assert results(tmp_path / first) == results(tmp_path / "alone" / first)
+
+
+def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
+    stop_when(tmp_path, "state/chunk-*/step-*.safetensors", 5)
+    state = min(tmp_path.rglob(f"{SWEEP[2].cell.address}/state/chunk-*/step-*.safetensors"))
+    state.write_bytes(state.read_bytes()[:-3])
+    notes = []
+    run(SWEEP, tmp_path, workers=1, report=lambda status: status.note and notes.append(status.note))
+    assert jobs[1:] == [5, 1, 1, 1, 1, 1]
+    assert ["rate 0.01, seeds 0, 1 starts over" in note for note in notes] == [True]
+    assert results(tmp_path) == alone
+
+
+def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
+    with pytest.raises(IncompleteError) as caught:
+        run(SWEEP, tmp_path, workers=1)
+    assert [(piece, str(error)) for piece, error in caught.value.failures] == [("rate 0.003, seeds 0, 1", "no room")]
+    assert [one.cell in Store(tmp_path) for one in SWEEP] == [True, False, True, True, True]
+    refused.undo()
+    run(SWEEP, tmp_path, workers=1)
+    assert results(tmp_path) == alone
+
+
+def test_the_forecast_is_of_runs_trained_together(tmp_path):
+    """By themselves, members of five experiments take a few times as long as in one ensemble."""
+    long = [replace(one, recipe=one.recipe.replace(duration=10**5)) for one in SWEEP]
+    joint, apart = (forecast(long, tmp_path, 1, execution=execution) for execution in ("auto", "member"))
+    assert (joint.paces, joint.workers) == (1, 1)
+    assert joint.seconds < apart.seconds
+    assert not any(tmp_path.iterdir())
+
+
+def train(root, begun):
+    os.fsync = lambda descriptor: None
+    trainer._REPORT_EVERY = 0.0
+
+    def report(status):
+        if status.done:
+            begun.set()
+
+    run(SWEEP, root, 1, report=report, keep_every=0.0)
+    begun.set()
+
+
+def started(root):
+    """A process that trains the sweep, once it has begun."""
+    begun = processes.Event()
+    child = processes.Process(target=train, args=(root, begun))
+    child.start()
+    assert begun.wait(60)
+    return child, time.monotonic()
+
+
+@pytest.mark.killed
+def test_killed_at_any_moment(tmp_path, alone):
+    child, began = started(tmp_path / "whole")
+    child.join()
+    duration = time.monotonic() - began
+    chance, kills, with_state = random.Random(3), 0, 0
+    for number in range(100):
+        root, code = tmp_path / str(number), -9
+        while code != 0:
+            child, _ = started(root)
+            child.join(chance.random() * 0.7 * duration)
+            child.kill()
+            child.join()
+            code = child.exitcode
+            kills += code != 0
+            with_state += code != 0 and any(root.rglob("state/chunk-*/step-*.safetensors"))
+        assert results(root) == alone
+        if kills >= 8:
+            break
+    assert with_state >= 3
+
+
+def test_nothing_is_left_beside_the_runs(tmp_path):
+    run([*SWEEP, experiment(duration=3)], tmp_path, workers=1)
+    for one in SWEEP:
+        assert not any("state" in name for name in contents(tmp_path / one.cell.address))

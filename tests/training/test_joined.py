@@ -1,0 +1,176 @@
+"""Tiny experiments that are trained as one ensemble: which ones, and that each ends as it does by itself."""
+
+import pytest
+import torch
+
+from anchorlab.training import SGD, AdamW, Evaluation, Experiment, FixedSample, Members, Stop, Times, fit
+from anchorlab.training.cost import LEAST_MAPPED, is_tiny
+from anchorlab.training.joined import JoinedKeeper, divided, groups, join, shares
+from anchorlab.training.trainer import TrainingState
+from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, train_plainly, worst
+
+TINY = SAMPLE.replace(
+    data=FixedSample(size=8), batch=4, precision="float32", evaluation=Evaluation(every=10, size=8), duration=20
+)
+OURS = [kind for kind in KINDS if not kind.startswith("own")]
+
+
+def varied(kind="associative", recipe=TINY):
+    """Eleven members in five experiments, which differ in everything that members may differ in."""
+    task, model = KINDS[kind]
+
+    def one(members, **changes):
+        optimiser = AdamW(**changes) if changes else recipe.optimiser
+        return Experiment(task, model, recipe.replace(optimiser=optimiser), members)
+
+    return [
+        one(Members(seeds=(0, 1, 2))),
+        one(Members(seeds=(0, 1)), learning_rate=2e-3, weight_decay=0.0),
+        one(Members(seeds=(0, 1), learning_rate=(1e-2, 1e-3))),
+        one(Members(seeds=(5, 6), initialisation_scale=(0.5, 2.0), weight_decay=(0.3, 0.0))),
+        one(Members(seeds=(0, 1), clip=(0.1, 100.0))),
+    ]
+
+
+def together(experiments, most=64):
+    """The groups, and whether each is mapped."""
+    found = list(groups(experiments, lambda one: most))
+    return [group.experiments for group in found], [group.mapped for group in found]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("data", [SAMPLE.data, STREAM.data], ids=["sample", "stream"])
+@pytest.mark.parametrize("kind", OURS)
+def test_each_ends_with_the_bytes_that_it_has_by_itself(kind, data):
+    """In float32, where another order of the same sums would show."""
+    parts = varied(kind, TINY.replace(data=data, batch=8, duration=12))
+    trained = fit(join(parts), execution="mapped")
+    for one, share, rows in zip(parts, shares(parts), divided(trained.rows, shares(parts)), strict=True):
+        alone = fit(one, execution="mapped")
+        for name, value in alone.ensemble.weights.items():
+            assert torch.equal(trained.ensemble.weights[name][share.start : share.stop], value)
+        assert rows == alone.rows
+
+
+def test_each_ends_as_a_plain_loop_does():
+    parts = varied(recipe=TINY.replace(precision="float64"))
+    found = fit(join(parts), execution="mapped").ensemble
+    for one, share in zip(parts, shares(parts), strict=True):
+        for index, member in enumerate(share):
+            assert worst(found.member_weights(member), train_plainly(one, index)) < 1e-10
+
+
+def test_joined_are_those_that_differ_only_in_numbers_of_their_members():
+    parts = varied()
+    assert together(parts) == ([parts], [True])
+    task, model = KINDS["associative"]
+    members = Members(seeds=tuple(range(20, 40)))
+    alone = [
+        Experiment(KINDS["decoder"][0], KINDS["decoder"][1], TINY, members),
+        Experiment(task, model.replace(width=7), TINY, members),
+        Experiment(task.replace(alpha=0.2), model, TINY, members),
+        Experiment(task, model, TINY, members.replace(hold={"data": 3})),
+        Experiment(task, model, TINY, members.replace(gamma={}, data_size=(4,) * 20)),
+        *(
+            Experiment(task, model, TINY.replace(**changes), members)
+            for changes in (
+                {"duration": 21},
+                {"clip": None},
+                {"optimiser": SGD()},
+                {"optimiser": AdamW(betas=(0.8, 0.99))},
+                {"checkpoints": Times(every=5)},
+                {"evaluation": Evaluation(every=5, size=8)},
+            )
+        ),
+    ]
+    found, mapped = together([*parts, *alone])
+    assert parts in found
+    assert all(mapped)
+    assert [one for one in found if one != parts] == [[one] for one in alone]
+
+
+def test_what_cannot_be_joined_stays_by_itself():
+    task, model = KINDS["associative"]
+    many = [Members(seeds=tuple(range(start, start + 8))) for start in (0, 8)]
+    own, decoder = KINDS["own module with tied weights"], KINDS["decoder"]
+    pairs = {
+        "of another's module": [Experiment(*own, TINY, members) for members in many],
+        "not tiny": [Experiment(decoder[0], decoder[1].replace(layers=8), SAMPLE, members) for members in many],
+        "a stop rule": [
+            Experiment(task, model, TINY.replace(stop=Stop(metric="loss", split="train", value=1.0)), members)
+            for members in many
+        ],
+        "untrained": [Experiment(task, model, TINY, members).untrained() for members in many],
+        "a start": [
+            Experiment(task, model, TINY, members, start=Experiment(task, model, TINY, members)) for members in many
+        ],
+        "too few": [Experiment(task, model, TINY, Members(seeds=(seed,))) for seed in range(LEAST_MAPPED - 1)],
+    }
+    assert is_tiny(pairs["of another's module"][0]) and not is_tiny(pairs["not tiny"][0])
+    for why, experiments in pairs.items():
+        assert together(experiments) == ([[one] for one in experiments], [False] * len(experiments)), why
+
+
+def test_equal_members_of_two_experiments_are_not_in_one_ensemble():
+    task, model = KINDS["associative"]
+    first, second = (Experiment(task, model, TINY, Members(seeds=tuple(range(count)))) for count in (8, 9))
+    assert together([first, second]) == ([[first], [second]], [True, True])
+
+
+def test_groups_have_no_more_members_than_they_may():
+    task, model = KINDS["associative"]
+    six = [Experiment(task, model, TINY, Members(seeds=tuple(range(4 * n, 4 * n + 4)))) for n in range(6)]
+    assert together(six, most=8) == ([six[:2], six[2:4], six[4:]], [True] * 3)
+    assert together(six, most=23) == ([six[:5], six[5:]], [True] * 2)
+
+
+def test_how_large_groups_may_be_does_not_decide_which_are_mapped():
+    """Members that are mapped have other last bits: they must not depend on the number of workers."""
+    task, model = KINDS["associative"]
+    three = [Experiment(task, model, TINY, Members(seeds=tuple(range(3 * n, 3 * n + 3)))) for n in range(3)]
+    assert together(three, most=9) == ([three], [True])
+    assert together(three, most=6) == ([three[:2], three[2:]], [True, True])
+    assert together(three, most=1) == ([[one] for one in three], [True] * 3)
+    assert together(three[:2]) == ([[one] for one in three[:2]], [False] * 2)
+
+
+class Kept:
+    """A keeper that remembers."""
+
+    def __init__(self):
+        self.state, self.checkpoints = None, {}
+
+    def load(self):
+        return self.state
+
+    def keep(self, state):
+        self.state = state
+
+    def checkpoint(self, step, weights):
+        self.checkpoints[step] = {name: value.clone() for name, value in weights.items()}
+
+
+def test_what_is_kept_of_each_is_what_it_keeps_by_itself():
+    """A state of all, written by hand: member 10 m + slot, so that a wrong cut shows."""
+    parts = varied()[:2]
+    keepers = [Kept(), Kept()]
+    joined = JoinedKeeper(keepers, parts, [None, None])
+    assert joined.load() is None
+    rows = tuple(fit(join(parts), execution="mapped").rows)
+    state = TrainingState(7, {"weights.a": torch.arange(5.0), "optimiser.b": torch.eye(5)}, rows, frozenset(), "mapped")
+    joined.keep(state)
+    assert [one.state.tensors["weights.a"].tolist() for one in keepers] == [[0, 1, 2], [3, 4]]
+    assert torch.equal(keepers[1].state.tensors["optimiser.b"], torch.eye(5)[3:])
+    assert [len(one.state.rows) for one in keepers] == [len(rows) * 3 // 5, len(rows) * 2 // 5]
+    assert {row.member for row in keepers[1].state.rows} == {0, 1}
+    assert [row.seed for row in keepers[1].state.rows if row.member == 1] == [1] * (len(rows) // 5)
+    again = JoinedKeeper(keepers, parts, [one.state for one in keepers]).load()
+    assert (again.step, again.execution, sorted(again.rows)) == (7, "mapped", sorted(rows))
+    assert all(torch.equal(again.tensors[name], value) for name, value in state.tensors.items())
+    joined.checkpoint(9, {"a": torch.arange(5)})
+    assert [one.checkpoints[9]["a"].tolist() for one in keepers] == [[0, 1, 2], [3, 4]]
+
+
+def test_one_alone_is_itself():
+    one = experiment()
+    assert join([one]) is one
