@@ -186,6 +186,21 @@ def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
     assert results(tmp_path) == alone
 
 
+def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
+    """Two members alone would be trained one by one; they have been asked for with eight others."""
+    store = Store(tmp_path)
+    run(SWEEP, store, workers=1)
+    for train_again in (lambda: run(SWEEP, store, workers=1), lambda: (plan(SWEEP, store), Worker(store).work(True))):
+        store.remove(SWEEP[3].cell.address)
+        assert results(tmp_path) != alone
+        train_again()
+        assert results(tmp_path) == alone
+    store.remove(SWEEP[3].cell.address)
+    run(SWEEP[3:4], store, workers=1)
+    assert results(tmp_path) != alone
+    assert jobs == [5, 1, 1]
+
+
 def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatch):
     """As a kill leaves them between the keeping of one and of the next."""
     stop_when(tmp_path, "checkpoints/step-00000030.*", 5)

@@ -93,7 +93,8 @@ def forecast(
     device = check_place(device, workers)
     every = {one.cell.address: one for one in _with_starts(experiments, store)}
     todo = {address: one for address, one in every.items() if one.cell not in store}
-    backend, plans = local(todo, workers, device, execution)
+    finished = [one for address, one in every.items() if address not in todo]
+    backend, plans = local(todo, workers, device, execution, finished)
     processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.of.values()), default=1)
     trained: dict[str, Experiment] = {}
     for group in plans.together:

@@ -19,14 +19,21 @@ _PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; for less, starting p
 
 
 def local(
-    todo: Mapping[str, Experiment], workers: int | None, device: str, execution: ExecutionName
+    todo: Mapping[str, Experiment],
+    workers: int | None,
+    device: str,
+    execution: ExecutionName,
+    finished: Sequence[Experiment] = (),
 ) -> tuple[Local, Plans]:
-    """Return the processes of this machine, one for each of several devices, and the plans that suit them."""
+    """Return the processes of this machine, one for each of several devices, and the plans that suit them.
+
+    `finished` are those that were asked for with the ones to do.
+    """
     devices = None
     if device == "cuda" and torch.cuda.device_count() > 1:
         devices = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
     workers = workers or (len(devices) if devices else _choose_workers(list(todo.values()), device))
-    found = _groups(todo, workers, device, execution)
+    found = _groups(todo, workers, device, execution, finished)
     divisions = _divisions(found, workers, device)
     count = sum(1 if len(one.experiments) > 1 else len(divisions[_addresses(one)[0]]) for one in found)
 
@@ -37,18 +44,33 @@ def local(
     return Local(min(workers, count) if importable else 1, devices), _plans(found, divisions, plan)
 
 
-def for_others(todo: Mapping[str, Experiment], chunks: int | None, execution: ExecutionName) -> Plans:
+def for_others(
+    todo: Mapping[str, Experiment],
+    chunks: int | None,
+    execution: ExecutionName,
+    finished: Sequence[Experiment] = (),
+) -> Plans:
     """Return plans for any number of workers elsewhere, each with one thread; by default each member is a chunk."""
-    found = _groups(todo, 1, "cpu", execution)
+    found = _groups(todo, 1, "cpu", execution, finished)
     return _plans(found, _divisions(found, chunks, "cpu"), lambda division: Plan(division, 1, execution))
 
 
-def _groups(todo: Mapping[str, Experiment], workers: int, device: str, execution: ExecutionName) -> list[Group]:
+def _groups(
+    todo: Mapping[str, Experiment],
+    workers: int,
+    device: str,
+    execution: ExecutionName,
+    finished: Sequence[Experiment],
+) -> list[Group]:
     """Return the experiments in groups that are trained together: on a CPU, as many as occupy the workers."""
     if device != "cpu" or execution == "member":
         return [Group([one]) for one in todo.values()]
     share = max(LEAST_MAPPED, -(-sum(len(one.members) for one in todo.values()) // workers))
-    return list(groups(todo.values(), lambda one: min(MOST_TOGETHER, share, _fitting(one, workers, device))))
+
+    def most(one: Experiment) -> int:
+        return min(MOST_TOGETHER, share, _fitting(one, workers, device))
+
+    return list(groups(todo.values(), most, finished))
 
 
 def _addresses(group: Group) -> list[str]:

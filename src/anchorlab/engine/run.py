@@ -76,14 +76,14 @@ def run(
             todo, failures = _without_start(todo, store, error)
             if not todo:
                 raise
-    for experiment in experiments:
-        if experiment.cell in store:
-            _check_finished(store.open(experiment.cell))
+    finished = list({one.cell.address: one for one in experiments if one.cell in store}.values())
+    for experiment in finished:
+        _check_finished(store.open(experiment.cell))
     backend: Backend
     if on == "local":
-        backend, plans = local(todo, workers, device, execution)
+        backend, plans = local(todo, workers, device, execution, finished)
     else:
-        backend, plans = _elsewhere(on, device), for_others(todo, workers, execution)
+        backend, plans = _elsewhere(on, device), for_others(todo, workers, execution, finished)
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
     Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
@@ -102,8 +102,10 @@ def plan(
         execution: as for `fit`
     """
     asked = [two for one in experiments for two in (one.start, one) if two is not None]
-    todo = {one.cell.address: one for one in asked if one.cell not in store}
-    return Pieces(store, todo, for_others(todo, chunks, execution), "cpu", 0.0, None).plan()
+    every = {one.cell.address: one for one in asked}
+    todo = {address: one for address, one in every.items() if one.cell not in store}
+    finished = [one for address, one in every.items() if address not in todo]
+    return Pieces(store, todo, for_others(todo, chunks, execution, finished), "cpu", 0.0, None).plan()
 
 
 def _without_start(

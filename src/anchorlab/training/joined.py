@@ -47,15 +47,18 @@ class Group:
         return known.isdisjoint(zip(*_numbers(experiment).values(), strict=True))
 
 
-def groups(experiments: Iterable[Experiment], most: Callable[[Experiment], int]) -> Iterator[Group]:
+def groups(
+    experiments: Iterable[Experiment], most: Callable[[Experiment], int], finished: Sequence[Experiment] = ()
+) -> Iterator[Group]:
     """Divide experiments into those that are trained as one ensemble.
 
     Experiments are mapped if those that could be joined with each other have `LEAST_MAPPED` members or more: that is
-    the same wherever they are trained, and however large the groups are.
+    the same wherever they are trained, however large the groups are, and for what is left after a kill.
 
     Args:
         experiments: in any order
         most: returns the greatest number of members of a group of experiments like this one
+        finished: those that were asked for with them and are not trained any more
     """
     alike: dict[str, list[Experiment]] = {}
     for one in experiments:
@@ -64,8 +67,11 @@ def groups(experiments: Iterable[Experiment], most: Callable[[Experiment], int])
             yield Group([one])
         else:
             alike.setdefault(key, []).append(one)
-    for all_alike in alike.values():
-        if sum(len(one.members) for one in all_alike) < LEAST_MAPPED:
+    for key, all_alike in alike.items():
+        count = sum(len(one.members) for one in all_alike)
+        if count < LEAST_MAPPED:
+            count += sum(len(one.members) for one in finished if common(one) == key)
+        if count < LEAST_MAPPED:
             yield from (Group([one]) for one in all_alike)
             continue
         room, found = most(all_alike[0]), list[Group]()
