@@ -14,24 +14,30 @@ from anchorlab.engine.folder import Folder
 from anchorlab.findings import Findings, at_most
 from anchorlab.runs import Store
 from anchorlab.studies import Analysis, Profile, Study, at_end, claim, findings_directory, run_study, running
-from anchorlab.training import Evaluation, Experiment, Stop, Times, TrainedRun, trainer
+from anchorlab.training import AdamW, Evaluation, Experiment, Stop, Times, TrainedRun, trainer
 from tests.engine.killed import results
 from tests.small_experiments import SAMPLE, STREAM, experiment
 
 PROFILE = "quick"
 
 OFTEN = {"evaluation": Evaluation(every=6, size=8), "checkpoints": Times(every=8), "precision": "float32"}
+RATES = (1e-3, 3e-3, 1e-2)
 STOP = Stop(metric="loss", split="train", value=5.2, direction="below")
 
 
 def experiments(steps: int) -> list[Experiment]:
-    """Return trainings of three members: on a sample, on a stream, with a stop rule, and from the end of the first."""
+    """Return trainings of three members: on a sample, on a stream, with a stop rule, and from the end of the first.
+
+    Three more are tiny and differ only in their rates, so that they are trained as one ensemble.
+    """
     first = experiment("decoder", SAMPLE, duration=steps, **OFTEN)
+    tiny = [experiment("associative", SAMPLE, duration=steps, optimiser=AdamW(rate), **OFTEN) for rate in RATES]
     return [
         first,
         experiment("recall", STREAM, duration=steps, **OFTEN),
         experiment("decoder", SAMPLE, duration=steps + 1, **OFTEN, stop=STOP),
         replace(experiment("decoder", SAMPLE, duration=steps // 2, **OFTEN), start=first),
+        *tiny,
     ]
 
 
