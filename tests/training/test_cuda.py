@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.training import SGD, Adam, Members, Stop, fit
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import DeviceExecution, Graphs
+from anchorlab.training.executions import Graphs, MappedExecution
 from anchorlab.training.feed import make_feed
 from anchorlab.training.flat import FlatWeights
 from anchorlab.training.flat_optimiser import FlatOptimiser
@@ -64,7 +64,7 @@ def parts(one):
     optimiser = FlatOptimiser(one.recipe, one.members, flat)
     device = flat.values.device
     feed = make_feed(one.task, one.recipe, one.members, device, torch.float64)
-    execution = DeviceExecution(ensemble, optimiser, one.task.loss, mixed=False, graphs=Graphs(device))
+    execution = MappedExecution(ensemble, optimiser, one.task.loss, mixed=False, graphs=Graphs(device))
     return ensemble, optimiser, feed, execution
 
 

@@ -6,7 +6,7 @@ from torch.overrides import TorchFunctionMode
 
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import DeviceExecution
+from anchorlab.training.executions import MappedExecution
 from anchorlab.training.feed import make_feed
 from anchorlab.training.flat import FlatWeights
 from anchorlab.training.flat_optimiser import FlatOptimiser
@@ -33,7 +33,7 @@ def on_device(one, device=META):
     ensemble = ensemble.with_weights({**ensemble.weights, **flat.views})
     optimiser = FlatOptimiser(one.recipe, one.members, flat)
     feed = make_feed(one.task, one.recipe, one.members, device, dtype)
-    return feed, DeviceExecution(ensemble, optimiser, one.task.loss, False)
+    return feed, MappedExecution(ensemble, optimiser, one.task.loss, False)
 
 
 @pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])

@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.training import SGD, Members, fit
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import DeviceExecution, Graphs
+from anchorlab.training.executions import Graphs, MappedExecution
 from anchorlab.training.feed import make_feed
 from anchorlab.training.flat import FlatWeights
 from anchorlab.training.flat_optimiser import FlatOptimiser
@@ -27,7 +27,7 @@ def parts(one, device="cuda:0", graphs=True):
     optimiser = FlatOptimiser(one.recipe, one.members, flat)
     feed = make_feed(one.task, one.recipe, one.members, torch.device("cpu"), dtype)
     recorder = Graphs(torch.device(device)) if graphs else None
-    return ensemble, optimiser, feed, DeviceExecution(ensemble, optimiser, one.task.loss, False, recorder)
+    return ensemble, optimiser, feed, MappedExecution(ensemble, optimiser, one.task.loss, False, recorder)
 
 
 def train(one, feed, execution, steps, active=(True, True, True), first=0):

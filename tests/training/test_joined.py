@@ -175,3 +175,12 @@ def test_what_is_kept_of_each_is_what_it_keeps_by_itself():
 def test_one_alone_is_itself():
     one = experiment()
     assert join([one]) is one
+
+
+def test_samples_of_other_sizes_change_nothing():
+    """One is smaller than the evaluation, another larger."""
+    task, model = KINDS["decoder"]
+    parts = [Experiment(task, model, TINY, Members(seeds=(0, 1), data_size=sizes)) for sizes in ((4, 4), (8, 40))]
+    trained = fit(join(parts), execution="mapped")
+    found = divided(trained.rows, shares(parts))
+    assert found == [fit(one, execution="mapped").rows for one in parts]

@@ -75,7 +75,7 @@ class Evaluator:
         mixed: bool = False,
         fixed: FixedSampleFeed | None = None,
     ) -> None:
-        self.task, self.members, self.mixed = task, members, mixed
+        self.task, self.members, self.mixed, self.size = task, members, mixed, evaluation.size
         self.edits: Mapping[str, Sequence[Edit]] = {UNEDITED: (), **evaluation.edits}
 
         def move(value: Tensor) -> Tensor:

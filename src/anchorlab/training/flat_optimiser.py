@@ -1,4 +1,4 @@
-"""The optimiser on a GPU: the whole ensemble in a few kernels, in a form that a CUDA graph can replay."""
+"""The optimiser of mapped members: the whole ensemble in a few kernels, in a form that a CUDA graph can replay."""
 
 from collections.abc import Mapping
 

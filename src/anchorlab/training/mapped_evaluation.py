@@ -1,4 +1,4 @@
-"""Evaluation on a GPU: all members are measured in one mapped pass."""
+"""Evaluation in one mapped pass over all members."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -31,8 +31,10 @@ class MappedEvaluator(Evaluator):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._tensors = {split: _stack_tensors(batches) for split, batches in self._batches.items()}
-        self._stacked_shares = {split: _stack_shares(each) for split, each in self._shares.items()}
+        # With sizes of their own, members have fewer sequences than others: a sum must not depend on how many more.
+        longest = 0 if self.members.data_size is None else self.size
+        self._tensors = {split: _stack_tensors(batches, longest) for split, batches in self._batches.items()}
+        self._stacked_shares = {split: _stack_shares(each, longest) for split, each in self._shares.items()}
 
     def _means(self, ensemble: Ensemble, members: Sequence[int]) -> dict[Key, Float[Tensor, ""]]:
         if self.fallback is None:
@@ -69,33 +71,36 @@ class MappedEvaluator(Evaluator):
         }
 
 
-def _stack_tensors(batches: Sequence[Batch]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _stack_tensors(batches: Sequence[Batch], longest: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tensors of one batch per member, stacked by name, and the axes over which to map them.
 
-    Members with fewer sequences than others are padded with zeros, which have no share in any mean.
+    Members with fewer sequences than others, or than `longest`, are padded with zeros, which have no share in any mean.
     """
     first = batches[0]
     names = [name for name in ("inputs", "targets", "answers", "weights", "group") if getattr(first, name) is not None]
-    tensors: dict[str, Any] = {name: _stacked([getattr(one, name) for one in batches]) for name in names}
+    tensors: dict[str, Any] = {name: _stacked([getattr(one, name) for one in batches], longest) for name in names}
     axes: dict[str, Any] = dict.fromkeys(names, 0)
     shared = first.positions.ndim == 1
-    tensors["positions"] = first.positions if shared else _stacked([one.positions for one in batches])
+    tensors["positions"] = first.positions if shared else _stacked([one.positions for one in batches], longest)
     axes["positions"] = None if shared else 0
-    tensors["rivals"] = {name: _stacked([one.rivals[name] for one in batches]) for name in first.rivals}
+    tensors["rivals"] = {name: _stacked([one.rivals[name] for one in batches], longest) for name in first.rivals}
     axes["rivals"] = dict.fromkeys(first.rivals, 0)
     return tensors, axes
 
 
 def _stack_shares(
-    shares: Sequence[Mapping[str, Float[Tensor, "_ scored"]]],
+    shares: Sequence[Mapping[str, Float[Tensor, "_ scored"]]], longest: int
 ) -> dict[str, Float[Tensor, "member longest scored"]]:
     """Return each group's shares of all members; a member without sequences of a group has shares of 0."""
     groups = dict.fromkeys(group for each in shares for group in each)
     nothing = [torch.zeros_like(each["all"]) for each in shares]
     return {
-        group: _stacked([each.get(group, none) for each, none in zip(shares, nothing, strict=True)]) for group in groups
+        group: _stacked([each.get(group, none) for each, none in zip(shares, nothing, strict=True)], longest)
+        for group in groups
     }
 
 
-def _stacked(values: Sequence[Shaped[Tensor, "_ ..."]]) -> Shaped[Tensor, "member longest ..."]:
-    return pad_sequence(list(values), batch_first=True)
+def _stacked(values: Sequence[Shaped[Tensor, "_ ..."]], longest: int) -> Shaped[Tensor, "member longest ..."]:
+    first = values[0]
+    nothing = first.new_zeros(longest, *first.shape[1:])
+    return pad_sequence([*values, nothing], batch_first=True)[:-1]

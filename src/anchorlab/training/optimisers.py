@@ -1,4 +1,4 @@
-"""Stacked optimisers: one state for all members; learning rate, weight decay and clipping per member."""
+"""Optimisers that update member by member: one state for all; learning rate, weight decay and clipping per member."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

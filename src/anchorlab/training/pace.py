@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from anchorlab.models import fast_float32
-from anchorlab.training.cost import LEAST_MAPPED, mapping_pays, work_per_step
+from anchorlab.training.cost import mapping_pays, work_per_step
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import StreamFeed
+from anchorlab.training.joined import MOST_TOGETHER
 from anchorlab.training.trainer import ExecutionName, _Session, check_device
 
 MEASURED_MEMBERS = 2
@@ -55,7 +56,7 @@ def pace_key(experiment: Experiment) -> str:
         "evaluation": recipe.evaluation.model_dump(mode="json", exclude={"every", "at"}),
         "others": [batch, recipe.precision, recipe.optimiser.kind, recipe.clip is None],
         "work": work_per_step(experiment),
-        "mapped": mapping_pays(experiment),
+        "mapped": min(len(experiment.members), MOST_TOGETHER) if mapping_pays(experiment) else 0,
     }
     return json.dumps(what, sort_keys=True)
 
@@ -75,7 +76,7 @@ def measure_pace(
         seconds: how long to measure; three steps are measured at least
     """
     found = check_device(device)
-    most = LEAST_MAPPED if execution != "member" and mapping_pays(experiment) else MEASURED_MEMBERS
+    most = MOST_TOGETHER if execution != "member" and mapping_pays(experiment) else MEASURED_MEMBERS
     count = len(experiment.members) if found.type == "cuda" else min(len(experiment.members), most)
     with fast_float32():
         began = time.perf_counter()

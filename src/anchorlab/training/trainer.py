@@ -18,7 +18,6 @@ from anchorlab.training.cost import mapping_pays
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import UNEDITED, Evaluator, Row
 from anchorlab.training.executions import (
-    DeviceExecution,
     Execution,
     Graphs,
     MappedExecution,
@@ -163,11 +162,10 @@ class _Session:
         if state is not None:
             execution = "mapped" if state.execution.startswith("mapped") else "member"
         mapped = self._maps(execution, device)
-        at_once = mapped and is_gpu(device)
         self.optimiser: StackedOptimiser | FlatOptimiser
         self.execution: Execution
-        self.optimiser, self.execution = self._all_at_once(device) if at_once else self._one_by_one(mapped)
-        measure = MappedEvaluator if at_once else Evaluator
+        self.optimiser, self.execution = self._all_at_once(device) if mapped else self._one_by_one()
+        measure = MappedEvaluator if mapped else Evaluator
         fixed = self.feed if isinstance(self.feed, FixedSampleFeed) else None
         self.evaluator = measure(task, recipe.evaluation, members, device, dtype, self.mixed, fixed)
         self.rows: list[Row] = []
@@ -191,12 +189,11 @@ class _Session:
         logger.info("members are trained one by one, because the model cannot be mapped over them: %s", reason)
         return False
 
-    def _one_by_one(self, mapped: bool) -> tuple[StackedOptimiser, Execution]:
-        """Return what updates members one after the other: on a CPU, and where the model cannot be mapped."""
+    def _one_by_one(self) -> tuple[StackedOptimiser, Execution]:
+        """Return what updates members one after the other."""
         weights = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
         optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights)
-        kind = MappedExecution if mapped else MemberExecution
-        return optimiser, kind(self.ensemble, optimiser, self.experiment.task.loss, self.mixed)
+        return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed)
 
     def _all_at_once(self, device: torch.device) -> tuple[FlatOptimiser, Execution]:
         """Return what updates all members at once; the ensemble's trainable weights move into one buffer."""
@@ -204,7 +201,7 @@ class _Session:
         self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
         optimiser = FlatOptimiser(self.recipe, self.experiment.members, flat)
         graphs = Graphs(device) if device.type == "cuda" else None
-        return optimiser, DeviceExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed, graphs)
+        return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed, graphs)
 
     @property
     def all_rest(self) -> bool:
@@ -284,7 +281,7 @@ class _Session:
         for kind, values in (("weights", self.ensemble.weights), ("optimiser", self.optimiser.state)):
             for name, value in values.items():
                 value.copy_(state.tensors[f"{kind}.{name}"])
-        if isinstance(self.execution, DeviceExecution):
+        if isinstance(self.execution, MappedExecution):
             self.execution.go_on_as(state.execution)
         self.rows, self.resting, self.step = list(state.rows), state.resting, state.step
 

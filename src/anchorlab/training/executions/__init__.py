@@ -1,6 +1,5 @@
 """Executions: take a training step member by member, or mapped over all members, with the same result."""
 
-from anchorlab.training.executions.device import DeviceExecution
 from anchorlab.training.executions.gradients import MappedGradients
 from anchorlab.training.executions.graphs import Graphs
 from anchorlab.training.executions.mapped import MappedExecution
