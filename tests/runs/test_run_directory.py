@@ -1,7 +1,9 @@
 import hashlib
 import json
 import math
+import os
 import random
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -162,6 +164,36 @@ def test_a_finished_chunk_keeps_its_checkpoints_and_has_no_state(store, cell):
             chunk.latest_state()
         assert chunk.finished and chunk.result() == {"rows": []} and chunk.checkpoints() == [1]
         assert not list(chunk.path.glob("step-*"))
+
+
+LOOKS = {
+    "finished": lambda store, cell: store.open(cell).chunk(0).finished,
+    "checkpoints": lambda store, cell: store.open(cell).chunk(0).checkpoints(),
+    "size": lambda store, cell: store.find(cell.address).size,
+    "in use": lambda store, cell: store.in_use(store.find(cell.address)),
+    "problems": lambda store, cell: store.find(cell.address).problems(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("folder", ["chunk-0000.1", "checkpoints", "state"])
+def test_folders_that_go_while_they_are_looked_at_are_empty(store, cell, tmp_path, monkeypatch, folder, look):
+    """The process that merges a run removes its states, and one that takes a chunk renames its folder."""
+    with store.open(cell) as run:
+        run.plan([[0]])
+        with run.chunk(0) as chunk:
+            chunk.write_checkpoint(1, {"weight": torch.ones(1)})
+            chunk.write_state(1, {"weight": torch.ones(1)})
+    scan, gone = os.scandir, tmp_path / "gone"
+
+    def late(path):
+        if Path(path).name == folder and not gone.exists():
+            Path(path).rename(gone)
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", late)
+    found = LOOKS[look](store, cell)
+    assert not found or (look == "size" and found < 5000) or (look == "checkpoints" and folder == "state")
 
 
 def test_a_finished_chunk_keeps_its_folder_for_those_who_read_it(store, cell):

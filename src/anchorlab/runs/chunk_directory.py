@@ -4,13 +4,14 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import DamagedChunkError, InUseError, StoreError
 from anchorlab.runs.claim import LEASE, Claim, holder
-from anchorlab.runs.files import check_named_file, remove_temporaries, write_file
+from anchorlab.runs.files import check_named_file, matching, remove_temporaries, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class ChunkDirectory:
         if self._claim is None:
             self._open(again=True)
         folder = self._require_claim()
-        for path in [*folder.glob("*.safetensors"), *(folder / "checkpoints").glob("*.safetensors")]:
+        for path in [*matching(folder, "*.safetensors"), *matching(folder / "checkpoints", "*.safetensors")]:
             path.unlink(missing_ok=True)
 
     def write_state(self, step: int, tensors: Mapping[str, "torch.Tensor"], metadata: Any = None) -> None:
@@ -124,7 +125,7 @@ class ChunkDirectory:
         previous = _steps(directory).get(step)
         path = self._write_file(directory, f"step-{step:08d}.{{digest}}.safetensors", tensors)
         if previous is not None and previous != path:
-            previous.unlink()
+            previous.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
@@ -254,18 +255,18 @@ class ChunkDirectory:
             raise
 
     def _remove_states(self, but: Path | None) -> None:
-        for path in self._require_claim().glob("step-*.safetensors"):
+        for path in matching(self._require_claim(), "step-*.safetensors"):
             if path != but:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
     def _remove_checkpoints(self, but: list[str] | tuple[()]) -> None:
-        for path in (self._require_claim() / "checkpoints").glob("step-*.safetensors"):
+        for path in matching(self._require_claim() / "checkpoints", "step-*.safetensors"):
             if path.name not in but:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def _result(folder: Path) -> Path | None:
-    return max(folder.glob("result.*.safetensors"), default=None)
+    return max(matching(folder, "result.*.safetensors"), default=None)
 
 
 def _unwritable(folder: Path, error: OSError) -> StoreError:
@@ -281,8 +282,9 @@ def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
 
 def _steps(directory: Path) -> dict[int, Path]:
     """Map each step to its file; if a step has two, to the one written last."""
-    paths = [path for path in directory.glob("step-*.safetensors") if _STEP.fullmatch(path.name)]
-    paths.sort(key=lambda path: path.stat().st_mtime_ns)
+    paths = [path for path in matching(directory, "step-*.safetensors") if _STEP.fullmatch(path.name)]
+    with suppress(FileNotFoundError):
+        paths.sort(key=lambda path: path.stat().st_mtime_ns)
     return {_step(path.name): path for path in paths}
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,6 +83,19 @@ def remove_temporaries(directory: Path) -> None:
     """Remove the partial files of a killed writer. The caller must hold the directory's lock."""
     for path in directory.glob(".*.tmp"):
         path.unlink(missing_ok=True)
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a folder that match a pattern; none if another process renames or removes it meanwhile."""
+    with suppress(FileNotFoundError):
+        return list(folder.glob(pattern))
+    return []
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield all files in a folder and those below it; folders that another process removes meanwhile have none."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)
 
 
 def damaged(path: Path, problem: str, address: str) -> StoreError:

@@ -15,6 +15,7 @@ from anchorlab.runs.files import (
     check_file,
     check_named_file,
     damaged,
+    files_below,
     json_in,
     read_json,
     unreadable,
@@ -134,9 +135,9 @@ class Run:
         if (pack := self.pack) is not None:
             return pack.size(self.address)
         total = 0
-        for path in self.path.rglob("*"):
+        for path in files_below(self.path):
             with suppress(OSError):  # Files of a run in use come and go; others cannot be read.
-                total += path.stat().st_size if path.is_file() else 0
+                total += path.stat().st_size
         return total
 
     @property
@@ -201,7 +202,8 @@ class Run:
                 return [lambda: self._files]
         if self.is_empty:
             return []
-        states = sorted(self.state_path.rglob("[!.]*.safetensors"))
+        files = files_below(self.state_path)
+        states = sorted(path for path in files if path.suffix == ".safetensors" and not path.name.startswith("."))
         return [
             self._check_manifest_was_not_lost,
             self._read_record,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from anchorlab.errors import InUseError, SpecError, StoreError
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.claim import LEASE, holder
+from anchorlab.runs.files import matching
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.pack import packs_of, with_packs
 from anchorlab.runs.run import Run
@@ -230,7 +231,7 @@ class Store:
 
 def _worked_on(run: Run) -> str | None:
     """Return in words which chunk of a run a process works on, or None."""
-    for chunk in run.state_path.glob("chunk-*"):
+    for chunk in matching(run.state_path, "chunk-*"):
         if (owner := holder(chunk)) is not None:
             return f"{chunk.with_suffix('')}: in use by {owner}; wait until it ends, or end it"
     return None
