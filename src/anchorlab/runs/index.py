@@ -39,6 +39,7 @@ CREATE TABLE curves (
 PRAGMA user_version = {_VERSION};
 """
 _BATCH = 1000  # runs that are read between two commits
+_FORMATS = ["%s\0" * count for count in range(10)]  # of rows, by their number of values
 _PATIENCE = 10.0  # seconds to wait for another process that writes the index
 _Row = tuple[str, int, int, str, int, int, str, int, int]
 _Result = TypeVar("_Result")
@@ -161,7 +162,7 @@ def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
     keys = present(root)
     kept: list[_Row] = list(map(_intact, connection.execute("SELECT * FROM runs")))
     rows = [row for row in kept if keys.get(row[0]) == row[1:3]]
-    stale = keys.keys() - {row[0] for row in rows}
+    stale = keys.keys() - {row[0] for row in rows} if len(rows) < len(keys) else set()
     damaged: list[str] = []
     if len(rows) < len(kept) and (gone := [row[0] for row in kept if row[0] not in keys]):
         with connection:
@@ -244,9 +245,9 @@ def _intact(row: Any) -> Any:
 
 
 def _crc(row: tuple[Any, ...]) -> int:
-    if isinstance(row[-1], bytes):
+    if type(row[-1]) is bytes:
         return zlib.crc32(row[-1], _crc(row[:-1]))
-    return zlib.crc32(("%s\0" * len(row) % row).encode())
+    return zlib.crc32((_FORMATS[len(row)] % row).encode())
 
 
 def _entry(root: Path, row: _Row, parts: Mapping[int, Any]) -> Entry:

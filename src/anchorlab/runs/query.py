@@ -177,6 +177,8 @@ class Fields:
 def chosen(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> list[Entry]:
     """Return the runs that fulfil all conditions. Errors: `SpecError` for a field that no run has."""
     resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
+    if not resolved:
+        return list(fields.entries)
     return [entry for entry in fields.entries if all(one.holds(fields.value(entry, path)) for path, one in resolved)]
 
 
@@ -186,6 +188,8 @@ def undecided(fields: Fields, conditions: Iterable[Condition], at: str = "where"
     Errors: `SpecError` for a field that no run has.
     """
     resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
+    if not resolved:
+        return []
 
     def is_open(entry: Entry) -> bool:
         lost = [fields.is_lost(entry, path) for path, _ in resolved]

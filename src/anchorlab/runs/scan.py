@@ -56,16 +56,13 @@ def _in_folders(root: Path) -> dict[str, Key]:
     keys: dict[str, Key] = {}
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # paths below an open folder are found faster
     try:
-        with os.scandir(root) as found:
-            for one in found:
-                name = one.name
-                if is_address(name):
-                    try:
-                        status = stat(f"{name}/manifest.json", dir_fd=folder)
-                        keys[name] = status.st_mtime_ns, status.st_size
-                    except OSError:
-                        if one.is_dir():
-                            keys[name] = _changed(root / name / "spec.json"), NO_MANIFEST
+        for name in filter(is_address, os.listdir(folder)):
+            try:
+                status = stat(f"{name}/manifest.json", dir_fd=folder)
+                keys[name] = status.st_mtime_ns, status.st_size
+            except OSError:
+                if (root / name).is_dir():
+                    keys[name] = _changed(root / name / "spec.json"), NO_MANIFEST
     finally:
         os.close(folder)
     return keys
