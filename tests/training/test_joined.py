@@ -95,7 +95,7 @@ def test_what_cannot_be_joined_stays_by_itself():
     own, decoder = KINDS["own module with tied weights"], KINDS["decoder"]
     pairs = {
         "of another's module": [Experiment(*own, TINY, members) for members in many],
-        "not tiny": [Experiment(decoder[0], decoder[1].replace(layers=8), SAMPLE, members) for members in many],
+        "not tiny": [Experiment(decoder[0], decoder[1].replace(width=512), SAMPLE, members) for members in many],
         "a stop rule": [
             Experiment(task, model, TINY.replace(stop=Stop(metric="loss", split="train", value=1.0)), members)
             for members in many

@@ -15,7 +15,7 @@ from anchorlab.training.feed import STREAM_DRAW
 LEAST_MAPPED = 8
 """The least number of members for which mapping them pays on a CPU."""
 
-_MOST_MAPPED_WORK = 4e6  # operations of one member's step; above, products cost more than calling them
+_MOST_MAPPED_WORK = 2e7  # operations of one member's step; above, products cost more than calling them
 _SECONDS_PER_STEP = 2e-3  # of one member's step, for calling operations, however small the model
 _OPERATIONS_PER_SECOND = 1.5e11  # of one CPU core, in float32 products
 
