@@ -56,7 +56,7 @@ def _in_folders(root: Path) -> dict[str, Key]:
     keys: dict[str, Key] = {}
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # paths below an open folder are found faster
     try:
-        for name in filter(is_address, os.listdir(folder)):
+        for name in filter(is_address, os.listdir(folder)):  # noqa: PTH208 - makes no paths, which take longer
             try:
                 status = stat(f"{name}/manifest.json", dir_fd=folder)
                 keys[name] = status.st_mtime_ns, status.st_size
