@@ -5,7 +5,7 @@ import torch
 
 from anchorlab.training import SGD, AdamW, Evaluation, Experiment, FixedSample, Members, Stop, Times, fit
 from anchorlab.training.cost import LEAST_MAPPED, is_tiny
-from anchorlab.training.joined import Group, JoinedKeeper, divided, groups, join, shares
+from anchorlab.training.joined import JoinedKeeper, divided, groups, join, shares
 from anchorlab.training.trainer import TrainingState
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, train_plainly, worst
 
@@ -131,7 +131,8 @@ def test_how_large_groups_may_be_does_not_decide_which_are_mapped():
     assert together(three, most=9) == ([three], [True])
     assert together(three, most=6) == ([three[:2], three[2:]], [True, True])
     assert together(three, most=1) == ([[one] for one in three], [True] * 3)
-    assert list(groups(three[:1], lambda one: 64, three[1:])) == [Group(three[:1], mapped=True)]
+    (left,) = groups(three[:1], lambda one: 64, finished=three[1:])
+    assert (left.experiments, left.mapped) == (three[:1], True)
     assert together(three[:2]) == ([[one] for one in three[:2]], [False] * 2)
 
 

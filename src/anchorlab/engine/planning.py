@@ -78,18 +78,21 @@ def _addresses(group: Group) -> list[str]:
 
 
 def _divisions(found: Iterable[Group], chunks: int | None, device: str) -> dict[str, list[list[int]]]:
-    """Return the members of each chunk of each experiment, one chunk of those that are trained together.
+    """Return the members of each chunk of each experiment: one chunk of those that are trained together.
 
-    Otherwise there are so many `chunks`, None for one each member; members that are mapped stay together in eights.
+    Of others there are so many `chunks`, None for one each member; members that are mapped stay together in eights.
     """
-    divisions = {}
+    divisions: dict[str, list[list[int]]] = {}
     for group in found:
-        for one in group.experiments:
-            count = len(one.members)
-            wanted = 1 if len(group.experiments) > 1 else chunks or count
-            if group.mapped:
-                wanted = min(wanted, max(1, count // LEAST_MAPPED))
-            divisions[one.cell.address] = _divide(one, wanted, device)
+        first, *others = group.experiments
+        if others:
+            divisions |= {one.cell.address: [list(range(len(one.members)))] for one in group.experiments}
+            continue
+        count = len(first.members)
+        wanted = chunks or count
+        if group.mapped:
+            wanted = min(wanted, max(1, count // LEAST_MAPPED))
+        divisions[first.cell.address] = _divide(first, wanted, device)
     return divisions
 
 

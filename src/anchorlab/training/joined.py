@@ -27,7 +27,7 @@ MOST_TOGETHER = 64
 _GAMMA = "gamma."
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
     """Experiments that are trained as one ensemble, or an experiment that is trained by itself.
 
@@ -39,9 +39,14 @@ class Group:
     experiments: list[Experiment]
     mapped: bool = False
 
+    @property
+    def size(self) -> int:
+        """The number of members of all."""
+        return sum(len(one.members) for one in self.experiments)
+
     def has_room(self, experiment: Experiment, most: int) -> bool:
         """Return whether an experiment can join, after which there are at most `most` members, no two of them alike."""
-        if sum(len(one.members) for one in [*self.experiments, experiment]) > most:
+        if self.size + len(experiment.members) > most:
             return False
         known = {member for one in self.experiments for member in zip(*_numbers(one).values(), strict=True)}
         return known.isdisjoint(zip(*_numbers(experiment).values(), strict=True))
@@ -74,14 +79,22 @@ def groups(
         if count < LEAST_MAPPED:
             yield from (Group([one]) for one in all_alike)
             continue
-        room, found = most(all_alike[0]), list[Group]()
-        for one in all_alike:
-            group = next((group for group in found if group.has_room(one, room)), None)
-            if group is None:
-                found.append(Group([one], mapped=True))
-            else:
-                group.experiments.append(one)
-        yield from found
+        yield from _filled(all_alike, most(all_alike[0]))
+
+
+def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Group]:
+    """Yield experiments that can be joined in groups of at most so many members."""
+    smallest, filling = min(len(one.members) for one in experiments), list[Group]()
+    for one in experiments:
+        group = next((group for group in filling if group.has_room(one, most)), None)
+        if group is None:
+            group = Group([], mapped=True)
+            filling.append(group)
+        group.experiments.append(one)
+        if group.size + smallest > most:
+            filling.remove(group)
+            yield group
+    yield from filling
 
 
 def common(experiment: Experiment) -> str | None:
