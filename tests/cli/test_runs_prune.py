@@ -169,7 +169,9 @@ def test_a_packed_run_is_neither_trained_again_nor_out_of_reach(anchorlab, small
     run = json.loads(anchorlab("train", *options).out)["run"]
     trained = anchorlab("runs", "show", run, "--json").out
     anchorlab("runs", "pack")
-    assert json.loads(anchorlab("train", *options).out)["run"] == run
+    again = json.loads(anchorlab("train", *options).out)
+    (pack,) = (workplace / "runs" / "packs").glob("*.sqlar")
+    assert (again["run"], again["path"]) == (run, str(pack))
     assert not (workplace / "runs" / run).exists()
     assert anchorlab("runs", "show", run, "--json").out == trained
     assert anchorlab("inspect", run).code == 0

@@ -78,12 +78,12 @@ def train(
         trained = run([experiment], Store(store), workers, device, execution, report, on=on)[0]
     last, diverged = last_metrics(trained.metrics), _diverged_seeds(trained.metrics)
     if json:
-        place = {"run": trained.run.address, "path": str(trained.run.path)}
+        place = {"run": trained.run.address, "path": str(trained.run.place)}
         print_json({**place, "diverged": diverged, "last": last.to_dicts()})
     else:
         members_text = counted(len(experiment.members), "member")
         print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
-        print_text(f"run {trained.run.address} in {trained.run.path}", wrapped=False)
+        print_text(f"run {trained.run.address} in {trained.run.place}", wrapped=False)
     if diverged:
         seeds_text = ", ".join(map(str, diverged))
         problem = f"diverged (metrics are not finite): seeds {seeds_text}; lower the learning rate or clip"

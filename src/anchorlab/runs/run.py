@@ -64,6 +64,11 @@ class Run:
         return None if self.path.is_dir() else pack_with(self.path.parent, self.address)
 
     @property
+    def place(self) -> Path:
+        """Where its files are: its folder, or the file of the pack that holds it."""
+        return self.path if (pack := self.pack) is None else pack.path
+
+    @property
     def exists(self) -> bool:
         """Whether the run has a folder, or is in a pack."""
         return self.path.is_dir() or self.pack is not None
