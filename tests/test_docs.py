@@ -409,6 +409,7 @@ def store_of_pages(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("instruments")  # one process trains the run for all pages
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
