@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -28,15 +29,21 @@ def shell(text, folder):
     return (folder / "log").read_text()
 
 
-def test_workers_and_nodes_that_are_killed_leave_the_same_bytes(tmp_path):
+def test_workers_and_nodes_that_are_killed_leave_the_same_bytes(tmp_path, monkeypatch):
     pytest.importorskip("ray")
     printed = shell(ALONE, tmp_path)
     assert printed.count("Killed") == 2, printed
     assert printed.splitlines()[-1] == "the same", printed
     assert len(list(tmp_path.glob("shared/*/metrics.parquet"))) == 4
-    stop = "pkill -f 127.0.0.1:6380"  # and no cluster of anybody else
     assert "ray stop" in NODES
-    printed = shell(NODES.replace("ray stop", stop), tmp_path)
+    with TemporaryDirectory(prefix="ray-") as session:  # short, since it holds sockets
+        monkeypatch.setenv("RAY_TMPDIR", session)
+        # Every process of the cluster has its folder among its arguments; no cluster of anybody else is stopped.
+        end = ["pkill", "-9", "-f", session]
+        try:
+            printed = shell(NODES.replace("ray stop", " ".join(end)), tmp_path)
+        finally:
+            assert subprocess.run(end, check=False).returncode == 1  # the block has left nothing
     assert "Raylet is terminated" in printed, printed
     assert printed.splitlines()[-1] == "the same", printed
     assert len(list(tmp_path.glob("nodes/*/metrics.parquet"))) == 4
