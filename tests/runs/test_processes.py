@@ -197,6 +197,7 @@ def test_chunks_are_trained_by_other_processes(store, cell):
 def hold_and_stop(path):
     lock = Lock(path, lease=1.0)
     lock.acquire()
+    path.with_name("acquired").touch()
     time.sleep(2)  # longer than the lease, which it renews meanwhile
     os.kill(os.getpid(), signal.SIGSTOP)
     assert lock.lost
@@ -208,9 +209,9 @@ def test_a_lock_with_a_lease_is_lost_by_silence_alone(tmp_path):
     path = tmp_path / "held" / "lock"
     patient, eager = Lock(path), Lock(path, lease=1.0)
     with started(hold_and_stop, (path,)) as (child,):
-        began = time.monotonic()
-        while not path.exists():
+        while not path.with_name("acquired").exists():  # the lock's file is there a moment earlier
             time.sleep(0.01)
+        began = time.monotonic()
         eager.acquire(wait=60)
         assert time.monotonic() - began > 2.5
         assert not eager.lost
