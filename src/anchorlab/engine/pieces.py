@@ -173,8 +173,7 @@ class Pieces:
             jobs = [job for address in group for job in self._of_run(address)]
             joint, others = list[Job](), list[Job]()
             for job in jobs:
-                plan = self._runs[job.chunk.address].plan
-                (joint if len(group) > 1 and plan.may_be_joined else others).append(job)
+                (joint if self._runs[job.chunk.address].plan.may_be_joined else others).append(job)
             if joint:
                 yield JointJob.of(joint)
             yield from others

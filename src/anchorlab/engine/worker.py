@@ -97,11 +97,9 @@ class Worker:
                 left += 1
                 if not self._can_begin(job):
                     continue
-                taken = {planned.experiment.cell.address: planned}
-                taken |= self._others(planned, unfinished[place + 1 :])
-                joint = JointJob.of([job, *(self._job(one, 0) for one in list(taken.values())[1:])])
-                if trained := self._train(joint):
-                    for one in taken.values():
+                others = self._others(planned, unfinished[place + 1 :])
+                if trained := self._train(JointJob.of([job, *(self._job(one, 0) for one in others)])):
+                    for one in (planned, *others):
                         self._merge(one)
                     return left, trained
             if all(job.chunk.finished for job in jobs) and not Run(self.store.root / jobs[0].chunk.address).finished:
@@ -136,18 +134,18 @@ class Worker:
         """Return whether nobody works on a chunk, and the run that it starts from is finished."""
         return job.chunk.owner is None and (job.start is None or Run(job.start[0]).finished)
 
-    def _others(self, planned: Planned, unfinished: Sequence[Planned]) -> dict[str, Planned]:
-        """Return, by address, runs that can be trained with this one and that nobody works on."""
-        group, found = Group([planned.experiment]), {}
+    def _others(self, planned: Planned, unfinished: Sequence[Planned]) -> list[Planned]:
+        """Return the runs that can be trained with this one and that nobody works on."""
+        group, found = Group([planned.experiment]), list[Planned]()
         if planned.joined_with is None:
-            return {}
+            return found
         for one in unfinished:
             if one.joined_with != planned.joined_with or not group.has_room(one.experiment, MOST_TOGETHER):
                 continue
             job = self._job(one, 0)
             if not job.finished and read_failure(job.chunk) is None and self._can_begin(job):
                 group.experiments.append(one.experiment)
-                found[one.experiment.cell.address] = one
+                found.append(one)
         return found
 
     def _train(self, job: Job) -> int:
