@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from anchorlab.training import SGD, AdamW, Evaluation, Experiment, FixedSample, Members, Stop, Times, fit
+from anchorlab.models.edits import Truncate
+from anchorlab.training import SGD, Adam, AdamW, Evaluation, Experiment, FixedSample, Members, Stop, Times, fit
 from anchorlab.training.cost import LEAST_MAPPED, is_tiny
 from anchorlab.training.joined import JoinedKeeper, divided, groups, join, shares
 from anchorlab.training.trainer import TrainingState
@@ -38,18 +39,44 @@ def together(experiments, most=64):
     return [group.experiments for group in found], [group.mapped for group in found]
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("data", [SAMPLE.data, STREAM.data], ids=["sample", "stream"])
-@pytest.mark.parametrize("kind", OURS)
-def test_each_ends_with_the_bytes_that_it_has_by_itself(kind, data):
-    """In float32, where another order of the same sums would show."""
-    parts = varied(kind, TINY.replace(data=data, batch=8, duration=12))
+def check_bytes(parts):
+    """Each of the joined experiments has the weights and the rows that it has by itself."""
     trained = fit(join(parts), execution="mapped")
     for one, share, rows in zip(parts, shares(parts), divided(trained.rows, shares(parts)), strict=True):
         alone = fit(one, execution="mapped")
         for name, value in alone.ensemble.weights.items():
             assert torch.equal(trained.ensemble.weights[name][share.start : share.stop], value)
         assert rows == alone.rows
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("data", [SAMPLE.data, STREAM.data], ids=["sample", "stream"])
+@pytest.mark.parametrize("kind", OURS)
+def test_each_ends_with_the_bytes_that_it_has_by_itself(kind, data):
+    """In float32, where another order of the same sums would show."""
+    parts = varied(kind, TINY.replace(data=data, batch=8, duration=12))
+    check_bytes(parts)
+
+
+CUT = {"cut": (Truncate(weight="blocks.0.mlp.W_in", fraction=0.5),)}
+RECIPES = {
+    "adam": {"optimiser": Adam(weight_decay=0.1)},
+    "momentum": {"optimiser": SGD(momentum=0.9, weight_decay=0.1)},
+    "no clipping": {"clip": None},
+    "bfloat16": {"precision": "bfloat16"},
+    "edits": {"evaluation": Evaluation(every=10, size=8, edits=CUT)},
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_gives_each_the_bytes_that_it_has_by_itself(name):
+    """Only one of them decays its weights."""
+    recipe = TINY.replace(**RECIPES[name])
+    parts = [
+        Experiment(*KINDS["decoder"], recipe, Members(seeds=(0, 1), learning_rate=(rate, 2 * rate), weight_decay=decay))
+        for rate, decay in ((1e-3, (0.0, 0.0)), (4e-3, (0.1, 0.2)))
+    ]
+    check_bytes(parts)
 
 
 def test_each_ends_as_a_plain_loop_does():
@@ -153,7 +180,7 @@ class Kept:
 
 
 def test_what_is_kept_of_each_is_what_it_keeps_by_itself():
-    """A state of all, written by hand: member 10 m + slot, so that a wrong cut shows."""
+    """A state of all, whose numbers are written by hand, so that a wrong cut shows."""
     parts = varied()[:2]
     keepers = [Kept(), Kept()]
     joined = JoinedKeeper(keepers, parts, [None, None])
