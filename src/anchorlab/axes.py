@@ -1,4 +1,4 @@
-"""The glossary of axes: one word per axis, used in shapes, einops patterns, records and pages."""
+"""The glossary of axes: one word per axis, used in shapes, axis patterns, records and pages."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

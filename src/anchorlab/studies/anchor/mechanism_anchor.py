@@ -6,7 +6,6 @@ Source: anchor functions, section 5.1.
 from dataclasses import dataclass
 
 import torch
-from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -39,7 +38,7 @@ def read_anchor_maps(pattern: Float[Tensor, "member batch query key"], anchors: 
     positions = torch.bincount(anchors).nonzero()[:, 0]
     held = (anchors.unsqueeze(-1) == positions).float()  # [batch place]
     counts = held.sum(dim=0)
-    maps = einsum(pattern, held / counts, "member batch query key, batch place -> member place query key")
+    maps = torch.einsum("mbqk,bp->mpqk", pattern, held / counts)
     centre = pattern.mean(dim=1, keepdim=True)
     between = ((maps - centre).square().sum(dim=(2, 3)) * counts).sum(dim=1)
     whole = (pattern - centre).square().sum(dim=(1, 2, 3))
