@@ -1,0 +1,117 @@
+"""What the source imports is declared, and what is declared is imported: a plain install lacks nothing."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray")  # the others are for those who build anchorlab
+NAMED_OTHERWISE = {"scikit-learn": "sklearn"}
+# Inspect imports these by anchorlab's entry point, and nothing of ours does
+LOADED_BY_INSPECT = ("language/harness/inspect_tasks.py", "language/harness/inspect_protocol.py")
+USED_BY_OTHERS = {
+    "accelerate": "transformers places large models with it",
+    "gguf": "transformers reads GGUF with it",
+    "lm_eval": "a program that reads what we export",
+}
+
+Import = tuple[str, str]  # top-level name, and when: "at once", "late" or "typing"
+
+
+def packages(requirements: Iterable[str]) -> set[str]:
+    """The names by which distributions are imported."""
+    names = {re.match(r"[\w.-]+", one)[0].lower() for one in requirements}
+    return {NAMED_OTHERWISE.get(name, name.replace("-", "_")) for name in names}
+
+
+def imports(source: str) -> Iterator[Import]:
+    """Everything a module imports that is neither of Python nor of the project."""
+
+    def below(node: ast.AST, when: str) -> Iterator[Import]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and when == "at once":
+            when = "late"
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for one in node.body:
+                yield from below(one, "typing")
+            for one in node.orelse:
+                yield from below(one, when)
+            return
+        named = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        named += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+        for name in {name.split(".")[0] for name in named} - {"anchorlab", "tests", "docs"}:
+            if name not in sys.stdlib_module_names:
+                yield name, when
+        for child in ast.iter_child_nodes(node):
+            yield from below(child, when)
+
+    return below(ast.parse(source), "at once")
+
+
+def undeclared(sources: Mapping[str, str], base: Iterable[str], extras: Iterable[str]) -> set[tuple[str, str]]:
+    """The file and the name of every import that a plain install, or one with the extras, would not find."""
+    base, extras = packages(base), packages(extras)
+    return {
+        (file, name)
+        for file, source in sources.items()
+        for name, when in imports(source)
+        if name not in base and (name not in extras or (when == "at once" and file not in LOADED_BY_INSPECT))
+    }
+
+
+def files(folder: str) -> dict[str, str]:
+    return {str(one.relative_to(ROOT / folder)): one.read_text("utf-8") for one in (ROOT / folder).rglob("*.py")}
+
+
+def of(*names: str) -> list[str]:
+    return [requirement for name in names for requirement in EXTRAS[name]]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from einops import einsum", {"einops"}),
+        ("import os, einops.layers", {"einops"}),
+        ("def f():\n    import einops", {"einops"}),
+        ("if TYPE_CHECKING:\n    import einops", {"einops"}),
+        ("import ray", {"ray"}),
+        ("try:\n    import ray\nexcept ImportError:\n    pass", {"ray"}),
+        ("if TYPE_CHECKING:\n    pass\nelse:\n    import ray", {"ray"}),
+        ("class Late:\n    def f(self):\n        import ray", set()),
+        ("if TYPE_CHECKING:\n    import ray", set()),
+        ("import torch.nn\nfrom . import ray\nfrom anchorlab.engine import ray_cluster", set()),
+    ],
+)
+def test_an_import_is_found_wherever_it_stands(source, found):
+    assert {name for _, name in undeclared({"a.py": source}, ["torch>=2"], ["ray>=2.60,<3"])} == found
+
+
+def test_every_import_of_the_source_is_declared():
+    assert undeclared(files("src/anchorlab"), PROJECT["dependencies"], of(*FOR_PEOPLE)) == set()
+
+
+def test_nothing_imports_what_only_inspect_may_load():
+    modules = {f"anchorlab.{Path(file).with_suffix('').as_posix().replace('/', '.')}" for file in LOADED_BY_INSPECT}
+    for file, source in files("src/anchorlab").items():
+        if file not in LOADED_BY_INSPECT:
+            found = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
+            assert not found & modules, file
+
+
+def test_every_import_of_the_tests_is_declared():
+    """Those of the extras are late, or stand below a line that skips the file."""
+    declared = [*PROJECT["dependencies"], *of(*EXTRAS)]
+    assert undeclared(files("tests"), declared, []) == set()
+
+
+@pytest.mark.parametrize("extra", [None, *FOR_PEOPLE])
+def test_every_declared_package_is_imported(extra):
+    used = {name for source in files("src/anchorlab").values() for name, when in imports(source) if when != "typing"}
+    assert packages(of(extra) if extra else PROJECT["dependencies"]) - used - set(USED_BY_OTHERS) == set()
