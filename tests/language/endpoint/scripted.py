@@ -36,7 +36,7 @@ class Answer:
     """What to do with a request.
 
     Fields
-        status, body, headers: of the reply; a body that is text goes out as it is
+        status, body, headers: of the reply; a body that is text or bytes goes out as it is
         after: seconds to wait first
         cut: how many bytes of the body to send before the connection is closed; -1 for none of the reply at all
     """
@@ -122,11 +122,12 @@ class Scripted:
         await asyncio.sleep(answer.after)
         if answer.cut == -1:
             return False
-        body = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
-        length = {"content-type": "application/json", "content-length": str(len(body.encode()))}
+        text = answer.body if isinstance(answer.body, str | bytes) else json.dumps(answer.body)
+        body = text.encode() if isinstance(text, str) else text
+        length = {"content-type": "application/json", "content-length": str(len(body))}
         lines = [f"HTTP/1.1 {answer.status} {REASONS.get(answer.status, 'Status')}"]
         lines += [f"{name}: {value}" for name, value in (length | answer.headers).items()]
-        writer.write("\r\n".join([*lines, "", ""]).encode() + body.encode()[: answer.cut])
+        writer.write("\r\n".join([*lines, "", ""]).encode() + body[: answer.cut])
         await writer.drain()
         if answer.cut is None and _is_answer(answer.body):
             self.answered[asked.text] += 1

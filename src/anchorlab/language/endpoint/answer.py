@@ -6,6 +6,10 @@ from typing import Any
 
 from anchorlab.language.asking.request import Request, Said
 from anchorlab.language.endpoint.secret import Secret
+from anchorlab.printable import printable
+
+_MOST_TOKENS = 10**9  # of one request, by far; a count above it is none
+_LONGEST_NAME = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def read_answer(text: str, request: Request, messages: bool, secret: Secret) -> 
             read=_count(usage.get("prompt_tokens")),
             written=_count(usage.get("completion_tokens")),
         ),
-        secret.hide(model) if isinstance(model, str) and model else None,
+        printable(secret.hide(model))[:_LONGEST_NAME] if isinstance(model, str) and model else None,
     )
 
 
@@ -81,4 +85,4 @@ def _said(text: str, choice: dict[str, Any]) -> Said:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None

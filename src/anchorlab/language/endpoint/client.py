@@ -11,11 +11,13 @@ from anchorlab.language.endpoint.outcome import Rejection, Trouble
 from anchorlab.language.endpoint.patience import seconds_asked_for
 from anchorlab.language.endpoint.secret import Secret
 from anchorlab.language.endpoint.server import Server
+from anchorlab.printable import printable
 
 if TYPE_CHECKING:
     from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 
 _PASSING = (408, 409, 425)  # beside 5xx: statuses of what may succeed later
+_LONGEST = 300  # characters of a server's words
 _FILTERED = ("content_filter", "content_policy_violation")
 _OPENAI_S = ("messages", "prompt", "model", "temperature", "seed", "stop", "max_tokens", "max_completion_tokens")
 
@@ -26,14 +28,18 @@ class Client:
     def __init__(self, server: Server, secret: Secret, timeout: float, connections: int) -> None:
         try:
             import openai
+
+            from anchorlab.language.endpoint.welcome import PLAIN, UnwelcomeError, http_client
         except ImportError as error:
             raise SpecError("openai", "is not installed", "run pip install 'anchorlab[language]'") from error
         self._openai, self._secret, self._timeout = openai, secret, timeout
+        self._unwelcome = UnwelcomeError
         self._client: AsyncOpenAI = openai.AsyncOpenAI(
             base_url=server.url,
             api_key=secret.value or "none",
             max_retries=0,  # every try counts for pace and budget
-            timeout=timeout,
+            http_client=http_client(timeout),
+            default_headers=PLAIN,
         )
         self._headers = {} if secret.value else {"Authorization": openai.Omit()}
 
@@ -55,6 +61,8 @@ class Client:
                 text = reply.http_response.text
         except TimeoutError:
             return self._late()
+        except self._unwelcome as error:
+            return Trouble("malformed", self._short(str(error)), charged=True)
         except self._openai.APITimeoutError as error:
             return self._absent(error) if type(error.__cause__).__name__ == "ConnectTimeout" else self._late()
         except self._openai.APIConnectionError as error:
@@ -84,6 +92,8 @@ class Client:
         if (status == 429 and code != "insufficient_quota") or status in _PASSING or (status >= 500 and status != 501):
             asked = [headers.get(name) for name in ("retry-after", "retry-after-ms", "date")]
             return Trouble("limited" if status == 429 else "failed", f"{status}: {said}", seconds_asked_for(*asked))
+        if 300 <= status < 400:
+            said = self._short(headers.get("location", ""))
         return Rejection(status, said, self._secret.hide(code))
 
     def _words(self, body: object) -> str:
@@ -93,4 +103,4 @@ class Client:
         return self._short(body if isinstance(body, str) else json.dumps(body, default=str))
 
     def _short(self, text: str) -> str:
-        return self._secret.hide(" ".join(text.split()))[:300]
+        return printable(self._secret.hide(" ".join(text.split())))[:_LONGEST]

@@ -47,5 +47,5 @@ def seconds_asked_for(retry_after: str | None, retry_after_ms: str | None, date:
     try:
         until = parsedate_to_datetime(retry_after or "")
         return max(0.0, (until - parsedate_to_datetime(date or "")).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0

@@ -13,6 +13,9 @@ def explained(rejection: Rejection, request: Request, server: Server, has_key: b
     said = f"{server.url} says {rejection.status}: {rejection.said}"
     said_so = rejection.said.lower()
     named = any(word in said_so for word in ("model", "pinned")) and server.model.lower() in said_so
+    if 300 <= rejection.status < 400:
+        problem = f"{server.url} sends questions on to {rejection.said or 'another address'}, which is not followed"
+        return SpecError("endpoint", problem, "give that address up to and with /v1 if you trust it")
     if rejection.status in (401, 403):
         if not has_key:
             return SpecError("key", f"{server.url} asks for a key, and ${server.key_variable} is not set", "set it")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from base64 import b64encode, urlsafe_b64encode
 from urllib.parse import quote
 
 from anchorlab.errors import SpecError
@@ -25,7 +26,7 @@ class Secret:
         return self._value
 
     def hide(self, text: str) -> str:
-        """Return `text` with every occurrence of the key replaced, also one written in JSON or in an address."""
+        """Return `text` with every occurrence of the key replaced, also as JSON, URLs, base64 or hex write it."""
         for form in self._forms:
             text = text.replace(form, _HIDDEN)
         return text
@@ -49,4 +50,10 @@ def read_secret(variable: str) -> Secret:
 
 
 def _forms(value: str) -> set[str]:
-    return {value, json.dumps(value)[1:-1], quote(value), quote(value, safe="")}
+    plain = value.encode()
+    forms = {value, json.dumps(value)[1:-1], quote(value), quote(value, safe=""), plain.hex(), plain.hex().upper()}
+    for before in range(3):  # bytes in front, as of `Bearer `, shift what base64 writes
+        bits = 8 * before, 8 * (before + len(plain))
+        own = slice(-(-bits[0] // 6), bits[1] // 6)  # the signs that spell nothing but the key
+        forms |= {write(bytes(before) + plain).decode()[own] for write in (b64encode, urlsafe_b64encode)}
+    return forms

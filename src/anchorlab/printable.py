@@ -1,0 +1,25 @@
+"""Text of others as it may be shown: nothing in it moves the cursor, colours the screen or turns its direction."""
+
+import unicodedata
+
+_JOINERS = "\u200c\u200d"  # within words of Persian and within emoji
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return text with every sign that is not seen written out, such as `\\x1b` for ESC.
+
+    These are control signs, format signs (which turn the direction of writing, or hide) and halves of characters. With
+    `lines`, ends of lines and tabs remain.
+    """
+    if text.isprintable():
+        return text
+    kept = _JOINERS + ("\n\t" if lines else "")
+    return "".join(one if one in kept or _is_seen(one) else _written(one) for one in text)
+
+
+def _is_seen(sign: str) -> bool:
+    return sign.isprintable() or unicodedata.category(sign) == "Zs"  # spaces, such as the one that is not broken
+
+
+def _written(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")
