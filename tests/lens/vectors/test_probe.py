@@ -150,3 +150,18 @@ def test_errors_name_the_remedy():
         probe(model, INPUTS, KEYS, shrinkage=0)
     with pytest.raises(SpecError, match="shuffles: 0 leave no control"):
         probe(model, INPUTS, KEYS, shuffles=0)
+
+
+def test_a_member_that_diverged_has_no_accuracy_and_spoils_no_other():
+    diverged = identity_solver()
+    with torch.no_grad():
+        dict(diverged.named_parameters())["embed.W_E"].fill_(torch.nan)
+    found = probe(stacked(diverged, identity_solver()), INPUTS, KEYS, shuffles=2)
+    assert found.accuracy[0].isnan().all() and found.shuffled[:, 0].isnan().all()
+    assert (found.accuracy[1, 1, -1] == 1) and found.shuffled[:, 1].isfinite().all()
+
+
+def test_a_shrinkage_below_rounding_is_refused():
+    """One-hot values have a covariance without an inverse."""
+    with pytest.raises(SpecError, match=r"shrinkage: 1e-30 leaves a covariance that rounding makes singular; give"):
+        probe(identity_solver(), INPUTS, KEYS, shrinkage=1e-30)

@@ -110,8 +110,10 @@ def probe(
         seed: draws the folds and the shuffles.
         axes: as in `look`.
 
+    The accuracy of a member is NaN where values of its are not finite, as in one that diverged.
+
     Errors: those of `look`; `SpecError` for labels that are no integers, do not fit the inputs or are all the same, and
-    for folds, shuffles and a shrinkage out of range.
+    for folds, shuffles and a shrinkage out of range, or so small that the covariance is singular.
     Source: Alain & Bengio, 2017 (probes); Hewitt & Liang, 2019 (controls); Fisher, 1936 (the discriminant).
     """
     if untrained is None and isinstance(model, TrainedRun):
@@ -173,7 +175,8 @@ class _Reading:
         self, rows: Float[Tensor, "member row width"], labellings: Int[Tensor, "labelling row"], folds: Tensor
     ) -> Float[Tensor, "labelling member"]:
         """The share of rows whose label is found by the discriminant of the other folds."""
-        rows = rows.double()
+        sound = rows.isfinite().all(dim=-1).all(dim=-1)  # one member that diverged must not spoil the others
+        rows = torch.where(sound[:, None, None], rows, 0).double()
         rows = rows - rows.mean(dim=1, keepdim=True)
         spread = rows.square().mean(dim=1, keepdim=True).sqrt()
         rows = rows / torch.where(spread > 0, spread, 1)
@@ -190,15 +193,24 @@ class _Reading:
             within = (others - between) / counts.sum(dim=-1).reshape(-1, 1, 1)
             identity = torch.eye(rows.shape[-1], dtype=rows.dtype, device=rows.device)
             covariance = (1 - self.shrinkage) * within + self.shrinkage * identity
-            directions = torch.linalg.solve(covariance, means.mT)
+            directions = torch.cholesky_solve(means.mT, self._factor(covariance))
             shares = counts / counts.sum(dim=-1, keepdim=True)  # 0 for a class that is in the fold alone
             offsets = shares.log() - (means.mT * directions).sum(dim=-2) / 2
             right = torch.zeros(len(rows), dtype=torch.float64)
             for fold, part in enumerate(parts):
                 scores = rows[:, part] @ directions[:, fold] + offsets[:, fold].unsqueeze(1)
                 right += (scores.argmax(dim=-1) == labels[part]).sum(dim=1)
-            accuracies.append(right / len(labels))
+            accuracies.append(torch.where(sound.cpu(), right / len(labels), torch.nan))
         return torch.stack(accuracies)
+
+    def _factor(self, covariance: Float[Tensor, "*lead width width"]) -> Float[Tensor, "*lead width width"]:
+        """The Cholesky factor. `torch.linalg.solve` would take LU, which fails after a change of torch's threads."""
+        factor: Tensor
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        if bool(failed.any()):
+            problem = f"{self.shrinkage:g} leaves a covariance that rounding makes singular"
+            raise SpecError("shrinkage", problem, "give a larger one, such as 0.01")
+        return factor
 
 
 def _values(
