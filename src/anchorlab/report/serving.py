@@ -1,15 +1,37 @@
 """Serve the page over a store on this machine alone, to whoever has the token of its address."""
 
 import hmac
+import os
 import secrets
-from http.cookies import SimpleCookie
+import shutil
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.report.browse import browser_page, study_rows
 from anchorlab.runs import Index, Run, Store
 from anchorlab.runs.run_directory import is_address
+
+MOST_VISITORS = 32
+"""The most connections at once; a new one then ends the one that has waited longest without a whole request."""
+
+LONGEST_REQUEST = 10.0
+"""Seconds for a visitor to send a request."""
+
+_MOST_FIELDS = 10  # of an address
+_MOMENT = 1.0  # seconds for a thread to end whose connection has ended
+_LONGEST_PAUSE = 30.0  # seconds in which a visitor takes nothing of an answer
 
 _SECURITY = {
     "Cache-Control": "no-store",
@@ -17,6 +39,12 @@ _SECURITY = {
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_INLINE = "; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+_INDEX = f"{_NOTHING}{_INLINE}; connect-src 'self'"
+_SANDBOX = f"sandbox; {_NOTHING}"
+# a page of the store may come from a stranger: its scripts run, but of no origin, so that they reach nothing beside it
+_PAGE = f"sandbox allow-scripts; {_NOTHING}{_INLINE}"
 
 
 class Browser(ThreadingHTTPServer):
@@ -24,7 +52,7 @@ class Browser(ThreadingHTTPServer):
 
     A request needs the token: in the address, as in `address`, or in the cookie that such a visit sets. Other pages of
     the browser have neither, and a request under another host's name is refused. It only reads the store, besides its
-    index.
+    index. What the store's files hold is shown in a sandbox, from which the page over the store cannot be read.
 
     Errors: `SpecError` for a port that is not free.
     """
@@ -33,10 +61,55 @@ class Browser(ThreadingHTTPServer):
 
     def __init__(self, store: Store, port: int = 0) -> None:
         self.store, self.index, self.token = store, Index(store.root), secrets.token_urlsafe(24)
+        self._room, self._changing = threading.Semaphore(MOST_VISITORS), threading.Lock()
+        self._waiting = dict[socket.socket, float]()  # who has not sent a whole request, and since when
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             raise SpecError("port", f"{port} cannot be used ({error})", "leave it out for a free one") from None
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a visitor in a thread of its own; where all are taken, in place of the one that waits longest."""
+        if not self._room.acquire(blocking=False):
+            self._hang_up(self._longest_waiting()[:1])
+            if not self._room.acquire(timeout=_MOMENT):
+                super().shutdown_request(request)
+                return
+        with self._changing:
+            self._waiting[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def has_asked(self, request: socket.socket) -> None:
+        """Note that nothing more of a visitor's request is waited for."""
+        with self._changing:
+            self._waiting.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Leave visitors that do not come to the end of a request; called twice a second."""
+        self._hang_up(self._longest_waiting(LONGEST_REQUEST))
+
+    def _longest_waiting(self, seconds: float = 0.0) -> list[socket.socket]:
+        """Return who has waited for so long, the longest first."""
+        with self._changing:
+            return [one for one, since in self._waiting.items() if time.monotonic() - since >= seconds]
+
+    def _hang_up(self, visitors: Sequence[socket.socket]) -> None:
+        """End connections whose threads wait for more of a request; these then end by themselves."""
+        for one in visitors:
+            self.has_asked(one)
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a visitor's connection."""
+        self.has_asked(request)
+        super().shutdown_request(request)
+        self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a visitor who left."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
     @property
     def address(self) -> str:
@@ -51,28 +124,35 @@ class Browser(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Browser
+    timeout = _LONGEST_PAUSE
 
     def do_GET(self) -> None:
         """Answer with the page, the curves of a run, or the page of a study."""
-        parts = urlsplit(self.path)
-        if self.headers.get("Host") not in self.server.hosts:
-            self._send(403, "text/plain", b"this name is not served")
-            return
-        if not self._may_read(parse_qs(parts.query).get("token", [""])[0]):
-            self._send(403, "text/plain", b"open the address that `anchorlab browse --serve` printed")
-            return
-        folder, _, rest = unquote(parts.path).removeprefix("/").partition("/")
-        if not folder:
-            self._send(200, "text/html; charset=utf-8", self._page().encode(), cookie=True)
-        elif folder == "curves" and is_address(rest):
-            self._curves(rest)
-        elif folder == "studies":
-            self._report(rest)
-        else:
-            self._send(404, "text/plain", b"not found")
+        self.server.has_asked(self.connection)
+        try:
+            parts = urlsplit(self.path)
+            if self.headers.get("Host") not in self.server.hosts:
+                self._say(403, "this name is not served")
+            elif not self._may_read(parse_qs(parts.query, max_num_fields=_MOST_FIELDS).get("token", [""])[0]):
+                self._say(403, "open the address that `anchorlab browse --serve` printed")
+            else:
+                self._answer(*unquote(parts.path).removeprefix("/").split("/"))
+        except AnchorlabError as error:
+            self._say(500, str(error))
+        except (ValueError, CookieError):  # of an address or a cookie that no browser sends
+            self._say(400, "this request is not understood")
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: a line would contain the token."""
+
+    def end_headers(self) -> None:
+        """Add to every answer, of errors too, what keeps it apart from other pages."""
+        for name, value in _SECURITY.items():
+            self.send_header(name, value)
+        self.send_header("Content-Security-Policy", self._policy)
+        super().end_headers()
+
+    _policy = _SANDBOX
 
     @property
     def _cookie(self) -> str:
@@ -83,37 +163,64 @@ class _Handler(BaseHTTPRequestHandler):
         tokens = (given, kept.value if kept is not None else "")
         return any(hmac.compare_digest(one.encode(), self.server.token.encode()) for one in tokens)
 
-    def _page(self) -> str:
+    def _answer(self, folder: str, *rest: str) -> None:
+        if not folder and not rest:
+            self._index()
+        elif folder == "curves" and len(rest) == 1 and is_address(rest[0]):
+            self._curves(rest[0])
+        elif folder == "studies" and (page := _page_file(self.server.store.root / folder, rest)) is not None:
+            with page:
+                self._policy = _PAGE
+                self._send("text/html; charset=utf-8", page, os.fstat(page.fileno()).st_size)
+        else:
+            self._say(404, "not found")
+
+    def _index(self) -> None:
         store, index = self.server.store, self.server.index
         studies = study_rows(store, lambda page: quote(page.relative_to(store.root).as_posix()))
-        return browser_page(store, index.entries(), index, studies, None)
+        content = browser_page(store, index.entries(), index, studies, None).encode()
+        self._policy = _INDEX
+        cookie = f"{self._cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
+        self._send("text/html; charset=utf-8", BytesIO(content), len(content), {"Set-Cookie": cookie})
 
     def _curves(self, address: str) -> None:
-        store = self.server.store
-        if not Run(store.root / address).exists:
-            self._send(404, "text/plain", b"not found")
+        if not Run(self.server.store.root / address).exists:
+            self._say(404, "not found")
             return
         found = self.server.index.curves_of(address)
-        self._send(200, "application/json", found or b"[]", packed=found is not None)
+        packed = {} if found is None else {"Content-Encoding": "deflate"}
+        content = found or b"[]"
+        self._send("application/json", BytesIO(content), len(content), packed)
 
-    def _report(self, rest: str) -> None:
-        """Send the page of a study, a file `report.html` two folders below `studies`."""
-        studies = self.server.store.root / "studies"
-        path = (studies / rest).resolve()
-        if path.name != "report.html" or path.parent.parent.parent != studies.resolve() or not path.is_file():
-            self._send(404, "text/plain", b"not found")
-            return
-        self._send(200, "text/html; charset=utf-8", path.read_bytes())
+    def _say(self, code: int, text: str) -> None:
+        content = text.encode(errors="backslashreplace")
+        self._send("text/plain; charset=utf-8", BytesIO(content), len(content), code=code)
 
-    def _send(self, code: int, kind: str, content: bytes, cookie: bool = False, packed: bool = False) -> None:
+    def _send(
+        self, kind: str, content: BinaryIO, size: int, headers: Mapping[str, str] | None = None, code: int = 200
+    ) -> None:
         self.send_response(code)
-        for name, value in _SECURITY.items():
+        for name, value in {"Content-Type": kind, "Content-Length": str(size), **(headers or {})}.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        if packed:
-            self.send_header("Content-Encoding", "deflate")
-        if cookie:
-            self.send_header("Set-Cookie", f"{self._cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/")
         self.end_headers()
-        self.wfile.write(content)
+        shutil.copyfileobj(content, self.wfile)
+
+
+def _page_file(studies: Path, names: Sequence[str]) -> BinaryIO | None:
+    """Open the page of a study, a file `report.html` two folders below `studies`; None where there is none.
+
+    Links are not followed, since they can lead out of the store, and what is not a file is not read.
+    """
+    if len(names) != 3 or names[-1] != "report.html" or any(one in ("", ".", "..") for one in names):
+        return None
+    page = studies.joinpath(*names)
+    try:
+        if any(place.is_symlink() for place in (studies, page.parent.parent, page.parent)):
+            return None
+        file = os.open(page, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        return None
+    return os.fdopen(file, "rb")
