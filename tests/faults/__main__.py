@@ -1,6 +1,7 @@
-"""`make faults`: hundreds of kills, full disks, flipped bits and chunks with two owners, and what they cost.
+"""`make faults`: kills, power cuts, full disks, flipped bits, two owners, stopped workers, hostile stores.
 
-    python -m tests.faults --kills 200 --full 20 --flips 1000 --owners 10 --seed 0 --jobs 4 --report FILE
+    python -m tests.faults --kills 200 --full 20 --flips 1000 --owners 10 --cuts 50 --stopped 10 --hostile 300
+    python -m tests.faults --seed 0 --jobs 4 --report FILE
     python -m tests.faults --seed 0 --only folder:17
 
 Kinds of faults are played side by side, each in a process of its own.
@@ -18,16 +19,19 @@ from pathlib import Path
 from tests.faults.play import alone, counts, play, prepared
 from tests.faults.report import report
 
+COUNTS = {"kills": 200, "full": 20, "flips": 1000, "owners": 10, "cuts": 50, "stopped": 10, "hostile": 300}
+"""How many faults of each kind there are to be, if nobody says otherwise."""
+
 
 def main(arguments: list[str]) -> int:
     """Inject the faults and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
-    for name, count in (("kills", 200), ("full", 20), ("flips", 1000), ("owners", 10), ("seed", 0), ("jobs", 4)):
+    for name, count in (*COUNTS.items(), ("seed", 0), ("jobs", 4)):
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--only", metavar="CASE")
     asked = parser.parse_args(arguments)
-    wanted = counts(asked.kills, asked.full, asked.flips, asked.owners)
+    wanted = counts(*(getattr(asked, name) for name in COUNTS))
     began = time.monotonic()
     if asked.only:
         with prepared() as (expected, folder):

@@ -14,6 +14,7 @@ class Case:
         faults: what has happened
         late: how many faults came too late to happen
         cost: in words, what was lost; empty if nothing
+        lost: in words, what a power cut took from the disk, which should cost nothing
         seconds: how long it took
     """
 
@@ -21,4 +22,5 @@ class Case:
     faults: list[Struck] = field(default_factory=list)
     late: int = 0
     cost: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     seconds: float = 0.0

@@ -2,13 +2,14 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from tests.faults import bit_flips, full_disk, kills, two_owners
+from tests.faults import bit_flips, full_disk, hostile_stores, kills, power_cuts, stopped, two_owners
 from tests.faults.case import Case
 from tests.faults.judge import Reference, reference
 from tests.faults.kills import CREWS
@@ -30,33 +31,47 @@ NAMES = {
     "full-disk": "full disk",
     "bit-flip": "bit flips",
     "two-owners": "two owners of a chunk",
+    power_cuts.NEWEST: "power cut, newest files empty",
+    power_cuts.UNSYNCHRONISED: "power cut, what was not synchronised lost",
+    "stopped": "workers stopped beyond their lease",
+    "hostile": "hostile stores, each opened by one command",
 }
 
 
-def counts(kills: int, full: int, flips: int, owners: int) -> dict[str, int]:
+_CASE: dict[str, Callable[..., Case]] = {
+    **{backend: partial(kills.case, backend) for backend in CREWS},
+    "full-disk": full_disk.case,
+    "two-owners": two_owners.case,
+    **{kind: partial(power_cuts.case, kind) for kind in power_cuts.KINDS},
+    "stopped": stopped.case,
+    "hostile": hostile_stores.case,
+}
+_CASES: dict[str, Callable[..., Iterator[Case]]] = {
+    **{backend: partial(kills.cases, backend) for backend in CREWS},
+    "full-disk": full_disk.cases,
+    "bit-flip": bit_flips.cases,
+    "two-owners": two_owners.cases,
+    **{kind: partial(power_cuts.cases, kind) for kind in power_cuts.KINDS},
+    "stopped": stopped.cases,
+    "hostile": hostile_stores.cases,
+}
+
+
+def counts(kills: int, full: int, flips: int, owners: int, cuts: int, stopped: int, hostile: int) -> dict[str, int]:
     """Return how many faults there are to be of each kind; the kills are shared by the backends."""
     shares = {name: kills * share // 100 for name, share in SHARES.items()}
     shares["local"] += kills - sum(shares.values())
-    return {**shares, "full-disk": full, "bit-flip": flips, "two-owners": owners}
-
-
-def cases(name: str, count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
-    """Yield the cases of one kind until so many faults have happened."""
-    if name in CREWS:
-        return kills.cases(name, count, seed, expected, folder)
-    part = {"full-disk": full_disk, "bit-flip": bit_flips, "two-owners": two_owners}[name]
-    return part.cases(count, seed, expected, folder)
+    cut = dict.fromkeys(power_cuts.KINDS, cuts)
+    of_stores = {"full-disk": full, "bit-flip": flips, "two-owners": owners, **cut}
+    return {**shares, **of_stores, "stopped": stopped, "hostile": hostile}
 
 
 def alone(case: str, seed: int, expected: Reference, folder: Path) -> Case:
     """Repeat one case by its name."""
     name, _, number = case.partition(":")
-    if name in CREWS:
-        return kills.case(name, int(number), seed, expected, folder / name)
     if name == "bit-flip":
         return bit_flips.case(int(number), seed, expected, bit_flips.prepare(expected, folder), folder)
-    part = {"full-disk": full_disk, "two-owners": two_owners}[name]
-    return part.case(int(number), seed, expected, folder / name)
+    return _CASE[name](int(number), seed, expected, folder / name)
 
 
 @contextmanager
@@ -75,7 +90,7 @@ def play(name: str, count: int, seed: int) -> Part:
     try:
         with prepared() as (expected, folder):
             began = time.monotonic()
-            for case in cases(name, count, seed, expected, folder):
+            for case in _CASES[name](count, seed, expected, folder):
                 part.cases.append(case)
                 for words in case.cost:
                     print(f"{case.name}: {words}", flush=True)

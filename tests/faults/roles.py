@@ -19,6 +19,7 @@ import torch
 from anchorlab.engine import Worker, local
 from anchorlab.errors import AnchorlabError
 from anchorlab.runs import Store
+from tests.faults.durable import keep_account
 from tests.faults.moments import Moment, Watch
 from tests.faults.study import keep_often, run_the_study
 
@@ -51,6 +52,11 @@ class Place:
     def record(self) -> Path:
         """The faults that have happened."""
         return self.folder / "struck"
+
+    @property
+    def account(self) -> Path:
+        """What is durable, of which processes keep account if this folder is there."""
+        return self.folder / "account"
 
     @property
     def said(self) -> Path:
@@ -99,7 +105,7 @@ def drive(place: Place, on: str, workers: int, moment: Moment | None, of_worker:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
     local._work = partial(_work, place, of_worker)
-    Watch(place.root, moment, DRIVER, place.record).begin()
+    _watch(place, moment, DRIVER)
     said = Said.of(partial(run_the_study, place.root, on, workers), place)
     place.said.write_text(json.dumps(vars(said)))
     os._exit(bool(said.kind))
@@ -110,7 +116,7 @@ def _work(place: Place, moment: Moment | None, connection: Any, parent: int) -> 
     keep_often()
     if moment is not None and not _is_first(place):
         moment = None
-    Watch(place.root, moment, WORKER, place.record).begin()
+    _watch(place, moment, WORKER)
     _work_of_a_process(connection, parent)
 
 
@@ -121,11 +127,19 @@ def _is_first(place: Place) -> bool:
     return False
 
 
-def work(place: Place, moment: Moment | None, lease: float = 120.0) -> None:
-    """Work as one of several on a shared folder, for ever; this process is struck at `moment`."""
+def work(place: Place, moment: Moment | None, lease: float = 120.0, until_empty: bool = False) -> None:
+    """Work as one of several on a shared folder, for ever or until nothing is left; it is struck at `moment`."""
     _begin()
-    Watch(place.root, moment, WORKER, place.record).begin()
-    Said.of(Worker(Store(place.root), keep_every=0.0, pause=0.05, lease=lease).work, place)
+    _watch(place, moment, WORKER)
+    worker = Worker(Store(place.root), keep_every=0.0, pause=0.05, lease=lease)
+    Said.of(partial(worker.work, until_empty), place)
+
+
+def _watch(place: Place, moment: Moment | None, role: str) -> None:
+    """Watch this process to its end, and keep account of what it makes durable if that is asked for."""
+    Watch(place.root, moment, role, place.record).begin()
+    if place.account.exists():
+        keep_account(place.account)
 
 
 def _begin() -> None:

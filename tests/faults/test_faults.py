@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.killed import contents
-from tests.faults import bit_flips, full_disk, kills, two_owners
+from tests.faults import bit_flips, full_disk, kills, power_cuts, two_owners
 from tests.faults.crews import Alone, Fault
-from tests.faults.judge import judged, reference, wrong
+from tests.faults.judge import judged, wrong
 from tests.faults.moments import PLACES, Moment, place_of, struck
 from tests.faults.play import SHARES, counts
 from tests.faults.readings import Reading, differences, readings
@@ -18,11 +18,6 @@ from tests.faults.roles import DRIVER, Place, Said, kill_alive, start
 from tests.small_disk import NoDiskError
 
 pytestmark = [pytest.mark.killed, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    return reference(tmp_path_factory.mktemp("faults") / "reference")
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +54,16 @@ def test_flipped_bits_are_detected_or_harmless(expected, stores, tmp_path):
     assert {one.faults[0].role for one in found} == {"finished", "unfinished"}
 
 
-def hurt_copy(expected, tmp_path):
-    """A copy of the reference, which each test hurts in its own way."""
-    place = Place(tmp_path / "copy")
-    shutil.copytree(expected.place.folder, place.folder)
-    judged(place, Said())
-    assert wrong(place, expected) == []
-    return place
-
-
 @pytest.mark.parametrize("name", ["metrics.parquet", "spec.json", "checkpoints/step-00000008.safetensors"])
-def test_a_changed_byte_is_noticed(expected, tmp_path, name):
-    place = hurt_copy(expected, tmp_path)
+def test_a_changed_byte_is_noticed(expected, hurt_copy, name):
+    place = hurt_copy
     path = next(path for path in sorted(place.root.rglob(name.rpartition("/")[2])) if path.is_file())
     bit_flips.flip(path, 8 * 40 + 3)
     assert any(str(path) in words or str(path.relative_to(place.root)) in words for words in wrong(place, expected))
 
 
-def test_what_is_missing_other_or_left_behind_is_noticed(expected, tmp_path):
-    place = hurt_copy(expected, tmp_path)
+def test_what_is_missing_other_or_left_behind_is_noticed(expected, hurt_copy):
+    place = hurt_copy
     run = next(path for path in sorted(place.root.iterdir()) if (path / "checkpoints").exists())
     shutil.rmtree(run)
     (place.root / "studies" / ".half.tmp").write_bytes(b"half")
@@ -88,16 +74,16 @@ def test_what_is_missing_other_or_left_behind_is_noticed(expected, tmp_path):
     assert "findings has other bytes" in wrong(place, other)
 
 
-def test_a_study_that_is_not_complete_is_noticed(expected, tmp_path):
-    place = hurt_copy(expected, tmp_path)
+def test_a_study_that_is_not_complete_is_noticed(expected, hurt_copy):
+    place = hurt_copy
     place.said.unlink()
     assert wrong(place, expected) == ["the study is not complete: its driver was killed"]
     judged(place, Said("IncompleteError", "a piece failed"))
     assert wrong(place, expected) == ["the study is not complete: IncompleteError: a piece failed"]
 
 
-def test_an_error_without_a_remedy_is_noticed(expected, tmp_path):
-    place = hurt_copy(expected, tmp_path)
+def test_an_error_without_a_remedy_is_noticed(expected, hurt_copy):
+    place = hurt_copy
 
     def fail():
         raise OSError(28, "No space left on device")
@@ -162,6 +148,7 @@ def test_the_report_counts_what_happened_and_names_what_it_cost():
 
 def test_the_kills_are_shared_by_the_backends():
     assert sum(SHARES.values()) == 100
-    found = counts(201, 3, 4, 5)
+    found = counts(201, 3, 4, 5, 6, 7, 8)
     assert sum(found[name] for name in SHARES) == 201
     assert (found["full-disk"], found["bit-flip"], found["two-owners"]) == (3, 4, 5)
+    assert (*(found[kind] for kind in power_cuts.KINDS), found["stopped"], found["hostile"]) == (6, 6, 7, 8)

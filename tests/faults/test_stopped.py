@@ -1,0 +1,41 @@
+"""Workers that are stopped beyond their lease cost nothing, and the harness notices who has taken what they held."""
+
+import pytest
+
+from anchorlab.runs.claim import Claim
+from anchorlab.runs.files import write_json
+from tests.faults import stopped
+
+pytestmark = [pytest.mark.killed, pytest.mark.slow]
+
+
+def test_stopped_workers_cost_nothing(expected, tmp_path):
+    found = list(stopped.cases(1, 0, expected, tmp_path))
+    assert [one for one in found if one.cost] == [] and found[-1].faults[0].act == "stopped"
+
+
+def test_a_worker_that_fails_is_noticed(expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(stopped, "work", _fail)
+    found = stopped.case(0, 0, expected, tmp_path / "case")
+    assert "a worker ended with exit code 3" in found.cost and not found.faults
+
+
+def _fail(*arguments):
+    import os
+
+    os._exit(3)
+
+
+def test_what_is_held_is_taken_when_its_file_is_another(tmp_path):
+    import os
+
+    claim = Claim(tmp_path)
+    claim.write()
+    (tmp_path / "lock").write_text(f"process {os.getpid()} on here")
+    held = stopped._held(tmp_path, os.getpid())
+    assert {path.name for path, _ in held} == {"claim.json", "lock"}
+    assert stopped._held(tmp_path, os.getpid() + 1) == [] and not any(map(stopped._is_taken, held))
+    (tmp_path / "kept").hardlink_to(tmp_path / "claim.json")  # so that its number is not used again
+    write_json(tmp_path, "claim.json", {"process": 1})
+    assert [path.name for path, _ in held if stopped._is_taken((path, _))] == ["claim.json"]
+    claim.release()
