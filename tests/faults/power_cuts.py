@@ -47,23 +47,28 @@ def case(kind: str, number: int, seed: int, expected: Reference, folder: Path) -
         begin_account(place.root, place.account)
     damaged: list[Path] = []
     for _ in range(chance.choice((1, 1, 2))):
-        before, crew = len(found.faults), CREWS[backend](place)
+        before, crew = len(struck(place.record)), CREWS[backend](place)
         try:
             crew.turn(draw(CREWS[backend], expected, chance, _BY_TIME))
         finally:
             crew.close()
-        found.faults = struck(place.record)
-        if len(found.faults) == before:
-            found.late += 1
-            break
+        cut = struck(place.record)[before:]
         if kind == NEWEST:
-            damaged += empty_newest(place.root, chance)
-            found.lost += [f"{path.relative_to(place.root)} is empty" for path in damaged]
+            newest = empty_newest(place.root, chance) if cut else []
+            damaged += newest
+            found.lost += [f"{path.relative_to(place.root)} is empty" for path in newest]
             found.cost += [*unnoticed(place.root, damaged), *wrong_numbers(place.root, expected)]
-        else:
+            cut = cut if newest else []
+        elif cut:
+            was_published = published(place.root)
             found.lost += PowerCut(place.root, Account(place.account), chance).happen()
             begin_account(place.root, place.account)
             found.cost += unreadable(place)
+            found.cost += [f"{name} was lost" for name in sorted(was_published - published(place.root))]
+        found.faults += cut
+        if not cut:
+            found.late += 1
+            break
         for claim in place.root.rglob(NAME):
             os.utime(claim, (time.time() - _OFF,) * 2)
     crew = CREWS[backend](place)
@@ -110,6 +115,12 @@ def unnoticed(root: Path, damaged: list[Path]) -> list[str]:
 def _is_published(root: Path, path: Path) -> bool:
     run, _, rest = str(path.relative_to(root)).partition("/")
     return (root / run / "manifest.json").exists() and not rest.startswith("state/") and not is_spare(path.name)
+
+
+def published(root: Path) -> set[str]:
+    """Return which runs are finished and which findings are kept: these must survive a power cut."""
+    found = [*root.glob("*/manifest.json"), *root.glob("studies/*/*/findings.json")]
+    return {str(path.relative_to(root)) for path in found}
 
 
 def wrong_numbers(root: Path, expected: Reference) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import DamagedChunkError, InUseError, StoreError
 from anchorlab.runs.claim import LEASE, Claim, holder
-from anchorlab.runs.files import check_named_file, matching, remove_temporaries, write_file
+from anchorlab.runs.files import check_named_file, matching, remove_temporaries, sync_directory, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 if TYPE_CHECKING:
@@ -194,6 +194,7 @@ class ChunkDirectory:
         claim = Claim(folder, self.lease)
         try:
             claim.write()
+            sync_directory(folder.parent)
             (folder / "checkpoints").mkdir(exist_ok=True)
             remove_temporaries(folder)
             remove_temporaries(folder / "checkpoints")

@@ -79,6 +79,14 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def make_directory(directory: Path) -> None:
+    """Make a directory, with those above it, unless it is there; its name is then durable."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync_directory(path.parent)
+
+
 def remove_temporaries(directory: Path) -> None:
     """Remove the partial files of a killed writer. The caller must hold the directory's lock."""
     for path in directory.glob(".*.tmp"):

@@ -15,6 +15,7 @@ from anchorlab.runs.files import (
     check_file,
     damaged,
     fingerprint,
+    make_directory,
     read_json,
     remove_temporaries,
     sync_directory,
@@ -73,7 +74,7 @@ class RunDirectory(Run):
         if self._opened_finished and not self.state_path.exists():
             return self
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path.parent)
         except OSError as error:
             raise StoreError(f"{self.path.parent}: cannot be created: {error.strerror}") from error
         try:
@@ -205,9 +206,10 @@ class RunDirectory(Run):
             cell = self._new_cell
             record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": [environment()]}
             write_json(self.path, self.spec_path.name, record)
+            sync_directory(self.path.parent)  # the lock has made the folder
         self._keep_merged_checkpoints()
         (self.path / "metrics.parquet").unlink(missing_ok=True)
-        self.state_path.mkdir(exist_ok=True)
+        make_directory(self.state_path)
         remove_temporaries(self.state_path)
 
     def _note_environment(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anchorlab.errors import InUseError, SpecError, StoreError
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.claim import LEASE, holder
-from anchorlab.runs.files import matching
+from anchorlab.runs.files import matching, sync_directory
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.pack import packs_of, with_packs
 from anchorlab.runs.run import Run
@@ -225,7 +225,10 @@ class Store:
 
     def _clear(self) -> None:
         """Delete what was put aside, also by a killed remover."""
-        for path in self.root.glob(f"{_REMOVED}*"):
+        found = list(self.root.glob(f"{_REMOVED}*"))
+        if found:
+            sync_directory(self.root)  # else a power cut could bring the names back, but not the files
+        for path in found:
             shutil.rmtree(path, ignore_errors=True)
 
 

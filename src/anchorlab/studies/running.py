@@ -15,7 +15,7 @@ from anchorlab.findings.seal import seal
 from anchorlab.language.endpoint import Access
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
-from anchorlab.runs.files import file_name, write_file
+from anchorlab.runs.files import file_name, make_directory, write_file
 from anchorlab.runs.lock import writing
 from anchorlab.runs.uses import FILE, record_use, use_before
 from anchorlab.studies.control import control_experiments, with_controls
@@ -74,7 +74,7 @@ def run_study(
     began = time.monotonic()
     folder, behind = findings_directory(store, study.name, profile), _behind(cells.values())
     if behind:  # from the beginning, so that nobody takes the runs of a study in progress for runs that nothing needs
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
         with writing(folder):
             before_now = use_before(folder)
             record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
@@ -97,7 +97,7 @@ def run_study(
     if before is not None and trained_before:  # reading runs again is not what they cost
         made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     with writing(path.parent):
         record_use(path.parent, study.name, profile, behind)
         write_file(path.parent, path.name, [seal(findings.to_json()).encode()])
