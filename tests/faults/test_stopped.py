@@ -1,5 +1,7 @@
 """Workers that are stopped beyond their lease cost nothing, and the harness notices who has taken what they held."""
 
+import os
+
 import pytest
 
 from anchorlab.runs.claim import Claim
@@ -21,14 +23,10 @@ def test_a_worker_that_fails_is_noticed(expected, tmp_path, monkeypatch):
 
 
 def _fail(*arguments):
-    import os
-
     os._exit(3)
 
 
 def test_what_is_held_is_taken_when_its_file_is_another(tmp_path):
-    import os
-
     claim = Claim(tmp_path)
     claim.write()
     (tmp_path / "lock").write_text(f"process {os.getpid()} on here")
