@@ -53,11 +53,12 @@ def _save(weights: Path, folder: Path) -> None:
         _installed(package)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name, local_files_only=True)
+    place, options = weights.parent, {"gguf_file": weights.name, "local_files_only": True}
+    model = AutoModelForCausalLM.from_pretrained(place, trust_remote_code=False, **options)
     # the weights are plain float32 by now, but transformers does not save what came from a quantised file
     del model.hf_quantizer, model.config.quantization_config
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name, local_files_only=True).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options).save_pretrained(folder)
 
 
 def _installed(package: str) -> Path:

@@ -1,5 +1,6 @@
 """Open a pretrained language model from the hub's cache, a folder or a GGUF file."""
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, is_out_of_memory
 from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.smollm2 import smollm2_folder
+from anchorlab.printable import printable
 from anchorlab.spec import unknown_name
 from anchorlab.training.saved_model import SPECIFICATION
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_INDEX = "model.safetensors.index.json"
 _PROBE = 3  # tokens; enough for a missing mask to show
 
 
@@ -60,15 +63,21 @@ def pretrained(
     options = {"revision": revision} if revision else {}
     options |= {"gguf_file": place.file} if place.file else {}
     with quiet(), _network(allowed=download and not place.local):
-        config = _asked(lambda: transformers.AutoConfig.from_pretrained(place.source, **options), place, revision)
+        config = _asked(
+            lambda: transformers.AutoConfig.from_pretrained(place.source, trust_remote_code=False, **options),
+            place,
+            revision,
+        )
         architecture = _architecture(config)
+        config._attn_implementation = "eager"  # a configuration may name a kernel on the hub, which is code
+        _check_index(place, revision)
         model = _asked(
             lambda: transformers.AutoModelForCausalLM.from_pretrained(
                 place.source,
                 dtype=getattr(torch, precision),
                 attn_implementation="eager",
                 trust_remote_code=False,
-                **({} if place.file else {"use_safetensors": True}),
+                **({} if place.file else {"use_safetensors": True, "config": config}),
                 **options,
             ),
             place,
@@ -125,6 +134,9 @@ def _place(name: str) -> _Place:
     if path.is_dir():
         if (path / SPECIFICATION).is_file():
             raise SpecError("model", f"{name} holds a model of anchorlab", "open it with al.load_pretrained")
+        for found in path.iterdir():
+            if found.exists() and not (found.is_file() or found.is_dir()):
+                raise SpecError("model", f"{printable(str(found))} is no file", "remove it")  # a pipe would not end
         if not any(path.glob("*.safetensors")):
             pickles = any(found for pattern in _PICKLES for found in path.glob(pattern))
             problem = f"{name} holds pickle weights only" if pickles else f"{name} holds no safetensors file"
@@ -141,18 +153,42 @@ def _architecture(config: Any) -> Architecture:
     if kind not in ARCHITECTURES:
         raise unknown_name("model", kind, ARCHITECTURES, "architecture")
     found = ARCHITECTURES[kind]
-    for setting in found.refused:
+    for setting in (*found.refused, "quantization_config"):  # quantised maps have no plain weights
         if getattr(config, setting, False):
             raise SpecError(f"model.{setting}", "is not understood", "open a model without it")
     return found
+
+
+def _check_index(place: _Place, revision: str | None) -> None:
+    """Refuse weights in files that are no safetensors, or not beside the index that names them. Errors: `SpecError`."""
+    try:
+        path = Path(place.source, _INDEX) if place.local else Path(_from_hub(place.source, revision))
+        named = json.loads(path.read_bytes())["weight_map"].values()
+    except OSError:
+        return  # all weights are in one file, if there are any
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise SpecError("model", f"{place.source}: {_INDEX} is damaged", "give another model") from None
+    for name in named:
+        if not (isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name):
+            problem = f"{_INDEX} names {printable(str(name)):.80}, which is no safetensors file beside it"
+            raise SpecError("model", f"{place.source}: {problem}", "give another model")
+
+
+def _from_hub(name: str, revision: str | None) -> str:
+    """Return the path of a model's index in the hub's cache. Errors: `OSError` or `ValueError` where there is none."""
+    from huggingface_hub import constants, hf_hub_download
+
+    return str(hf_hub_download(name, _INDEX, revision=revision, local_files_only=constants.HF_HUB_OFFLINE))
 
 
 def _asked(load: Any, place: _Place, revision: str | None) -> Any:
     """Load something from transformers; its errors become one line with the remedy."""
     try:
         return load()
-    except (OSError, ValueError, KeyError) as error:
-        said = " ".join(str(error).split())
+    except Exception as error:  # a stranger's files meet errors of several libraries, all of one remedy
+        if is_out_of_memory(error):
+            raise
+        said = printable(" ".join(str(error).split()))
         at = f"{place.source} at {revision}" if revision else place.source
         if isinstance(error, OSError) and not place.local:
             missing = "is not on this machine" if "offline" in said.lower() or "cached" in said.lower() else None
@@ -168,7 +204,7 @@ def _tokenizer(source: str, options: dict[str, Any]) -> "PreTrainedTokenizerBase
 
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, ImportError):
+    except Exception:  # noqa: BLE001 - as above; a model is also read without a tokenizer
         return None
 
 

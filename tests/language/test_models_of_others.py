@@ -1,0 +1,190 @@
+"""A model folder that somebody sent: its code is never run, pickles are never read, and nothing beside it is opened."""
+
+import ast
+import builtins
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import anchorlab
+from anchorlab.cli import main
+from anchorlab.errors import SpecError
+from anchorlab.language import checkpoints
+from anchorlab.language.endpoint.writer import open_writer
+from anchorlab.language.pretrained import pretrained
+from tests.language.tiny import hugging_face
+
+SOURCE = Path(anchorlab.__file__).parent
+ASKED = ("from_pretrained", "from_config", "pipeline", "load_dataset", "get_kernel")
+
+
+def calls():
+    """Every call in the package that asks transformers for something that others made."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if name in ASKED:
+                    yield f"{path.relative_to(SOURCE)}:{node.lineno}", node
+
+
+def test_every_call_refuses_the_code_of_others():
+    found = dict(calls())
+    assert {place.partition(":")[0] for place in found} >= {
+        "language/pretrained.py",
+        "language/convert_smollm2.py",
+        "language/endpoint/writer.py",
+    }
+    for place, call in found.items():
+        given = {one.arg: one.value for one in call.keywords}
+        trust = given.get("trust_remote_code")
+        assert isinstance(trust, ast.Constant) and trust.value is False, place
+
+
+def test_only_files_without_code_are_fetched():
+    assert not [one for one in checkpoints._FILES if one in ("*", "*.*") or one.endswith((".py", ".bin", ".pt"))]
+
+
+EVIL = """
+from pathlib import Path
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+Path({mark!r}).write_text("ran")
+class Config(LlamaConfig):
+    model_type = {kind!r}
+class Model(LlamaForCausalLM):
+    config_class = Config
+class Tokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+@pytest.fixture(params=["evil", "llama"])
+def evil(request, tmp_path, monkeypatch):
+    """A folder whose model is of a kind of its own, or of a known one, and whose code would write a file."""
+    folder, mark = tmp_path / "model", tmp_path / "mark"
+    hugging_face("llama").save_pretrained(folder)
+    (folder / "evil.py").write_text(EVIL.format(mark=str(mark), kind=request.param))
+    config = json.loads((folder / "config.json").read_text())
+    named = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model", "AutoModel": "evil.Model"}
+    named["AutoTokenizer"] = ["evil.Tokenizer", "evil.Tokenizer"]
+    own = {"model_type": request.param, "auto_map": named, "trust_remote_code": True}
+    (folder / "config.json").write_text(json.dumps(config | own))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "Tokenizer", "auto_map": {"AutoTokenizer": named["AutoTokenizer"]}})
+    )
+    (folder / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}')
+    monkeypatch.setattr(builtins, "input", lambda *_: "y")  # whoever asks is told yes
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    yield folder, request.param
+    assert not mark.exists() and not (tmp_path / "modules").exists()
+
+
+def test_a_folder_with_code_opens_without_it_or_not_at_all(evil):
+    folder, kind = evil
+    if kind == "evil":
+        with pytest.raises(SpecError, match=r"^model: .* cannot be opened: .*contains custom code") as raised:
+            pretrained(folder)
+        assert str(raised.value).isprintable()
+        return
+    model = pretrained(folder)
+    assert torch.isfinite(model(torch.arange(3).unsqueeze(0))).all()
+
+
+def test_the_command_does_not_run_a_folder_s_code(evil, capsys):
+    folder, kind = evil
+    assert main(["look-at", str(folder), "a b c"]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("anchorlab: ")]
+    assert len(lines) == 1 and ("cannot be opened" in lines[0]) is (kind == "evil")
+
+
+def test_a_tokenizer_with_code_is_not_run(evil):
+    folder, _ = evil
+    with pytest.raises(SpecError, match=r"^tokenizer: there is no tokenizer"):
+        open_writer(str(folder))
+
+
+class _Marked:
+    """What writes a file when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("place", ["weights.bin", "../weights.bin", "../elsewhere.safetensors", "/etc/passwd"])
+def test_an_index_names_files_of_its_own_folder_alone(tmp_path, place):
+    folder, mark = tmp_path / "model", tmp_path / "mark"
+    hugging_face("llama").save_pretrained(folder)
+    shutil.copy(folder / "model.safetensors", tmp_path / "elsewhere.safetensors")
+    for at in (folder, tmp_path):
+        torch.save({"a": _Marked(mark)}, at / "weights.bin")
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    index = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(hugging_face("llama").state_dict(), place)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(
+        SpecError, match=r"^model: .*model.safetensors.index.json names .*, which is no safetensors file"
+    ):
+        pretrained(folder)
+    assert not mark.exists()
+
+
+def test_an_index_of_own_files_opens(tmp_path):
+    folder = tmp_path / "model"
+    hugging_face("llama").save_pretrained(folder, max_shard_size="20KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    assert pretrained(folder)(torch.arange(3).unsqueeze(0)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        ({"quantization_config": {"quant_method": "mxfp4"}}, r"^model\.quantization_config: is not understood"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "quantization_config"),
+        ({"attn_implementation": "someone/kernel", "_attn_implementation": "someone/kernel"}, None),
+        ({"num_hidden_layers": "9" * 5000}, "^model: .* cannot be opened"),
+        ({"model_type": "\x1b[31mred"}, "^model: "),
+        ({"hidden_size": -1}, "^model: .* cannot be opened"),
+        ({"vocab_size": "x"}, "^model: .* cannot be opened"),
+    ],
+)
+def test_a_strange_configuration_is_one_line(tmp_path, damage, match, monkeypatch):
+    folder = tmp_path / "model"
+    hugging_face("llama").save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | damage))
+    asked = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *named: asked.append(named))
+    if match is None:
+        assert pretrained(folder)(torch.arange(3).unsqueeze(0)).isfinite().all()
+    else:
+        with pytest.raises(SpecError, match=match) as raised:
+            pretrained(folder)
+        assert str(raised.value).isprintable() and len(str(raised.value)) < 600
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, '{"model_type": ' * 900 + "1" + "}" * 900, "[]", "null", '"llama"', "\xff", ""]
+)
+def test_a_configuration_that_is_none_is_one_line(tmp_path, content):
+    folder = tmp_path / "model"
+    hugging_face("llama").save_pretrained(folder)
+    (folder / "config.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(SpecError, match=r"^model") as raised:
+        pretrained(folder)
+    assert str(raised.value).isprintable() and len(str(raised.value)) < 600
+
+
+def test_a_pipe_among_the_files_of_a_model_keeps_nobody_waiting(tmp_path):
+    folder = tmp_path / "model"
+    hugging_face("llama").save_pretrained(folder)
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with pytest.raises(SpecError, match=r"^model: .*/config.json is no file; remove it"):
+        pretrained(folder)
