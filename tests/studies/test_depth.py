@@ -8,7 +8,7 @@ import torch
 from torch import tensor
 
 from anchorlab.studies.retrieval.depth import STUDY, Losses, Setting, analyse, experiments, see
-from anchorlab.studies.retrieval.settings import quick
+from anchorlab.studies.retrieval.settings import least_layers_of, quick
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 STEPS = (0, 100, 200)
@@ -104,6 +104,21 @@ def test_losses_are_read_by_depth_and_symbol():
     torch.testing.assert_close(seen.partial, tensor([[[0.0, 0.75, 0.9]], [[0.1, 0.2, 0.3]]]))
     at = tensor([[[50, inf, inf]], [[100 + 100 * 5 / 9, 100 + 100 * 5 / 8, 100]]])
     torch.testing.assert_close(seen.retrieved, at.double(), rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("mask", "heads", "least"),
+    [
+        (True, 1, [2, 3, 3, 4]),  # a mask leaves as little to many heads as to one: log_2(2D + 1), rounded up
+        (True, 2, [2, 3, 3, 4]),
+        (False, 1, [2, 3, 3, 4]),
+        (False, 2, [2, 2, 3, 3]),  # log_3(4D + 1), rounded up
+    ],
+)
+def test_the_least_depths_are_those_of_the_model_s_mask_and_heads(mask, heads, least):
+    experiment = quick(4, 1, 200, seeds=1)
+    run = HandMadeRun(replace(experiment, model=experiment.model.replace(mask=mask, heads=heads)), (0,), {})
+    assert least_layers_of(run, (1, 2, 3, 4)) == least
 
 
 def test_figures_and_table_by_depth():

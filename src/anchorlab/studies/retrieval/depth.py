@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Table, at_least, at_most, within
-from anchorlab.models import VectorSpec
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, column_table
 from anchorlab.studies.retrieval.chain_order import (
@@ -26,9 +25,8 @@ from anchorlab.studies.retrieval.chain_order import (
     retrieved_at,
     retrieving_two,
 )
-from anchorlab.studies.retrieval.settings import RETRIEVED, quick, retrieval_of, section_7, smoke
+from anchorlab.studies.retrieval.settings import RETRIEVED, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import Experiment, TrainedRun
 
 
@@ -81,10 +79,7 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
     )
     partial = torch.stack([partial_losses(run) for run in runs[:depths]])
     retrieved = torch.stack([retrieved_at(run) for run in runs[:depths]])
-    spec, task = runs[0].experiment.model, retrieval_of(runs[0])
-    assert isinstance(spec, VectorSpec)
-    flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)
-    least = [least_depth(symbol, flow) for symbol in task.asked]
+    least = least_layers_of(runs[0], retrieval_of(runs[0]).asked)
     return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved, setting.layers, least)
 
 

@@ -16,14 +16,12 @@ from torch import Tensor
 
 from anchorlab.findings import Reference, Table, at_least, at_most
 from anchorlab.lens import look
-from anchorlab.models import VectorSpec
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
-from anchorlab.studies.retrieval.settings import layers_of, quick, retrieval_of, section_7, smoke
+from anchorlab.studies.retrieval.settings import layers_of, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.studies.retrieval.transcription import transcribe
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import RetrievalPrompts, task
-from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import Experiment, TrainedRun
 
 ANSWERED = 0.9
@@ -98,14 +96,11 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
     """Ask all models."""
     shape = (len(setting.layers), len(setting.steps))
     accuracy = torch.stack([answer(run) for run in runs]).view(*shape, -1)
-    spec = runs[0].experiment.model
-    assert isinstance(spec, VectorSpec)
-    flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)
     return Answered(
         accuracy,
         layers=torch.tensor([layers_of(run) for run in runs]).view(shape)[:, 0],
         steps=torch.tensor([retrieval_of(run).steps for run in runs[: shape[1]]]),
-        least=torch.tensor([least_depth(steps, flow) for steps in setting.steps]),
+        least=torch.tensor(least_layers_of(runs[0], setting.steps)),
     )
 
 

@@ -1,10 +1,12 @@
 """What the retrieval studies share: chains, models and recipes, and what is read of a run's setting."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from anchorlab.models import VectorSpec
 from anchorlab.tasks import MinimalRetrieval, task
+from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import (
     AdamW,
     Constant,
@@ -137,3 +139,11 @@ def layers_of(run: TrainedRun) -> int:
     spec = run.experiment.model
     assert isinstance(spec, VectorSpec)
     return spec.layers
+
+
+def least_layers_of(run: TrainedRun, steps: Iterable[int]) -> list[int]:
+    """Return the layers without which no information goes so many steps, with the mask and heads of a run's models."""
+    spec = run.experiment.model
+    assert isinstance(spec, VectorSpec)
+    flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)
+    return [least_depth(one, flow) for one in steps]
