@@ -67,3 +67,21 @@ def spoken(loudness: float = 3.0) -> LanguageModel:
         loud.c_fc.bias.fill_(1.0)
         loud.c_proj.weight[:, token("the")] = loudness / HIDDEN
     return wrap(model, tokenizer())
+
+
+DIVIDED = {"France": "blocks.0.mlp.W_in", "Spain": f"blocks.{LAYERS - 1}.mlp.W_in"}
+"""The matrix of `divided` that says each country."""
+
+
+def divided() -> LanguageModel:
+    """The model without "the", in which behind "is" one layer says "France" and another "Spain", whatever the city.
+
+    So each of the two helps one country's cities and is in the way of the other's.
+    """
+    model = spoken(0.0)
+    with torch.no_grad():
+        # the norm before the second makes less of "is", for what the first has said is as loud
+        for (country, name), loudness in zip(DIVIDED.items(), (1.0, 4.5), strict=True):
+            model.get_parameter(name)[token("is"), 0] = 1.0
+            model.get_parameter(name.replace("W_in", "W_out"))[0, token(country)] = loudness
+    return model

@@ -252,6 +252,16 @@ def test_a_copy_has_weights_of_its_own() -> None:
         assert torch.equal(model(tokens()), wrap(hugging_face("gpt_neox-sequential"))(tokens()))
 
 
+@pytest.mark.parametrize(("name", "rounded"), [("llama", True), ("gpt_neox-parallel", True), ("gpt2", False)])
+def test_attention_weights_are_rounded_to_float32_where_transformers_does(name: str, rounded: bool) -> None:
+    model = hugging_face(name, torch.float64)
+    with torch.no_grad():
+        expected = _own(model).attentions[1]
+    pattern = look(wrap(model), tokens(), ["blocks.1.attn.hook_pattern"])["blocks.1.attn.hook_pattern"][0]
+    assert torch.equal(pattern, expected) and pattern.dtype == torch.float64
+    assert torch.equal(pattern, pattern.float().double()) == rounded
+
+
 def test_float64_is_exact_too() -> None:
     model = hugging_face("gpt2", torch.float64)
     with torch.no_grad():

@@ -1,5 +1,6 @@
 """The truncation search: on a model whose one loud matrix is known, against edits by `look`, and resumed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,14 +86,21 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
     assert file.read_bytes() == content
 
 
-@pytest.mark.parametrize("change", ["weights", "prompts", "fractions"])
-def test_other_weights_prompts_or_fractions_are_not_taken_for_those_kept(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize("change", ["weights", "prompts", "answers", "candidates", "words", "fractions"])
+def test_what_was_kept_of_another_search_is_not_taken(tmp_path: Path, change: str) -> None:
     search_truncations(Questions(spoken(), PROMPTS), [LOUD_MATRIX], (0.0,), keep=tmp_path)
     model = spoken(2.0 if change == "weights" else 3.0)
-    prompts = PROMPTS[:2] if change == "prompts" else PROMPTS
+    prompts = {
+        "prompts": PROMPTS[:2],
+        "answers": tuple(replace(one, answer="Europe") for one in PROMPTS),
+        "candidates": tuple(replace(one, candidates=("Europe",)) for one in PROMPTS),
+    }.get(change, PROMPTS)
+    asked = Questions(model, prompts, ("in", "to") if change == "words" else None)
     fractions = (0.5,) if change == "fractions" else (0.0,)
-    search_truncations(Questions(model, prompts), [LOUD_MATRIX], fractions, keep=tmp_path)
+    found = search_truncations(asked, [LOUD_MATRIX], fractions, keep=tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
+    alone = search_truncations(asked, [LOUD_MATRIX], fractions)
+    assert all(torch.equal(found.answers.tensors[name], value) for name, value in alone.answers.tensors.items())
 
 
 def test_progress_counts_the_blocks_that_are_computed() -> None:
@@ -140,8 +148,12 @@ def test_a_change_that_removes_the_answer_fails_its_controls() -> None:
     assert found.gain < found.others_gain
 
 
-def test_random_changes_have_the_norm_of_the_truncation_and_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, cut = Questions(wrap(hugging_face("llama"), tokenizer()), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=0)
+@pytest.mark.parametrize("fraction", [0.0, 0.25])
+def test_random_changes_have_the_norm_of_the_truncation_and_a_seed(
+    monkeypatch: pytest.MonkeyPatch, fraction: float
+) -> None:
+    asked = Questions(wrap(hugging_face("llama"), tokenizer()), PROMPTS)
+    cut = Truncate(weight=LOUD_MATRIX, fraction=fraction)
     given: list[torch.Tensor] = []
     answers = asked.answers
 
@@ -153,7 +165,8 @@ def test_random_changes_have_the_norm_of_the_truncation_and_a_seed(monkeypatch: 
     first = control_truncation(asked, cut, TEXT, draws=3)
     whole = asked.model.get_parameter(LOUD_MATRIX).detach()
     norms = torch.stack([(one - whole).norm() for one in given])
-    torch.testing.assert_close(norms, whole.norm().expand(4))
+    dropped = torch.linalg.svdvals(whole)[round(fraction * min(whole.shape)) :]
+    torch.testing.assert_close(norms, dropped.norm().expand(4))
     assert len({float(one[0, 0]) for one in given}) == 4
     assert torch.equal(control_truncation(asked, cut, TEXT, draws=3).random.right, first.random.right)
     assert not torch.equal(control_truncation(asked, cut, TEXT, draws=3, seed=1).random.right, first.random.right)
@@ -183,7 +196,17 @@ def test_a_sentence_before_and_after() -> None:
     assert probabilities[" France"] > 10 * probabilities[" Spain"]
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
     assert len(continue_text(model, "Madrid", 100).split()) == 11  # the context holds 12 tokens, with the start
-    assert set(edited_weights(model, cut)) == {LOUD_MATRIX}
+
+
+def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left() -> None:
+    model, other = spoken(), "blocks.0.attn.W_O"
+    assert set(edited_weights(model, [Remove(weight=LOUD_MATRIX)])) == {LOUD_MATRIX}
+    found = edited_weights(model, [Remove(weight=LOUD_MATRIX), Truncate(weight=other, rank=1)])
+    assert set(found) == {LOUD_MATRIX, other}
+    assert not found[LOUD_MATRIX].any()
+    assert torch.linalg.matrix_rank(model.get_parameter(other)) == 2  # two countries
+    assert torch.linalg.matrix_rank(found[other]) == 1
+    assert not edited_weights(model, [Remove(weight=other), Truncate(weight=other, rank=1)])[other].any()
 
 
 @pytest.mark.parametrize("text", ["Madrid ", "", " "])

@@ -5,13 +5,20 @@ from math import log
 import numpy as np
 import pytest
 
+from anchorlab.rng import generator
 from anchorlab.studies import study
 from anchorlab.studies.claim import judge
 from anchorlab.studies.truncation import attention_gradient, attention_gradient_measures
 from anchorlab.studies.truncation.attention_gradient import STUDY
 from anchorlab.studies.truncation.attention_gradient_measures import Gradient, Seen, measure, measure_with_noise
-from anchorlab.theory import LeadingOrder
-from anchorlab.theory.uniform_recall import UniformRecall
+from anchorlab.theory import LeadingOrder, uniform_recall
+from anchorlab.theory.attention_gradient import (
+    first_step,
+    key_query_gradient,
+    measured_first_step,
+    with_more_noise,
+)
+from anchorlab.theory.uniform_recall import Sequences, UniformRecall
 from tests.studies.hand_made_runs import values_of, verdicts_of
 
 
@@ -121,6 +128,31 @@ def test_batches_are_independent_and_add_up_to_zero():
     assert len(set(found.noise.tolist())) == 5
     assert np.abs(found.noise + found.trigger + 7 * found.other).max() < 1e-15
     assert found.error("noise") == pytest.approx(np.std(found.noise, ddof=1) / np.sqrt(5))
+
+
+def test_a_short_block_counts_as_much_as_its_sequences(monkeypatch):
+    """Seven sequences in blocks of three, three and one: each of the seven counts alike."""
+    law = UniformRecall(8, 24, 0.5)
+    monkeypatch.setattr(uniform_recall, "_BLOCK_TOKENS", 3 * law.length)
+
+    def mean(blocks, weights):
+        ones = [
+            key_query_gradient(law, Sequences(one.tokens[:, [at]], one.outputs[[at]], one.targets[[at]]), weights)
+            for one in blocks
+            for at in range(one.targets.size)
+        ]
+        assert len(ones) == 7
+        return np.mean(ones, axis=0)
+
+    random = generator(0, "attention gradient", law.tokens, law.length, 0)
+    expected = mean([law.draw(random, size) for size in (3, 3, 1)], first_step(law, 1.0))
+    found = measure(law, batches=1, batch=7)
+    assert [found.noise[0], found.trigger[0]] == pytest.approx([expected[-1], expected[0]], rel=1e-9)
+    assert found.other[0] == pytest.approx(expected[1:-1].mean(), rel=1e-9)
+    random = generator(0, "more noise", law.tokens, law.length, 90)
+    noisy = [with_more_noise(law, law.draw(random, size), 0.9 / law.tokens, random) for size in (3, 3, 1)]
+    expected = mean(noisy, measured_first_step(law, noisy[0], 1.0))
+    assert measure_with_noise(law, 0.9, samples=7) == pytest.approx(expected[law.noise_token], rel=1e-9)
 
 
 def test_the_study_is_registered():

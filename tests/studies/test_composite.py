@@ -181,13 +181,13 @@ def depth(layers, tokens, data, on_task, data_reached, task_reached) -> Depth:
 def test_values_of_two_depths_made_by_hand():
     seen = [
         depth(2, [UNSTEADY, UNSTEADY], [0.98, 0.96], [0.5, 0.7], [100.0, 200.0], [math.inf, 200.0]),
-        depth(10, [TIDY, UNDOUBLED], [1.0, 1.0], [1.0, 0.98], [100.0, math.inf], [150.0, 300.0]),
+        depth(10, [TIDY, UNDOUBLED], [1.0, 1.0], [1.0, 0.98], [50.0, math.inf], [math.inf, 300.0]),
     ]
     assert values_of(STUDY, seen) == {
         "data": pytest.approx(0.97),
         "task-below-data": pytest.approx(0.01),  # of the deep one
         "data-first": 1.0,
-        "much-earlier": 1.5,  # of 400 / 100, 200 / 200 and 150 / 100
+        "much-earlier": 4.0,  # of 400 / 100 and 400 / 50, which never reach it, and 200 / 200
         "one-sequence": 1.0,
         "one-unseen-sequence": 1.0,
         "one-common-sequence": 1.0,

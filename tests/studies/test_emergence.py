@@ -240,7 +240,10 @@ def test_losses_and_heads_have_orders_of_their_own():
 
 
 def test_needs_are_rises_of_partial_losses():
-    """A path whose cut leaves the answers as they are is needed for nothing; the rise is that of each symbol alone."""
+    """A path whose cut leaves the answers as they are is needed for nothing; the rise is that of each symbol alone.
+
+    Only the live answers count, for which the other paths attend as the model makes them.
+    """
     retrieval = task("retrieval/minimal", chains=2, steps=2)
     ensemble = initialise(VectorSpec(layers=4, heads=1, width=8, feed_forward=False), retrieval.shape, [0])
     weights = {name: torch.zeros_like(value) for name, value in ensemble.weights.items()}
@@ -250,12 +253,13 @@ def test_needs_are_rises_of_partial_losses():
     assert needs(one, measured) == {path(0, SECOND): frozenset()}  # all answers are 0 with the path and without it
 
     class Reading(AttentionLosses):
-        """Answers x_2 as long as the path is there, and never x_1."""
+        """Live it answers x_2 as long as the path is there, with maps x_1, and never the other."""
 
         def outputs(self, assignment, live=False):
             answers = torch.zeros_like(batch.answers)
             if assignment[0, 0].rules:
-                answers[..., retrieval.features :] = batch.answers[..., retrieval.features :]
+                of = slice(retrieval.features, None) if live else slice(retrieval.features)
+                answers[..., of] = batch.answers[..., of]
             return answers
 
     assert needs(one, Reading(ensemble, retrieval, batch)) == {path(0, SECOND): frozenset({2})}

@@ -5,10 +5,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.language.asking import Asked, LocalSpeaker, Manner, Reply, Said
+from anchorlab.language.asking.likelihood import Likelihoods
 from anchorlab.studies.language.tiny import tiny_model
+from anchorlab.studies.retrieval import prompt_answers
 from anchorlab.studies.retrieval.language_models import STUDY, Observed, better_than_guessing, short_equations
 from anchorlab.studies.retrieval.prompt_answers import ERRORS, PromptSetting, answer, error_of
 from anchorlab.tasks import task
@@ -196,6 +199,29 @@ def test_candidates_are_scored_behind_the_same_worked_examples():
     setting = replace(SETTING, questions=1, deep=1, steps=(1,), chains=(2,), compared_steps=1, tries=1, manner=manner)
     assert answer(speaker, setting, lambda status: None, "asking").scored
     assert all([turn.role for turn in request.turns] == ["user", "assistant", "user"] for request in speaker.read)
+
+
+def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
+    """Of a model that favours the first candidate whatever it reads, and finds the right one in the premises."""
+    questions = task("retrieval/lives-with", steps=2).questions(24)
+
+    def likely(speaker, requests, candidates, priors):
+        def total(asked):
+            return torch.tensor(
+                [
+                    [-1.0 - 2 * (place > 0) + (word == one.answer and "\n" in request.turns[-1].text)
+                     for place, word in enumerate(one.candidates)]
+                    for one, request in zip(questions, asked, strict=True)
+                ]
+            )  # fmt: skip
+
+        return Likelihoods(total(requests), torch.ones(24, len(candidates[0]), dtype=torch.int64), total(priors))
+
+    monkeypatch.setattr(prompt_answers, "likelihoods", likely)
+    found = prompt_answers._scored(LocalSpeaker(tiny_model()), questions, Manner(), ())
+    first = sum(one.candidates[0] == one.answer for one in questions) / 24
+    assert first < 0.9
+    assert found == {"sum": first, "mean": first, "sum over prior": 1.0, "mean over prior": 1.0}
 
 
 def test_a_setting_without_questions_is_refused():

@@ -38,6 +38,12 @@ def ensemble(identity):
 
 
 def test_the_stages_are_what_the_model_itself_computes(ensemble, batch):
+    drawn = torch.Generator().manual_seed(0)
+    for part in "wb":  # which are 1 and 0 at first
+        weight = ensemble.weights[f"blocks.0.ln2.{part}"]
+        ensemble = ensemble.with_weights(
+            {**ensemble.weights, f"blocks.0.ln2.{part}": torch.randn(weight.shape, generator=drawn)}
+        )
     sites = ["ln1.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"]
     names = [f"blocks.0.{site}" for site in (*sites, "ln2.hook_normalized")]
     record = look(ensemble, batch.inputs, record=names)
@@ -78,12 +84,14 @@ def test_a_head_of_tokens_alone_is_found_to_be_one(ensemble, batch):
 
 
 def test_similarities_are_split_by_the_key():
-    # Four positions, the key at 2 (and at 0): the others parallel, the key orthogonal to them.
-    rows = torch.tensor([[[1.0, 0], [2, 0], [0, 3], [1, 0]], [[0, 1], [1, 0], [1, 0], [5, 0]]])[None]
+    # Four positions, the key at 2 (and at 0). First two of the others are parallel, the third is orthogonal to them and
+    # along the key, then all are parallel and opposite to the key: of six pairs four have a cosine of 1, of six with
+    # the key one has 1 and three -1.
+    rows = torch.tensor([[[1.0, 0], [2, 0], [0, 3], [0, 1]], [[-1, 0], [1, 0], [1, 0], [5, 0]]])[None]
     similarity = torch.nn.functional.cosine_similarity(rows.unsqueeze(3), rows.unsqueeze(2), dim=-1)
     others, key = of.split_similarity(similarity, torch.tensor([2, 0]))
-    assert others.tolist() == [pytest.approx(1.0)]
-    assert key.tolist() == [pytest.approx(0.0)]
+    assert others.tolist() == [pytest.approx(4 / 6)]
+    assert key.tolist() == [pytest.approx(-2 / 6)]
 
 
 def test_spread_and_distance_by_hand():

@@ -38,7 +38,8 @@ def circuit(*members: tuple[int, str]) -> Ensemble:
     """Two layers of two heads; a member is how far head 1 of layer 0 shifts, and what both heads of layer 1 read.
 
     Head 0 of layer 0 does nothing. Layer 1 reads the item to which the question's anchor was shifted (`match`), that of
-    the `first` pair, or half the `anchor` itself and half the question, where there is no item.
+    the `first` pair, half the `anchor` itself and half the question, where there is no item, or all items alike to
+    which an anchor was shifted (`any`).
     """
     spec = DecoderSpec(layers=2, heads=2, width=WIDTH, head_width=HEAD, layer_norm=False, feed_forward=False)
     template = spec.build(task("anchor/reading-comprehension").shape)
@@ -56,7 +57,9 @@ def circuit(*members: tuple[int, str]) -> Ensemble:
             weights["blocks.0.attn.W_K"][member, position, HEAD + position + shift] = 1
         for at in (0, HEAD):
             query, key, value, out = (weights[f"blocks.1.attn.W_{name}"][member] for name in "QKVO")
-            if read == "first":
+            if read == "any":
+                query[OWN:BEFORE, at], key[BEFORE:ITEM, at], key[OWN:BEFORE, at] = sharp, 1, -1
+            elif read == "first":
                 query[LENGTH - 1, at], key[1, at] = sharp, 1
             else:
                 query[OWN:BEFORE, at : at + 8] = torch.eye(8) * sharp
@@ -69,7 +72,7 @@ def circuit(*members: tuple[int, str]) -> Ensemble:
     return Ensemble(template, weights, tuple(weights))
 
 
-PAPERS, FIXED, DIRECT = (1, "match"), (2, "first"), (1, "anchor")
+PAPERS, FIXED, DIRECT, ANY = (1, "match"), (2, "first"), (1, "anchor"), (1, "any")
 
 
 def run(test: list[float], train: list[float], *members: tuple[int, str]) -> HandMadeRun:
@@ -87,6 +90,9 @@ def share(true: torch.Tensor) -> float:
 
 FIRST = share(ASKED == 0)  # how often the first pair is asked for
 SMALLEST = share(TEXT.amin(dim=1) == BATCH.answers[:, 0])  # how often the asked item is the smallest of its text
+# the item of the pair after the asked one left out
+WITHOUT_NEXT = TEXT.scatter(1, ((ASKED + 1) % 4).unsqueeze(1), ITEMS.stop)
+SMALLEST_BESIDE = share(WITHOUT_NEXT.amin(dim=1) == BATCH.answers[:, 0])
 # The last pair is asked for and smaller than the two before it: so it is named where the first pair cannot be read.
 LAST_OF_THREE = share((ASKED == 3) & (TEXT[:, 1:].argmin(dim=1) == 2))
 
@@ -114,7 +120,7 @@ def test_a_circuit_that_shifts_and_matches_beside_one_that_reads_the_same_item()
         # with its mean in its place, each place has all anchors by their frequency there
         "shifting-head": pytest.approx((1 - by_frequency()) / 2, abs=1e-5),
     }
-    assert 0.2 < SMALLEST < 0.3 and 0.2 < FIRST < 0.3 and by_frequency() < 0.5
+    assert 0.2 < SMALLEST < 0.3 < SMALLEST_BESIDE < 0.4 and 0.2 < FIRST < 0.3 and by_frequency() < 0.5
 
 
 def test_a_model_that_shifts_and_matches_does_what_the_paper_says():
@@ -130,8 +136,10 @@ def test_members_that_did_not_learn_are_not_judged():
 
 
 def test_what_is_answered_without_some_attention():
-    answers = see(run([1.0, 1.0], [1.0, 1.0], PAPERS, FIXED)).answers
-    matching, fixed = ({name: shares[member].tolist() for name, shares in answers.cut.items()} for member in (0, 1))
+    answers = see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, ANY)).answers
+    matching, fixed, any_item = (
+        {name: shares[member].tolist() for name, shares in answers.cut.items()} for member in range(3)
+    )
     right, other = [1, 0, 0, 0], pytest.approx([0, 1, 0, 0])
     smallest = pytest.approx([SMALLEST, 1 - SMALLEST, 0, 0], abs=1e-5)
     assert matching == {
@@ -150,6 +158,16 @@ def test_what_is_answered_without_some_attention():
         READ: other,
         OTHER_READ: pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5),
         MATCHED: first,
+    }
+    # of the items that it is left with, all equally likely, it names the smallest
+    beside = pytest.approx([SMALLEST_BESIDE, 1 - SMALLEST_BESIDE, 0, 0], abs=1e-5)
+    assert any_item == {
+        WHOLE: smallest,
+        FUSED: other,
+        OTHER_FUSED: beside,
+        READ: other,
+        OTHER_READ: beside,
+        MATCHED: smallest,
     }
     left = answers.without_head[..., 0]  # [member layer head], accuracies
     assert left[0, 0].tolist() == pytest.approx([1, by_frequency()], abs=1e-5)

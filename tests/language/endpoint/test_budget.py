@@ -1,8 +1,11 @@
 """What asking may cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from anchorlab.errors import SpecError
+from anchorlab.language.asking.request import Request, Turn
 from anchorlab.language.endpoint import Budget, Pace
 from anchorlab.language.endpoint.wire import most_read
 from tests.language.endpoint.kit import endpoint, question
@@ -27,6 +30,21 @@ def test_the_worst_cost_is_a_token_for_every_byte_and_all_tokens_of_the_answer()
     assert most_read(request) == 201  # two bytes each, and the line's end
     assert Budget(price_read=2.0, price_written=3.0).worst(request) == pytest.approx((201 * 2 + 50 * 3) / 1e6)
     assert Budget().worst(request) == 0
+
+
+@pytest.mark.parametrize(
+    ("turns", "most"),
+    [
+        # the texts with an end of line each, and a second one behind an answer; 128 for the template's own words; 16
+        # for what it writes around each turn, and around the one that it begins
+        (1, 4 + 1 + 128 + 16 * 2),
+        (3, 3 * 4 + 1 + 2 + 1 + 128 + 16 * 4),
+    ],
+)
+def test_a_chat_s_worst_cost_counts_what_the_template_writes(turns, most):
+    request = Request(tuple(Turn("assistant" if place % 2 else "user", "four") for place in range(turns)))
+    assert most_read(request) == most
+    assert most_read(replace(request, begun="It is")) == most + 5
 
 
 def test_what_was_spent_is_counted(journal):

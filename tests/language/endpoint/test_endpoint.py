@@ -10,7 +10,7 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.language.asking.request import Request, Said, Speaker, Turn
 from anchorlab.language.endpoint import Pace
 from anchorlab.runs.lock import Lock
-from tests.language.endpoint.kit import endpoint, lines, question
+from tests.language.endpoint.kit import SOON, endpoint, lines, question
 from tests.language.endpoint.scripted import Answer, said, served, spoken
 
 
@@ -188,6 +188,22 @@ def test_the_server_s_word_for_the_most_tokens(journal):
     with served(new) as server:  # where three learn it at once
         came = endpoint(server, journal, pace=Pace(concurrent=3)).say(requests)
     assert len(came) == 6
+
+
+def test_a_word_that_is_learned_is_no_try(journal):
+    """Two tries are allowed: one finds the server busy, the other is answered; before them it asks for another word."""
+    busy = iter([True, False])
+
+    def new(asked):
+        if "max_tokens" in asked.body:
+            return Answer(400, {"error": {"message": "Use 'max_completion_tokens' instead."}})
+        return Answer(500, "no") if next(busy) else spoken(asked)
+
+    with served(new) as server:
+        speaker = endpoint(server, journal, patience=SOON.replace(tries=2))
+        assert [each.text for each in speaker.say([question("x")])] == [said("x")]
+    assert len(server.asked) == 3
+    assert [line["tries"] for line in lines(journal) if "tries" in line] == [2]
 
 
 @pytest.mark.parametrize("known", [None, True])

@@ -10,7 +10,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import AttentionRule, Circuit, Explanation, find_circuit
 from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, RESTS, Assignment, AttentionLosses
 from anchorlab.lens.circuits.explanation import RESERVED, rest_map
-from anchorlab.lens.circuits.search import _by_roles, _pruned
+from anchorlab.lens.circuits.search import _by_roles, _joined, _pruned
 from anchorlab.lens.look.inputs import as_ensemble
 from anchorlab.models import FNNSpec
 from anchorlab.rng import child_seed
@@ -350,6 +350,30 @@ def test_pruning_goes_on_until_no_path_can_be_cut():
     assert _pruned(search, every, 0.0, 1.0, lambda *phase: phases.append(phase)) == nothing
     assert phases == [("cutting paths", done, of) for done, of in ((0, 3), (1, 3), (2, 3), (0, 1))]
     assert _pruned(search, every, 0.0, 0.6, lambda *phase: None) == one_left
+
+
+class CostsOfHeads(AttentionLosses):
+    """The loss is that of the costliest explanation, by its rest."""
+
+    COSTS = {  # noqa: RUF012
+        0: {"uniform": 0.2, "itself": 0.1},  # 0.2 is too much for the first head
+        1: {"uniform": 0.2, "itself": 0.1},
+        2: {"uniform": 0.7, "itself": 0.6},  # too much for half, so that the simpler one of all may do
+        3: {"uniform": 1.2, "itself": 1.1},
+    }
+
+    def worst_loss(self, assignment: Assignment, enough: float) -> float:
+        return max(self.COSTS[head[1]][one.rest] for head, one in assignment.items() if one is not None)
+
+
+def test_the_allowance_grows_from_head_to_head_and_the_rest_is_left_for_the_unexplained():
+    """With an allowance of 1 the four heads may use 1/8, 1/4, 3/8 and 1/2, and then, where none fits, all of it."""
+    search = CostsOfHeads(as_ensemble(identity_solver()), IDENTITY, IDENTITY.sample("test", 2, 0))
+    heads = [(0, head) for head in search.COSTS]
+    search.__dict__["patterns"] = dict.fromkeys(heads)
+    candidates = {head: (0.0, [Explanation("uniform"), Explanation("itself")]) for head in heads}
+    found = _joined(search, candidates, 0.0, 1.0, lambda *phase: None)
+    assert [one and one.rest for one in found.values()] == ["itself", "uniform", "uniform", None]
 
 
 def test_a_head_that_no_rule_explains_keeps_its_attention(monkeypatch):

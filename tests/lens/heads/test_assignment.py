@@ -80,12 +80,15 @@ def test_reordered_values_agree_between_members(hand_built):
 
 
 def test_pairs_are_one_to_one_where_two_heads_like_the_same():
-    """Both heads are most like head 0 of the other, head 1 even more so; but the sum is larger the other way."""
+    """Both heads are most like head 0 of the other, head 1 even more so; but the sum is larger the other way.
+
+    All are below chance in the third detector, which makes none of them like another.
+    """
     table = polars.DataFrame(
         {
-            "member": [0, 0, 1, 1] * 2, "layer": [0] * 8, "head": [0, 1] * 4,
-            "detector": ["shift"] * 4 + ["first_token"] * 4, "offset": [1] * 4 + [None] * 4,
-            "value": [1, 0.9, 1, 0.2, 0, 0.5, 0.3, 1], "chance": [0.0] * 8,
+            "member": [0, 0, 1, 1] * 3, "layer": [0] * 12, "head": [0, 1] * 6,
+            "detector": ["shift"] * 4 + ["first_token"] * 4 + ["induction"] * 4, "offset": [1] * 4 + [None] * 8,
+            "value": [1.1, 1.0, 1.1, 0.3, 0, 0.5, 0.3, 1, 0, 0.1, 0.1, 0], "chance": [0.1] * 4 + [0.0] * 4 + [0.5] * 4,
         },
         schema_overrides={"value": polars.Float64},
     )  # fmt: skip

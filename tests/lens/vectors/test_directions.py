@@ -148,6 +148,17 @@ def test_matches_by_hand():
     assert found.match(0).item() == found.match(-2).item() == 0
 
 
+@pytest.mark.parametrize(("k", "share"), [(-2, 0), (-1, 1 / 3), (0, 1 / 4), (1, 2 / 3), (2, 0), (3, 0)])
+def test_the_nearest_key_by_hand(k, share):
+    """Keys at 0, 90, 180 and 270 degrees; the queries of rows 0 to 3 are nearest to those of rows 1, 0, 1 and 3."""
+    keys, queries = (
+        torch.stack([radians.cos(), radians.sin()], dim=1)
+        for radians in (torch.tensor(degrees).deg2rad() for degrees in ([0.0, 90, 180, 270], [85.0, 10, 100, 280]))
+    )
+    found = Directions(queries.expand(1, 1, 1, 4, 2), keys.expand(1, 1, 1, 4, 2)).nearest(k)
+    assert found.item() == pytest.approx(share)
+
+
 class TestMistakes:
     @pytest.mark.parametrize("k", [3, -3])
     def test_distance(self, k):

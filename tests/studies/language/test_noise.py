@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, ScatterFigure
 from anchorlab.language.answers import Answers
-from anchorlab.language.prompts import Prompt, generic_words, indirect_objects
+from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_answer
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Truncate
 from anchorlab.studies.claim import Measured, Measurement
@@ -17,7 +17,8 @@ from anchorlab.studies.language import noise
 from anchorlab.studies.language.laser import Laser, among_its_kind, comparison, in_words, input_matrices, mean
 from anchorlab.studies.language.noise import Seen, Setting, Study
 from anchorlab.studies.language.noise_figures import SENTENCE
-from tests.language.spoken import LAYERS, spoken
+from tests.language.spoken import DIVIDED, LAYERS, divided, spoken
+from tests.language.spoken import PROMPTS as CITIES
 
 THE, A, THEM = range(3)
 
@@ -141,3 +142,13 @@ def test_prompts_without_a_word_to_compare_do_not_count():
     both = answers(0.5, 0.2)
     assert among_its_kind(replace(both, right_place=torch.tensor([1.0, nan]))) == 1
     assert among_its_kind(replace(both, right_place=torch.tensor([2.0, nan]))) == 0
+
+
+def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other() -> None:
+    """What helps one country takes the other's answers away: the half that is reported loses by the choice."""
+    first, second = split_by_answer(CITIES)
+    chosen = noise.choose(divided(), CITIES, Setting(deep=1.0, fractions=(0.0,)))
+    assert chosen.weight == DIVIDED[str(second[0].answer)]
+    whole, laser = noise._halves(divided(), CITIES, chosen)
+    assert laser.prompts == second and len(whole.right) == len(first) + len(second)
+    assert laser.right[1] < laser.right[0] / 2

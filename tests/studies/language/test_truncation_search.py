@@ -8,6 +8,7 @@ import torch
 
 from anchorlab.findings import MapFigure
 from anchorlab.language.answers import Questions
+from anchorlab.language.prompts import split_by_answer
 from anchorlab.language.truncation_controls import TruncationControls
 from anchorlab.language.truncations import search_truncations
 from anchorlab.models import Truncate
@@ -16,7 +17,7 @@ from anchorlab.studies.claim import Measurement
 from anchorlab.studies.language import truncation_search
 from anchorlab.studies.language.laser import Laser, ask_both
 from anchorlab.studies.language.truncation_search import Observed, Seen, Setting
-from tests.language.spoken import LAYERS, LOUD, PROMPTS, spoken
+from tests.language.spoken import DIVIDED, LAYERS, LOUD, PROMPTS, divided, spoken, token
 from tests.studies.language.test_noise import answers
 
 
@@ -121,3 +122,19 @@ def test_sentences_are_of_the_second_half_and_continued_by_the_models(observed: 
         assert country in {"Spain", "France"}
         assert " is located in" in before
         assert " is located in" in after
+
+
+def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What helps one country takes the other's answers away: the half that is reported loses by the choice."""
+    monkeypatch.setattr(truncation_search, "open_model", lambda setting, workplace: divided())
+    monkeypatch.setattr(truncation_search, "facts", lambda: PROMPTS)
+    monkeypatch.setattr(truncation_search, "windows", lambda *given: torch.tensor([[token("Madrid"), token("is")]]))
+    _, second = split_by_answer(PROMPTS)
+    setting = Setting(fractions=(0.0,), draws=1, told=1, continued=1)
+    seen = truncation_search.observe(setting, Workplace(tmp_path)).trained
+    spoilt = DIVIDED[str(second[0].answer)]
+    assert seen.best in [Truncate(weight=name, fraction=0.0) for name in (spoilt, spoilt.replace("in", "out"))]
+    assert len(seen.controls.full.right) == len(second)
+    assert seen.controls.gain < -0.5
