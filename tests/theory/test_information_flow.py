@@ -2,11 +2,13 @@
 
 from math import log
 
+import numpy as np
 import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.theory.information_flow import (
     Flow,
+    _next_runs,
     depth_by_runs,
     depth_by_search,
     depth_by_sets,
@@ -22,6 +24,17 @@ FREE, CAUSAL, ONE, CAUSAL_ONE = Flow(), Flow(causal=True), Flow(heads=1), Flow(c
 def test_sets_runs_and_closed_form_agree(flow):
     for steps in range(1, 61):
         assert depth_by_sets(steps, flow.causal) == depth_by_runs(steps, flow) == least_depth(steps, flow)
+
+
+@pytest.mark.parametrize("flow", [FREE, CAUSAL], ids=["free", "causal"])
+def test_runs_are_all_that_the_sets_hold(flow):
+    for steps in range(1, 21):
+        place = np.arange(2 * steps + 1)
+        low, high = place - 1, place
+        for depth, held in enumerate(held_by_layer(steps, flow.causal)):
+            pieces = np.arange(-1, 2 * steps + 1)
+            assert (held == ((low[:, None] <= pieces) & (pieces <= high[:, None]))).all()
+            low, high = _next_runs(low, high, depth, flow)
 
 
 @pytest.mark.parametrize("flow", [FREE, CAUSAL, ONE, CAUSAL_ONE], ids=["free", "causal", "one", "causal-one"])
@@ -68,7 +81,14 @@ def test_the_first_layer_by_hand():
     start, first, _ = held_by_layer(2)
     assert start.sum(axis=1).tolist() == [2] * 5  # a symbol and a position each
     assert first[0].tolist() == [True, True, True, False, False, False]  # the query has fetched the first of pair 1
-    assert held_by_layer(2, causal=True)[1][1].tolist() == [False, True, True, False, False, False]  # x_0 of pair 1
+    # behind a mask the second member of a pair hears of the first, which hears of nothing that it shares
+    assert held_by_layer(2, causal=True)[1].astype(int).tolist() == [
+        [1, 1, 1, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0],
+        [0, 1, 1, 1, 1, 0],
+        [0, 0, 0, 1, 1, 0],
+        [0, 0, 0, 1, 1, 1],
+    ]
     assert depth_by_sets(3) == 3
 
 

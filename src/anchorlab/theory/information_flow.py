@@ -154,8 +154,10 @@ def _next_runs(
             return low, right
         first = np.searchsorted(high, low, side="left")  # the first position whose run ends in reach
         return low[first], right
-    second = (place > 0) & (place % 2 == 0)
-    ahead = np.where(furthest > place, right, high)  # positions to the right in the chain come earlier in the input
+    first_member, second = place % 2 == 1, (place > 0) & (place % 2 == 0)
+    # later pairs of the chain come earlier in the input; a first member shares nothing with them, and does not see the
+    # second of its own pair
+    ahead = np.where((furthest > place) & ~first_member, right, high)
     partner = np.where(second, np.concatenate([low[:1], low[:-1]]), low)
     if flow.heads == 1:
         return (partner, np.where(second, high, ahead)) if depth == 0 else (low, ahead)
