@@ -352,6 +352,20 @@ def test_pruning_goes_on_until_no_path_can_be_cut():
     assert _pruned(search, every, 0.0, 0.6, lambda *phase: None) == one_left
 
 
+@pytest.mark.parametrize(
+    ("hidden", "visible", "left"), [(0.0, 2.0, (JOIN, ASK)), (2.0, 0.0, (JOIN, ASK)), (0.0, 0.0, ())]
+)
+def test_a_path_is_cut_only_if_the_loss_is_allowed_with_its_keys_hidden_and_with_them_visible(hidden, visible, left):
+    class Losses(AttentionLosses):
+        def worst_loss(self, assignment: Assignment, enough: float) -> float:
+            one = assignment[0, 0]
+            return 0.0 if len(one.rules) == 2 else hidden if one.cut else visible
+
+    search = Losses(as_ensemble(identity_solver()), IDENTITY, IDENTITY.sample("test", 2, 0))
+    both = {(0, 0): Explanation("uniform", (JOIN, ASK))}
+    assert _pruned(search, both, 0.0, 1.0, lambda *phase: None) == {(0, 0): Explanation("uniform", left)}
+
+
 class CostsOfHeads(AttentionLosses):
     """The loss is that of the costliest explanation, by its rest."""
 
