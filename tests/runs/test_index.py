@@ -227,6 +227,33 @@ def test_values_that_are_not_finite_are_left_out(store):
     assert json.dumps(listing.ends(listing.entries()), allow_nan=True)
 
 
+def test_metrics_are_those_of_the_run_that_is_there_now(store):
+    """Trained anew by another version, trained anew and damaged, and removed."""
+    cell, listing = cell_of(0), Index(store.root)
+
+    def said():
+        entries = listing.entries()
+        curves = listing.curves_of(cell.address), listing.curves(entries).get(cell.address)
+        means = [None if each is None else unpacked(each)[0].mean for each in curves]
+        return listing.ends(entries).get(cell.address), means
+
+    for value in (4.0, 2.0, 1.0):
+        with store.open(cell) as run:
+            run.finish(metrics_frame([(0, 7, 0, "test", "all", "none", "loss", value)]))
+        if value > 1:
+            assert said() == ({"test.loss": value}, [(value,), (value,)])
+            store.remove(cell.address)
+    run.metrics_path.write_bytes(b"PAR1")
+    assert said() == (None, [None, None])
+    store.remove(cell.address)
+    assert listing.entries() == []
+    with sqlite3.connect(listing.path) as connection:
+        assert [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in ("runs", "curves")] == [
+            (0,),
+            (0,),
+        ]
+
+
 def test_a_damaged_table_of_metrics_gives_nothing(filled):
     (filled.root / cell_of(1).address / "metrics.parquet").write_bytes(b"PAR1")
     listing = Index(filled.root)

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import threading
 import zlib
+from io import BytesIO
 
 import polars as pl
 import pytest
@@ -142,7 +143,7 @@ def test_what_stays_in_its_folder(filled, monkeypatch):
     train(filled, large)
     monkeypatch.setattr(packing, "SMALL", 5000)
     (filled.root / noted / "notes.txt").write_text("mine")
-    (filled.root / damaged / "metrics.parquet").write_bytes(b"altered")
+    (filled.root / damaged / "checkpoints" / "step-00000002.safetensors").write_bytes(b"altered")
     elsewhere = shutil.move(filled.root / linked, filled.root.parent / linked)
     (filled.root / linked).symlink_to(elsewhere)
     (filled.root / misnamed).rename(filled.root / ("0" * 20))
@@ -186,22 +187,25 @@ def test_a_folder_that_cannot_be_packed_leaves_the_packs_as_they_are(filled):
     copy = shutil.move(filled.root / address, filled.root.parent / address)
     filled.pack()
     before = contents(filled.root / "packs")
-    (shutil.copytree(copy, filled.root / address) / "metrics.parquet").write_bytes(b"altered")
+    (shutil.copytree(copy, filled.root / address) / "checkpoints/step-00000002.safetensors").write_bytes(b"altered")
     assert filled.pack() == []
     assert contents(filled.root / "packs") == before
     assert folders(filled) == {address}
 
 
-def test_a_whole_folder_takes_the_place_of_a_damaged_copy_in_a_pack(filled):
+@pytest.mark.parametrize("damage", ["x'00'", "zeroblob(sz)"], ids=["cannot be unpacked", "unpacks to other bytes"])
+def test_a_whole_folder_takes_the_place_of_a_damaged_copy_in_a_pack(filled, damage):
     """As where somebody has found the damage, and copied the folder from elsewhere."""
     address = cell_of(0).address
     copy, expected = shutil.copytree(filled.root / address, filled.root.parent / address), seen(filled)
     filled.pack()
     with sqlite3.connect(packs(filled)[0]) as archive:
-        archive.execute(
-            "UPDATE sqlar SET data = x'00' WHERE name = ?", (f"{address}/checkpoints/step-00000002.safetensors",)
-        )
+        name = f"{address}/checkpoints/step-00000002.safetensors"
+        archive.execute(f"UPDATE sqlar SET data = {damage} WHERE name = ?", (name,))
     assert len(filled.problems()) == 2
+    with pytest.raises(StoreError, match="damaged"):
+        packing.unpack_runs(filled.root, [address])
+    assert len(packs(filled)) == 1 and folders(filled) == set()
     shutil.copytree(copy, filled.root / address)
     assert filled.pack() == [address]
     assert seen(filled) == expected and filled.problems() == [] and folders(filled) == set()
@@ -239,6 +243,19 @@ def test_a_damaged_pack_is_named(filled):
     fresh = path.rename(path.with_name(f"runs.{'0' * 32}.sqlar"))
     with pytest.raises(StoreError, match=f"^{fresh}: damaged: altered after it was written; put a copy in its place"):
         filled.runs()
+
+
+def test_an_altered_table_of_all_metrics_is_not_read(filled):
+    """It is as good a table as the one that was written; only its numbers are others."""
+    filled.pack()
+    (path,) = packs(filled)
+    with sqlite3.connect(path) as archive:
+        table = pl.read_parquet(archive.execute("SELECT data FROM tables").fetchone()[0])
+        buffer = BytesIO()
+        table.with_columns(pl.col("value") * 2).write_parquet(buffer)
+        archive.execute("UPDATE tables SET data = ?", (buffer.getvalue(),))
+    with pytest.raises(StoreError, match=f"^{path}: damaged: altered after it was written"):
+        filled.metrics()
 
 
 def test_two_processes_do_not_pack_at_once(filled, monkeypatch):

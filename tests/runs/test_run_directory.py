@@ -3,6 +3,7 @@ import json
 import math
 import os
 import random
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from anchorlab.errors import StoreError
+from anchorlab.errors import InUseError, StoreError
 from anchorlab.runs import Store, metrics_frame, metrics_schema
 from anchorlab.runs.metrics import metrics_bytes
 from tests.runs.tiny_trainer import FINISHED, STEPS, contents, train
@@ -212,6 +213,24 @@ def test_a_finished_chunk_keeps_its_folder_for_those_who_read_it(store, cell):
             late.restart()  # what turned out to be damaged
             assert not late.finished and late.checkpoints() == [] and late.owner is not None
         assert run.chunk(0).owner is None
+
+
+def test_a_chunk_that_was_removed_and_begun_anew_is_another_s(store, cell):
+    """Its folder has the name of the one that was removed, so only the claim tells whose it is."""
+    with store.open(cell) as run:
+        run.plan([[0]])
+        first, second = run.chunk(0), run.chunk(0)
+        with first:
+            shutil.rmtree(run.state_path / "chunk-0000.1")
+            with second:
+                assert [path.name for path in run.state_path.glob("chunk-*")] == ["chunk-0000.1"]
+                for write in (first.write_state, first.write_checkpoint):
+                    with pytest.raises(InUseError, match="taken over by another process"):
+                        write(1, {"weight": torch.ones(1)})
+                first.__exit__()
+                assert second.owner is not None
+                second.write_state(2, {"weight": torch.ones(1)})
+                assert second.latest_state().step == 2
 
 
 def test_an_interrupted_merge_is_done_again_as_a_whole(store, cell):
