@@ -146,6 +146,42 @@ def test_all_members_are_measured_at_once_on_cuda(tmp_path):
     assert forecast([ONE], tmp_path, device="cuda").workers == 1
 
 
+JOINED = [
+    replace(
+        ONE,
+        model=DecoderSpec(layers=1, heads=1, width=4),
+        members=Members(seeds=2, learning_rate=(rate, 2 * rate)),
+    )
+    for rate in (1e-3, 4e-3, 16e-3, 64e-3)
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "workers", "cells", "seconds", "memory"),
+    [
+        # a member of six steps takes 361 s and 60 bytes, one of four 341 s and 40; chunks of 1 and 2, and of 1 and 1
+        ([6, 4], 2, [3 * 361, 2 * 341], 361 + 341 + 341, 120 + 60 + 2 * 1000),
+        ([6, 4], 1, [3 * 361, 2 * 341], 3 * 361 + 2 * 341, 3 * 60 + 1000),
+        (JOINED, 1, [2 * 361] * 4, 8 * 361, 8 * 60 + 1000),
+    ],
+    ids=["two processes", "one", "trained together"],
+)
+def test_seconds_and_memory_are_those_of_the_chunks(tmp_path, monkeypatch, asked, workers, cells, seconds, memory):
+    """By hand: a process takes 1000 bytes, a member ten a step; it begins in 1 s, and is evaluated three times."""
+    module = sys.modules["anchorlab.engine.forecast"]  # the name of the package is the function's
+    monkeypatch.setattr(module, "measure_pace", lambda *_: Pace(begin=1.0, step=10.0, evaluate=100.0, steps=3))
+    monkeypatch.setattr(module, "memory_per_member", lambda one: 10 * one.steps)
+    monkeypatch.setattr(module, "_memory_of_this_process", lambda: 1000)
+    members = {6: Members(seeds=3), 4: Members(seeds=2)}
+    experiments = [
+        replace(ONE, recipe=SMALL.replace(duration=one), members=members[one]) if isinstance(one, int) else one
+        for one in asked
+    ]
+    found = forecast(experiments, tmp_path, workers=workers)
+    assert [cell.seconds for cell in found.cells] == cells
+    assert (found.seconds, found.memory) == (seconds, memory)
+
+
 def test_a_stop_rule_makes_it_at_most(tmp_path):
     stop = replace(ONE, recipe=SMALL.replace(stop=Stop(metric="accuracy", value=0.9)))
     assert forecast([stop], tmp_path).may_stop and not forecast([ONE], tmp_path).may_stop

@@ -12,9 +12,10 @@ import pytest
 from anchorlab.engine import forecast, run
 from anchorlab.engine.folder import Folder
 from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.notes import note_failure
 from anchorlab.engine.pieces import Pieces
 from anchorlab.engine.run import plan
-from anchorlab.engine.worker import Worker
+from anchorlab.engine.worker import Planned, Worker
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import ChunkDirectory, Store
@@ -157,6 +158,29 @@ def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
     plan(SWEEP, store)
     assert Worker(store).work(until_empty=True) == 1
     assert results(tmp_path) == alone
+
+
+def test_a_worker_leaves_what_was_set_aside_out_of_what_it_takes_together(tmp_path):
+    store = Store(tmp_path)
+    plan(SWEEP, store)
+    note_failure(store.open(SWEEP[1].cell).chunk(0), "no room")
+    assert Worker(store).work(until_empty=True) == 4
+    assert [one.cell in store for one in SWEEP] == [True, False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"), [({"threads": 2}, 1), ({"execution": "member"}, 1), ({"chunks": [[0], [1]]}, 2)]
+)
+def test_a_run_that_was_planned_otherwise_is_not_joined(tmp_path, jobs, changes, parts):
+    """Each of these has other last bits: threads add up in another order, and one alone takes denormals for zero."""
+    store, first = Store(tmp_path), SWEEP[0].cell
+    with store.open(first) as directory:
+        directory.plan({"chunks": [[0, 1]], "threads": 1, "execution": "mapped", **changes})
+    plan(SWEEP[1:], store)
+    with_others = [Planned.read(store.find(one.cell.address)).joined_with is not None for one in SWEEP]
+    assert with_others == [False, True, True, True, True]
+    run(SWEEP, store, workers=1)
+    assert jobs == [4, *[1] * parts]
 
 
 def test_the_driver_counts_runs_that_a_worker_takes_together(tmp_path, alone):

@@ -27,7 +27,6 @@ class Tally:
         self.status.label, self.status.note = label, note
         if self._report is not None:
             self._report(self.status)
-        self.status.note = ""
 
     def update(self, job: Job, progress: Progress) -> None:
         """Count a job's progress, and keep its metrics."""

@@ -1,10 +1,12 @@
 """The file of answers: torn, damaged, shared."""
 
 import json
+import os
 
 import pytest
 
 from anchorlab.errors import StoreError
+from anchorlab.language.endpoint import Pace
 from tests.language.endpoint.kit import endpoint, lines, question
 from tests.language.endpoint.scripted import said, served
 
@@ -37,6 +39,24 @@ def test_a_torn_last_line_is_asked_again_and_written_anew(server, journal, kept,
     assert asked.text == json.loads(last)["request"]["turns"][0]["text"]
     assert journal.read_bytes().startswith(before)
     assert len(lines(journal)) == 6
+
+
+def test_an_answer_is_on_the_disk_before_it_is_used(server, journal, monkeypatch):
+    synced, used = [], []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    endpoint(server, journal, pace=Pace(concurrent=1)).say(
+        QUESTIONS, lambda done, total: used.append((synced[-1], journal.stat().st_size))
+    )
+    assert [on_disk for on_disk, _ in used] == [written for _, written in used]
+    assert used[-1][1] == journal.stat().st_size and len(set(used)) == len(QUESTIONS)
+
+
+@pytest.mark.parametrize("end", [b"garbage\nmore\n", b"garbage\n{torn", b"\n\n"])
+def test_two_bad_lines_at_the_end_are_no_torn_one(server, journal, kept, end):
+    journal.write_bytes(kept + end)
+    with pytest.raises(StoreError, match=r"answers.jsonl: line 7 is damaged; remove the line, or the file"):
+        endpoint(server, journal).say(QUESTIONS)
+    assert journal.read_bytes() == kept + end and server.asked == []
 
 
 @pytest.mark.parametrize(

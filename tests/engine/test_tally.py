@@ -1,0 +1,60 @@
+"""How far a set of experiments has come, counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from anchorlab.engine import tally
+from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.pieces import Plan, job_of
+from anchorlab.runs import Store
+from anchorlab.training import Members, Progress
+from tests.small_experiments import experiment
+
+LONG, SHORT = experiment(duration=30), experiment(duration=20, members=Members(seeds=(5, 6)))
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """A tally of two experiments whose members cost 7 and 2 a step, all that it reports, and their jobs."""
+    monkeypatch.setattr(tally, "work_per_step", lambda one: 7 if one.steps == 30 else 2)
+    said = []
+    one = tally.Tally({each.cell.address: each for each in (LONG, SHORT)}, lambda status: said.append(replace(status)))
+    plan = Plan([[0], [1, 2]], 1, "auto")
+    first, second = (job_of(Store(tmp_path), LONG, plan, index, "cpu", 1.0) for index in range(2))
+    return one, said, first, second, job_of(Store(tmp_path), SHORT, Plan([[0, 1]], 1, "mapped"), 0, "cpu", 1.0)
+
+
+def test_work_is_that_of_the_steps_of_all_members(counted):
+    one, said, first, second, other = counted
+    assert (one.status.total, one.status.cells) == (7 * 3 * 30 + 2 * 2 * 20, 2)
+    for job, step, done, before in [
+        (first, 4, 7 * 4, 7 * 4),  # where it begins was done by an earlier process
+        (second, 0, 28, 28),
+        (other, 5, 28 + 2 * 2 * 5, 28 + 20),
+        (second, 10, 48 + 7 * 2 * 10, 48),
+        (first, 9, 188 + 7 * 5, 48),
+        (second, 0, 223, 48),  # it starts over: what was shown as done stays
+        (second, 12, 223 + 7 * 2 * 2, 48),
+    ]:
+        one.update(job, Progress(step, job.experiment.steps))
+        assert (said[-1].done, said[-1].before, said[-1].label) == (done, before, job.experiment.cell.label)
+
+
+def test_a_joint_job_counts_for_each_of_its_parts(counted):
+    one, said, first, _, other = counted
+    one.count(first, 2)
+    one.count(JointJob(LONG, first.chunk, "cpu", "mapped", 1, 1.0, jobs=(first, other)), 3)
+    assert (said[-1].done, said[-1].before) == (7 * 3 + 2 * 2 * 3, 7 * 2 + 2 * 2 * 3)
+
+
+def test_a_note_is_told_once_and_metrics_stay_until_there_are_newer_ones(counted):
+    one, said, first, *_ = counted
+    one.update(first, Progress(3, 30, {"test loss": 2.0}))
+    one.update(first, Progress(0, 30, note="starts over"))
+    one.update(first, Progress(1, 30))
+    assert [(status.note, status.done, status.metrics) for status in said] == [
+        ("", 21, {"test loss": 2.0}),
+        ("starts over", 21, {"test loss": 2.0}),
+        ("", 21, {"test loss": 2.0}),
+    ]
