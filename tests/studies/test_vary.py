@@ -138,18 +138,17 @@ def test_mistakes_are_named(values, field):
         PAPERS.vary(values).experiments_of("quick")
 
 
-def test_a_study_that_trains_nothing_is_refused():
-    with pytest.raises(SpecError, match="trains nothing"):
-        study("language/heads").vary(seeds=3)
+TRAINED = {name: study(name).experiments_of("smoke") for name in STUDIES if study(name).observe is None}
+SEEDS = {name: {len(one.members) for one in experiments} for name, experiments in TRAINED.items()}
 
 
-@pytest.mark.parametrize("name", [name for name in STUDIES if study(name).observe is None])
-def test_every_study_takes_other_seeds(name):
-    chosen = study(name)
-    if not chosen.experiments_of("smoke"):
-        pytest.skip("it trains nothing")
-    shared = {len(one.members) for one in chosen.experiments_of("smoke")}
-    if len(shared) > 1:
-        pytest.skip("its experiments have different numbers of seeds")
-    seeds = range(100, 100 + shared.pop())
-    assert all(one.members.seeds == tuple(seeds) for one in chosen.vary(seeds=seeds).experiments_of("smoke"))
+@pytest.mark.parametrize("name", ["language/heads", *(name for name, counts in SEEDS.items() if not counts)])
+def test_a_study_that_trains_nothing_is_refused(name):
+    with pytest.raises(SpecError, match=f"{name} trains nothing"):
+        study(name).vary(seeds=3)
+
+
+@pytest.mark.parametrize("name", [name for name, counts in SEEDS.items() if len(counts) == 1])
+def test_every_study_of_as_many_seeds_throughout_takes_others(name):
+    seeds = range(100, 100 + min(SEEDS[name]))
+    assert all(one.members.seeds == tuple(seeds) for one in study(name).vary(seeds=seeds).experiments_of("smoke"))

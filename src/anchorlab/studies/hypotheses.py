@@ -78,7 +78,7 @@ def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Stud
     """
     if not hypotheses:
         return study
-    if study.observe is not None:
+    if not study.trains:
         raise SpecError("hypothesis", f"{study.name} trains nothing", "leave it out")
     known = {measure.name for measure in study.claims}
     for one in hypotheses:

@@ -159,6 +159,11 @@ class Study(Generic[Setting]):
         return PAPERS.get(self.name.partition("/")[0]) if self.paper is None else self.paper
 
     @property
+    def trains(self) -> bool:
+        """Whether it trains models: else it measures pretrained ones, or what can be computed without any."""
+        return self.experiments is not no_experiments
+
+    @property
     def has_own_claims(self) -> bool:
         """Whether the claims are hypotheses of one's own rather than a paper's."""
         if self.own is not None:
@@ -223,7 +228,7 @@ class Study(Generic[Setting]):
         chosen = None if seeds is None else Members(seeds=seeds if isinstance(seeds, int) else tuple(seeds)).seeds
         if not new and chosen is None:
             raise SpecError("values", "change nothing", "give a value, such as {'model.heads': 3}, or seeds")
-        if self.observe is not None:
+        if not self.trains:
             raise SpecError("values", f"{self.name} trains nothing", "give another model or profile")
         words = words_of(new, chosen)
         _, _, rest = cleandoc(self.doc or "").partition("\n")
