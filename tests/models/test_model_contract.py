@@ -29,6 +29,15 @@ def last_alone(spec: ModelSpec) -> bool:
     return spec.build(shape_of(spec)).predicts_last_alone
 
 
+def where(spec: ModelSpec) -> list[str]:
+    """The positions at which it can be asked."""
+    return ["last"] if last_alone(spec) else list(POSITIONS)
+
+
+ASKED = [(kind, which) for kind, spec in SMALL.items() for which in where(spec)]
+MAPPED = [(kind, which) for kind, spec in SMALL.items() for which in (None, *where(spec))]
+
+
 def masked(spec: ModelSpec) -> bool:
     switch = getattr(spec, "mask", not last_alone(spec))
     return (switch if isinstance(switch, bool) else all(switch)) and not getattr(spec, "shift_values", 0)
@@ -96,10 +105,9 @@ def test_the_gradient_is_that_of_the_tapped_computation(spec):
         torch.testing.assert_close(value, tapped[name], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("which", POSITIONS)
-def test_scored_positions_alone_are_those_of_the_full_computation(spec, which):
-    if last_alone(spec) and which != "last":
-        pytest.skip("asked at its last position alone")
+@pytest.mark.parametrize(("kind", "which"), ASKED)
+def test_scored_positions_alone_are_those_of_the_full_computation(kind, which):
+    spec = SMALL[kind]
     model, inputs, positions = drawn(spec), inputs_of(spec), POSITIONS[which]
     rows = positions.expand(4, -1) if positions.ndim == 1 else positions
     full = model(inputs)
@@ -136,16 +144,16 @@ def test_attention_rows_are_distributions_over_what_may_be_seen(spec):
     patterns = []
     drawn(spec)(inputs_of(spec), tap=lambda site, x: (patterns.append(x) if site.endswith("pattern") else None, x)[1])
     assert patterns or spec.kind in ("lstm", "fnn", "associative")
-    for pattern in patterns:
+    switch = getattr(spec, "mask", True)
+    causal = [switch] * len(patterns) if isinstance(switch, bool) else switch
+    for pattern, alone in zip(patterns, causal, strict=True):
         torch.testing.assert_close(pattern.sum(dim=-1), torch.ones(pattern.shape[:-1], dtype=torch.float64))
-        if masked(spec):
-            assert not pattern.triu(1).any()
+        assert pattern.triu(1).any() != alone
 
 
-@pytest.mark.parametrize("which", [None, *POSITIONS])
-def test_members_mapped_together_are_members_alone(spec, which):
-    if last_alone(spec) and which not in (None, "last"):
-        pytest.skip("asked at its last position alone")
+@pytest.mark.parametrize(("kind", "which"), MAPPED)
+def test_members_mapped_together_are_members_alone(kind, which):
+    spec = SMALL[kind]
     members = [drawn(spec, seed) for seed in range(3)]
     inputs = torch.stack([inputs_of(spec, seed=seed) for seed in range(3)])
     positions = None if which is None else POSITIONS[which]
@@ -225,10 +233,11 @@ def test_mixed_precision_is_near_full_precision(spec):
     torch.testing.assert_close(mixed.float(), exact, rtol=0.05, atol=0.05 * float(exact.detach().abs().max()))
 
 
-def test_a_shorter_sequence_is_the_beginning_of_a_longer_one(spec):
-    if masked(spec):
-        model, inputs = drawn(spec), inputs_of(spec)
-        torch.testing.assert_close(model(inputs[:, :5]), model(inputs)[:, :5], rtol=0, atol=1e-12)
+@pytest.mark.parametrize("kind", [kind for kind, spec in SMALL.items() if not last_alone(spec)])
+def test_a_shorter_sequence_is_the_beginning_of_a_longer_one_unless_a_model_looks_ahead(kind):
+    model, inputs = drawn(SMALL[kind]), inputs_of(SMALL[kind])
+    shorter, longer = model(inputs[:, :5]), model(inputs)[:, :5]
+    assert torch.allclose(shorter, longer, rtol=0, atol=1e-12) == masked(SMALL[kind])
 
 
 def test_forward_takes_positions_and_tap(spec):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import nan
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -24,7 +25,7 @@ from anchorlab.findings import (
 from anchorlab.report import draw, save
 from anchorlab.report.figures import page_svg
 from anchorlab.report.lines import _apart, _spread
-from anchorlab.report.style import INK, PAPER
+from anchorlab.report.style import INK, MARKERS, PAPER
 from tests.report.hand_made_findings import PROVENANCE
 
 TENS = [10.0, 10.0]
@@ -69,7 +70,6 @@ def test_a_band_without_width_is_not_called_a_band():
 
 
 def test_equal_curves_are_drawn_once_with_both_names():
-    nan = float("nan")
     lines = (
         line("first", [1, 2, 3], [[1, nan, 2]]),
         line("other", [1, 2, 3], [[1, 0, 2]]),
@@ -140,7 +140,7 @@ def test_names_of_curves_are_in_the_order_of_the_curves():
 
 
 def test_cells_of_a_small_map_have_their_numbers():
-    values = [[0.0, 0.25, 1.0], [0.5, float("nan"), 0.875]]
+    values = [[0.0, 0.25, 1.0], [0.5, nan, 0.875]]
     axes = draw(MapFigure("t", "", ((Map("", grid(values)),),), value_range=(0, 1)), PROVENANCE).axes[0]
     assert {one.get_position(): one.get_text() for one in axes.texts} == {
         (0, 0): "0", (1, 0): "0.25", (2, 0): "1", (0, 1): "0.5", (2, 1): "0.88",
@@ -208,7 +208,6 @@ def test_scatters_share_one_named_scale_and_keep_their_places(tmp_path):
 
 
 def test_dots_have_a_panel_for_each_choice_and_a_point_for_each_value(tmp_path):
-    nan = float("nan")
     one = Dots("one", ("a", "b"), ((0.0, 0.5), (1.0, nan)), marked=1)
     others = tuple(Dots(f"panel {index}", ("c",), ((nan,),)) for index in range(4))
     figure = DotFigure("Dots", "", (one, *others), "height", (0.0, 1.0))
@@ -234,11 +233,11 @@ def test_dots_have_a_panel_for_each_choice_and_a_point_for_each_value(tmp_path):
 
 
 def test_bars_stand_in_groups_with_intervals_and_a_dashed_line_each(tmp_path):
-    bars = (Bars("one", (0.5, 0.25), (0.4, 0.2), (0.6, 0.3)), Bars("two", (1.0, float("nan"))))
+    bars = (Bars("one", (0.5, 0.25), (0.4, 0.2), (0.6, 0.3)), Bars("two", (1.0, nan)))
     figure = BarFigure("Bars", "", ("left", "right"), bars, "height", (0.25, 0.125), "guessing", (0.0, 1.0))
     (axes,) = draw(figure, PROVENANCE).axes
     heights = [[bar.get_height() for bar in container] for container in axes.containers]
-    np.testing.assert_array_equal(heights, [[0.5, 0.25], [1.0, float("nan")]])
+    np.testing.assert_array_equal(heights, [[0.5, 0.25], [1.0, nan]])
     (first, second), (third, _) = ([bar.get_x() for bar in container] for container in axes.containers)
     assert first < third < second and second - first == pytest.approx(1)
     interval, *dashed = (line.get_segments() for line in axes.collections)
@@ -313,10 +312,25 @@ def test_ticks_of_a_logarithmic_axis_keep_the_last_value():
 
 
 def test_nan_leaves_a_gap_and_empty_figures_are_drawn():
-    nan = float("nan")
-    page_svg(LineFigure("t", "", "x", "y", (line("a", [1, 2, 3], [[1, nan, 2]]),)), PROVENANCE)
-    page_svg(LineFigure("t", "", "x", "y", (), log_x=True), PROVENANCE)
-    page_svg(MapFigure("t", "", ((Map("", grid([[nan, nan]])),),)), PROVENANCE)
+    gaps = LineFigure("t", "", "x", "y", (line("a", [1, 2, 3, 4], [[1, nan, 2, nan]]),))
+    axes = draw(gaps, PROVENANCE).axes[0]
+    (curve,), (name,) = axes.lines, axes.texts
+    np.testing.assert_array_equal(curve.get_xydata(), [[1, 1], [2, nan], [3, 2], [4, nan]])
+    assert curve.get_marker() in MARKERS  # else a point between gaps would not be seen
+    assert (name.get_text(), name.xy) == ("a", (1.0, 2))
+    empty = draw(LineFigure("t", "", "x", "y", (), log_x=True), PROVENANCE).axes[0]
+    assert (list(empty.lines), list(empty.texts), empty.get_xlabel()) == ([], [], "x")
+
+
+@pytest.mark.parametrize(("values", "scale"), [([nan, nan], (0, 1)), ([nan, 3.0, 1.0], (1, 3))])
+def test_cells_that_are_not_numbers_are_left_empty(values, scale):
+    figure = MapFigure("t", "", ((Map("", grid([values])),),), value_range=(None, None))
+    axes = draw(figure, PROVENANCE).axes[0]
+    (image,) = axes.images
+    np.testing.assert_array_equal(np.ma.filled(image.get_array(), nan), [values])
+    assert (image.norm.vmin, image.norm.vmax) == scale
+    assert image.cmap.get_bad()[3] == 0  # nothing is painted
+    assert [one.get_text() for one in axes.texts] == [f"{value:g}" for value in values if value == value]
 
 
 def test_leaves_matplotlibs_settings_alone(findings):

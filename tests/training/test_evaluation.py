@@ -134,11 +134,15 @@ def test_what_training_scores_beside_the_answer_is_not_measured():
 def test_diverged_members_are_measured_as_such_and_alone():
     task, spec = KINDS["decoder"]
     ensemble = initialise(spec, task.shape, (0, 1))
+    evaluator = Evaluator(task, Evaluation(size=4), Members(seeds=(0, 1)), CPU, torch.float32)
+    healthy = values(evaluator.measure(ensemble, 0))
     ensemble.weights["unembed.b_U"][0] = torch.nan
-    rows = Evaluator(task, Evaluation(size=4), Members(seeds=(0, 1)), CPU, torch.float32).measure(ensemble, 0)
-    for row in rows:
-        if row.metric == "loss":
-            assert (row.value != row.value) == (row.member == 0)
+    found = values(evaluator.measure(ensemble, 0))
+    assert found.keys() == healthy.keys()
+    lost = {(0, split, "all", "none", "loss") for split in ("train", "test")}
+    assert {key for key, value in found.items() if value != value} == lost
+    assert {key for key in found if key[0] == 1 and found[key] != healthy[key]} == set()
+    assert not any(found[key] > 0 for key in found.keys() - lost if key[0] == 0)  # no answer is right
 
 
 EDITS = {
