@@ -1,4 +1,4 @@
-"""Tiny runs that are trained together: each has the bytes that it has by itself, also after kills and failures."""
+"""Tiny runs that are trained together: each has the bytes of its place, also alone, after kills and after failures."""
 
 import multiprocessing
 import os
@@ -69,11 +69,12 @@ def often(monkeypatch):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The bytes of each run, trained by itself."""
-    root = tmp_path_factory.mktemp("alone")
+    """The bytes of each run, trained by itself at the place that it was planned for."""
+    store = Store(tmp_path_factory.mktemp("alone"))
+    plan(SWEEP, store)
     for one in SWEEP:
-        run([one], root, workers=1, execution="mapped")
-    return results(root)
+        run([one], store, workers=1)
+    return results(store.root)
 
 
 @pytest.fixture
@@ -128,7 +129,8 @@ def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path,
     assert jobs == [5]
 
 
-def test_two_processes_have_a_job_each(tmp_path, jobs):
+def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
+    monkeypatch.setattr("anchorlab.engine.planning.MOST_TOGETHER", 10)
     ten = [replace(one, members=members) for members in (Members(seeds=2), Members(seeds=(7, 8))) for one in SWEEP]
     run(ten, tmp_path, workers=2)
     assert sorted(jobs) == [5, 5]
@@ -252,7 +254,7 @@ def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
     with pytest.raises(_Enough):
         run(SWEEP[:1], tmp_path, workers=1, report=report, keep_every=0.0)
     run(SWEEP, tmp_path, workers=1)
-    assert jobs == [1, 4, 1]
+    assert jobs == [1, 1, 4]
     run(SWEEP[:1], tmp_path / "alone", workers=1)
     first = SWEEP[0].cell.address
     assert results(tmp_path / first) == results(tmp_path / "alone" / first)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anchorlab.engine import job
-from anchorlab.models import denormals_as_zero, fast_float32
+from anchorlab.models import cpu, denormals_as_zero, fast_float32
 
 
 def switch():
@@ -20,6 +20,30 @@ def test_products_keep_the_precision_of_float32():
     with fast_float32():
         for product in (left @ right, torch.stack([left[i] @ right[i] for i in range(3)])):
             assert float((product - exact).abs().max()) < 400 * 2**-24 * float(exact.abs().max())
+
+
+@pytest.mark.parametrize("rounds_at", [(64, 8, 8, 8), (1, 16, 16, 16), (3, 90, 400, 120), (1, 512, 400, 1200)])
+@pytest.mark.parametrize("batched", [True, False])
+def test_rounding_at_one_size_alone_is_noticed(rounds_at, batched, monkeypatch):
+    """A library may round to bfloat16 where it has a faster way, and nowhere else."""
+    products, rows, summed, columns = rounds_at
+    shapes = (products, rows, summed), (products, summed, columns)
+    bmm, matmul = torch.bmm, torch.Tensor.__matmul__
+
+    def rounding(product, expected):
+        def called(left, right):
+            if (tuple(left.shape), tuple(right.shape)) == expected and left.dtype == torch.float32:
+                return product(left.bfloat16(), right.bfloat16()).float()
+            return product(left, right)
+
+        return called
+
+    assert cpu._keeps_float32.__wrapped__()
+    if batched:
+        monkeypatch.setattr(torch, "bmm", rounding(bmm, shapes))
+    else:
+        monkeypatch.setattr(torch.Tensor, "__matmul__", rounding(matmul, tuple(shape[1:] for shape in shapes)))
+    assert not cpu._keeps_float32.__wrapped__()
 
 
 def test_the_switch_is_put_back():

@@ -1,4 +1,4 @@
-"""Tiny experiments that are trained as one ensemble: which ones, and that each ends as it does by itself."""
+"""Tiny experiments that are trained as one ensemble: which ones, and that each ends as it does at its place alone."""
 
 import pytest
 import torch
@@ -6,9 +6,10 @@ import torch
 from anchorlab.models.edits import Truncate
 from anchorlab.training import SGD, Adam, AdamW, Evaluation, Experiment, FixedSample, Members, Stop, Times, fit
 from anchorlab.training.cost import LEAST_MAPPED, is_tiny
-from anchorlab.training.joined import JoinedKeeper, divided, groups, join, shares
+from anchorlab.training.evaluation import Row
+from anchorlab.training.joined import Group, JoinedKeeper, Places, fit_joined, groups, join
 from anchorlab.training.trainer import TrainingState
-from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, train_plainly, worst
+from tests.small_experiments import KINDS, SAMPLE, STREAM, train_plainly, worst
 
 TINY = SAMPLE.replace(
     data=FixedSample(size=8), batch=4, precision="float32", evaluation=Evaluation(every=10, size=8), duration=20
@@ -39,20 +40,46 @@ def together(experiments, most=64):
     return [group.experiments for group in found], [group.mapped for group in found]
 
 
+class Kept:
+    """A keeper that remembers."""
+
+    def __init__(self):
+        self.state, self.checkpoints = None, {}
+
+    def load(self):
+        return self.state
+
+    def keep(self, state):
+        self.state = state
+
+    def checkpoint(self, step, weights):
+        self.checkpoints[step] = {name: value.clone() for name, value in weights.items()}
+
+
+def train_at(parts, places):
+    """The rows and the last weights of each experiment, trained together at these places."""
+    keepers = [Kept() for _ in parts]
+    rows = fit_joined(parts, places, keepers, [None] * len(parts), "cpu", "mapped")
+    return [(each, one.checkpoints[max(one.checkpoints)]) for each, one in zip(rows, keepers, strict=True)]
+
+
 def check_bytes(parts):
-    """Each of the joined experiments has the weights and the rows that it has by itself."""
-    trained = fit(join(parts), execution="mapped")
-    for one, share, rows in zip(parts, shares(parts), divided(trained.rows, shares(parts)), strict=True):
-        alone = fit(one, execution="mapped")
-        for name, value in alone.ensemble.weights.items():
-            assert torch.equal(trained.ensemble.weights[name][share.start : share.stop], value)
-        assert rows == alone.rows
+    """Each has at its place the weights and rows that it has there beside nobody, and beside its neighbour alone."""
+    places = Group(parts, mapped=True).places
+    together = train_at(parts, places)
+    assert all(weights for _, weights in together)
+    for some in ([index] for index in range(len(parts))), ([index - 1, index] for index in range(len(parts))):
+        for indices in some:
+            found = train_at([parts[index] for index in indices], [places[index] for index in indices])
+            for (rows, weights), (all_rows, all_weights) in zip(found, (together[i] for i in indices), strict=True):
+                assert rows == all_rows
+                assert all(torch.equal(value, all_weights[name]) for name, value in weights.items())
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("data", [SAMPLE.data, STREAM.data], ids=["sample", "stream"])
 @pytest.mark.parametrize("kind", OURS)
-def test_each_ends_with_the_bytes_that_it_has_by_itself(kind, data):
+def test_each_ends_with_the_bytes_that_it_has_at_its_place_alone(kind, data):
     """In float32, where another order of the same sums would show."""
     parts = varied(kind, TINY.replace(data=data, batch=8, duration=12))
     check_bytes(parts)
@@ -69,7 +96,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_gives_each_the_bytes_that_it_has_by_itself(name):
+def test_every_recipe_gives_each_the_bytes_that_it_has_at_its_place_alone(name):
     """Only one of them decays its weights."""
     recipe = TINY.replace(**RECIPES[name])
     parts = [
@@ -80,11 +107,38 @@ def test_every_recipe_gives_each_the_bytes_that_it_has_by_itself(name):
 
 
 def test_each_ends_as_a_plain_loop_does():
+    """At places that leave two free before it, between them and behind."""
     parts = varied(recipe=TINY.replace(precision="float64"))
-    found = fit(join(parts), execution="mapped").ensemble
-    for one, share in zip(parts, shares(parts), strict=True):
-        for index, member in enumerate(share):
-            assert worst(found.member_weights(member), train_plainly(one, index)) < 1e-10
+    starts = (2, 7, 9, 11, 15)
+    for one, (rows, weights) in zip(parts, train_at(parts, [Places(start, 19) for start in starts]), strict=True):
+        assert [row.member for row in rows] == [row.member for row in fit(one).rows]
+        assert [row.value for row in rows] == pytest.approx([row.value for row in fit(one).rows], rel=1e-9)
+        for index in range(len(one.members)):
+            member = {name: value[index] for name, value in weights.items()}
+            assert worst(member, train_plainly(one, index)) < 1e-10
+
+
+def test_free_places_repeat_the_first_member_and_rest():
+    one = varied()[0]
+    assert join([one], [Places(2, 9)]).members.seeds == (0, 0, 0, 1, 2, 0, 0, 0, 0)
+    keeper = JoinedKeeper([Kept()], [one], [Places(2, 9)], [None])
+    assert sorted(keeper.idle) == [0, 1, 5, 6, 7, 8]
+
+
+def test_places_follow_one_another():
+    parts = varied()
+    assert Group(parts, True).places == [(0, 11), (3, 11), (5, 11), (7, 11), (9, 11)]
+    assert Group(parts[:1], True).places == [None]
+
+
+@pytest.mark.parametrize(
+    ("other", "fit_together"),
+    [((3, 9), True), ((2, 9), False), ((4, 9), True), ((3, 10), False), ((0, 9), False), ((5, 9), True)],
+)
+def test_members_fit_into_a_pass_at_places_that_are_free(other, fit_together):
+    """Three members at the places 0, 1 and 2 of nine, beside two others."""
+    assert Places(0, 9).meets(Places(*other), 3, 2) is fit_together
+    assert Places(*other).meets(Places(0, 9), 2, 3) is fit_together
 
 
 def test_joined_are_those_that_differ_only_in_numbers_of_their_members():
@@ -138,12 +192,6 @@ def test_what_cannot_be_joined_stays_by_itself():
         assert together(experiments) == ([[one] for one in experiments], [False] * len(experiments)), why
 
 
-def test_equal_members_of_two_experiments_are_not_in_one_ensemble():
-    task, model = KINDS["associative"]
-    first, second = (Experiment(task, model, TINY, Members(seeds=tuple(range(count)))) for count in (8, 9))
-    assert together([first, second]) == ([[first], [second]], [True, True])
-
-
 def test_groups_have_no_more_members_than_they_may():
     task, model = KINDS["associative"]
     six = [Experiment(task, model, TINY, Members(seeds=tuple(range(4 * n, 4 * n + 4)))) for n in range(6)]
@@ -158,57 +206,37 @@ def test_how_large_groups_may_be_does_not_decide_which_are_mapped():
     assert together(three, most=9) == ([three], [True])
     assert together(three, most=6) == ([three[:2], three[2:]], [True, True])
     assert together(three, most=1) == ([[one] for one in three], [True] * 3)
-    (left,) = groups(three[:1], lambda one: 64, finished=three[1:])
-    assert (left.experiments, left.mapped) == (three[:1], True)
     assert together(three[:2]) == ([[one] for one in three[:2]], [False] * 2)
 
 
-class Kept:
-    """A keeper that remembers."""
-
-    def __init__(self):
-        self.state, self.checkpoints = None, {}
-
-    def load(self):
-        return self.state
-
-    def keep(self, state):
-        self.state = state
-
-    def checkpoint(self, step, weights):
-        self.checkpoints[step] = {name: value.clone() for name, value in weights.items()}
-
-
-def test_what_is_kept_of_each_is_what_it_keeps_by_itself():
-    """A state of all, whose numbers are written by hand, so that a wrong cut shows."""
-    parts = varied()[:2]
+def test_what_is_kept_of_each_is_its_own_part():
+    """A state of all, whose numbers are written by hand, so that a wrong cut shows; two places are free."""
+    parts, places = varied()[:2], [Places(1, 7), Places(4, 7)]
     keepers = [Kept(), Kept()]
-    joined = JoinedKeeper(keepers, parts, [None, None])
+    joined = JoinedKeeper(keepers, parts, places, [None, None])
     assert joined.load() is None
-    rows = tuple(fit(join(parts), execution="mapped").rows)
-    state = TrainingState(7, {"weights.a": torch.arange(5.0), "optimiser.b": torch.eye(5)}, rows, frozenset(), "mapped")
+    rows = tuple(
+        Row(member, seed, 0, "test", "all", "none", "loss", seed / 2) for member, seed in enumerate((5, 6, 7, 8, 9), 1)
+    )
+    state = TrainingState(
+        7, {"weights.a": torch.arange(7.0), "optimiser.b": torch.eye(7)}, rows, frozenset({0, 6}), "mapped"
+    )
     joined.keep(state)
-    assert [one.state.tensors["weights.a"].tolist() for one in keepers] == [[0, 1, 2], [3, 4]]
-    assert torch.equal(keepers[1].state.tensors["optimiser.b"], torch.eye(5)[3:])
-    assert [len(one.state.rows) for one in keepers] == [len(rows) * 3 // 5, len(rows) * 2 // 5]
-    assert {row.member for row in keepers[1].state.rows} == {0, 1}
-    assert [row.seed for row in keepers[1].state.rows if row.member == 1] == [1] * (len(rows) // 5)
-    again = JoinedKeeper(keepers, parts, [one.state for one in keepers]).load()
-    assert (again.step, again.execution, sorted(again.rows)) == (7, "mapped", sorted(rows))
-    assert all(torch.equal(again.tensors[name], value) for name, value in state.tensors.items())
-    joined.checkpoint(9, {"a": torch.arange(5)})
-    assert [one.checkpoints[9]["a"].tolist() for one in keepers] == [[0, 1, 2], [3, 4]]
-
-
-def test_one_alone_is_itself():
-    one = experiment()
-    assert join([one]) is one
+    assert [one.state.tensors["weights.a"].tolist() for one in keepers] == [[1, 2, 3], [4, 5]]
+    assert torch.equal(keepers[1].state.tensors["optimiser.b"], torch.eye(7)[4:6])
+    assert [[(row.member, row.seed) for row in one.state.rows] for one in keepers] == [
+        [(0, 5), (1, 6), (2, 7)],
+        [(0, 8), (1, 9)],
+    ]
+    assert [one.state.resting for one in keepers] == [frozenset()] * 2
+    again = JoinedKeeper(keepers, parts, places, [one.state for one in keepers]).load()
+    assert (again.step, again.execution, again.rows) == (7, "mapped", rows)
+    assert again.tensors["weights.a"].tolist() == [1, 1, 2, 3, 4, 5, 1]
+    joined.checkpoint(9, {"a": torch.arange(7)})
+    assert [one.checkpoints[9]["a"].tolist() for one in keepers] == [[1, 2, 3], [4, 5]]
 
 
 def test_samples_of_other_sizes_change_nothing():
     """One is smaller than the evaluation, another larger."""
     task, model = KINDS["decoder"]
-    parts = [Experiment(task, model, TINY, Members(seeds=(0, 1), data_size=sizes)) for sizes in ((4, 4), (8, 40))]
-    trained = fit(join(parts), execution="mapped")
-    found = divided(trained.rows, shares(parts))
-    assert found == [fit(one, execution="mapped").rows for one in parts]
+    check_bytes([Experiment(task, model, TINY, Members(seeds=(0, 1), data_size=sizes)) for sizes in ((4, 4), (8, 40))])

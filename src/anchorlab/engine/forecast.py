@@ -93,17 +93,18 @@ def forecast(
     device = check_place(device, workers)
     every = {one.cell.address: one for one in _with_starts(experiments, store)}
     todo = {address: one for address, one in every.items() if one.cell not in store}
-    finished = [one for address, one in every.items() if address not in todo]
-    backend, plans = local(todo, workers, device, execution, finished)
+    backend, plans = local(todo, workers, device, execution, every.values())
     processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.of.values()), default=1)
     trained: dict[str, Experiment] = {}
     for group in plans.together:
-        trained |= dict.fromkeys(group, join([todo[address] for address in group]))
+        parts = [todo[address] for address in group]
+        places = [one for address in group if (one := plans.of[address].places) is not None]
+        trained |= dict.fromkeys(group, join(parts, places) if places else parts[0])
     paces = _paces(trained.values(), threads, device, execution, report)
     each = {address: paces[pace_key(trained[address])].seconds(one) for address, one in todo.items()}
     chunks = [
-        (len(trained[first].members) if others else len(chunk), first)
-        for first, *others in plans.together
+        (len(trained[first].members) if plans.of[first].places else len(chunk), first)
+        for first, *_ in plans.together
         for chunk in plans.of[first].chunks
     ]
     memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)

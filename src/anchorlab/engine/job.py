@@ -14,6 +14,7 @@ from anchorlab.runs import ChunkDirectory, Run
 from anchorlab.runs.environment import environment, processor
 from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
 from anchorlab.training.evaluation import Row
+from anchorlab.training.joined import Places, fit_joined
 from anchorlab.training.trainer import ExecutionName
 
 
@@ -27,6 +28,7 @@ class Job:
         device, execution, keep_every: as for `fit`
         threads: the number of threads that torch uses, which can change the last bits of a result
         start: the run whose final weights these members start from, and the members' indices there
+        places: where these members lie in the pass that computes them; None if they are all of it
     """
 
     experiment: Experiment
@@ -36,6 +38,7 @@ class Job:
     threads: int
     keep_every: float
     start: tuple[Path, range] | None = None
+    places: Places | None = None
 
     def __str__(self) -> str:
         """The experiment's name and the seeds of the members, for people."""
@@ -81,11 +84,16 @@ class Job:
     def _fit(self, chunk: ChunkDirectory, report: Callable[[Progress], None]) -> None:
         if chunk.finished:
             return
+        keeper = ChunkKeeper(chunk)
+        if self.places is not None:
+            parts, places, states = [self.experiment], [self.places], [keeper.load()]
+            (rows,) = fit_joined(parts, places, [keeper], states, self.device, self.execution, report, self.keep_every)
+            self.finish(rows)
+            return
         start = None
         if self.start is not None:
             path, members = self.start
             start = TrainedRun(Run(path)).ensemble().select(members)
-        keeper = ChunkKeeper(chunk)
         trained = fit(self.experiment, self.device, self.execution, keeper, report, self.keep_every, start)
         self.finish(trained.rows)
 

@@ -1,13 +1,13 @@
 """Joint jobs: several tiny runs, trained as one ensemble and kept each by itself."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 
 from anchorlab.engine.job import Job, with_threads
-from anchorlab.training import ChunkKeeper, Progress, fit
-from anchorlab.training.joined import JoinedKeeper, divided, join, shares
+from anchorlab.training import ChunkKeeper, Progress
+from anchorlab.training.joined import Places, fit_joined, join
 from anchorlab.training.trainer import TrainingState
 
 
@@ -16,18 +16,18 @@ class JointJob(Job):
     """Jobs that are trained together. Each claims, keeps and resumes its own chunk, so each can be trained alone too.
 
     Fields
-        jobs: of experiments that can be joined; the other fields describe them together
+        jobs: of experiments that can be joined, at different places of one pass; the other fields describe all of them
     """
 
     jobs: tuple[Job, ...] = ()
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Job:
-        """Return the job that trains all of these, which have the same device, execution and threads."""
+        """Return the job that trains all of these, which have the same device, execution and threads, and fit."""
         first, *others = jobs
         if not others:
             return first
-        experiment = join([job.experiment for job in jobs])
+        experiment = join([job.experiment for job in jobs], _places(jobs))
         return cls(
             experiment, first.chunk, first.device, first.execution, first.threads, first.keep_every, jobs=tuple(jobs)
         )
@@ -63,10 +63,35 @@ class JointJob(Job):
         self, jobs: Sequence[Job], states: Sequence[TrainingState | None], report: Callable[[Progress], None]
     ) -> None:
         experiments = [job.experiment for job in jobs]
-        keeper = JoinedKeeper([ChunkKeeper(job.chunk) for job in jobs], experiments, states)
-        trained = fit(join(experiments), self.device, self.execution, keeper, report, self.keep_every)
-        for job, rows in zip(jobs, divided(trained.rows, shares(experiments)), strict=True):
+        keepers = [ChunkKeeper(job.chunk) for job in jobs]
+        trained = fit_joined(
+            experiments, _places(jobs), keepers, states, self.device, self.execution, report, self.keep_every
+        )
+        for job, rows in zip(jobs, trained, strict=True):
             job.finish(rows)
+
+
+def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
+    """Divide jobs into those that can be trained together: at different places of one pass."""
+    found: list[list[Job]] = []
+    for job in jobs:
+        group = next((group for group in found if all(fits(job, other) for other in group)), None)
+        if group is None:
+            found.append([job])
+        else:
+            group.append(job)
+    yield from found
+
+
+def fits(job: Job, other: Job) -> bool:
+    """Return whether two jobs of experiments that can be joined have different places of one pass."""
+    if job.places is None or other.places is None:
+        return False
+    return job.places.meets(other.places, len(job.experiment.members), len(other.experiment.members))
+
+
+def _places(jobs: Iterable[Job]) -> list[Places]:
+    return [job.places for job in jobs if job.places is not None]
 
 
 def _equally_new(

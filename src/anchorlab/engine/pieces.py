@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.job import Job
-from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.joint_job import JointJob, compatible
 from anchorlab.engine.notes import forget_failure
 from anchorlab.engine.tally import Tally
-from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
+from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError, StoreError
 from anchorlab.progress import Status
 from anchorlab.runs import Store
 from anchorlab.runs.claim import LEASE
 from anchorlab.training import Experiment, merge
+from anchorlab.training.joined import MOST_TOGETHER, Places
 from anchorlab.training.trainer import ExecutionName
 
 _PAUSE = 0.5  # seconds between two looks at a piece that another process works on
@@ -35,16 +36,21 @@ class Plan:
         chunks: the members of each chunk
         threads: the number of threads of each
         execution: the name of the execution
+        places: where its members lie in the pass that computes them, if it can be trained with other runs
     """
 
     chunks: list[list[int]]
     threads: int
     execution: ExecutionName
+    places: Places | None = None
 
-    @property
-    def may_be_joined(self) -> bool:
-        """Whether the run can be trained with others; one that began by itself may have been planned otherwise."""
-        return len(self.chunks) == 1 and self.execution == "mapped" and self.threads == 1
+    def __post_init__(self) -> None:
+        if self.places is None:
+            return
+        self.places = Places(*self.places)  # a list in the file
+        (members,) = self.chunks
+        if not 0 <= self.places.first <= self.places.of - len(members) <= MOST_TOGETHER - len(members):
+            raise StoreError(f"a plan puts {len(members)} members at {self.places}; remove the run and train it again")
 
 
 class Plans(NamedTuple):
@@ -82,7 +88,8 @@ def job_of(
     chunk = store.open(experiment.cell, lease=lease).chunk(index)
     before = experiment.start
     start = None if before is None else (store.root / before.cell.address, members)
-    return Job(experiment.take(members), chunk, device, plan.execution, plan.threads, keep_every, start)
+    own = experiment.take(members)
+    return Job(own, chunk, device, plan.execution, plan.threads, keep_every, start, plan.places)
 
 
 def finish(store: Store, experiment: Experiment, plan: Plan, lease: float = LEASE) -> None:
@@ -171,12 +178,7 @@ class Pieces:
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
         for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
             jobs = [job for address in group for job in self._of_run(address)]
-            joint, others = list[Job](), list[Job]()
-            for job in jobs:
-                (joint if self._runs[job.chunk.address].plan.may_be_joined else others).append(job)
-            if joint:
-                yield JointJob.of(joint)
-            yield from others
+            yield from map(JointJob.of, compatible(jobs))
 
     def _of_run(self, address: str) -> list[Job]:
         """Plan a run, and return its unfinished jobs."""

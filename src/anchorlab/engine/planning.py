@@ -23,17 +23,17 @@ def local(
     workers: int | None,
     device: str,
     execution: ExecutionName,
-    finished: Sequence[Experiment] = (),
+    asked: Iterable[Experiment],
 ) -> tuple[Local, Plans]:
     """Return the processes of this machine, one for each of several devices, and the plans that suit them.
 
-    `finished` are those that were asked for with the ones to do.
+    `asked` are all experiments that were asked for, finished ones too.
     """
     devices = None
     if device == "cuda" and torch.cuda.device_count() > 1:
         devices = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
     workers = workers or (len(devices) if devices else _choose_workers(list(todo.values()), device))
-    found = _groups(todo, workers, device, execution, finished)
+    found = _groups(todo, device, execution, asked)
     divisions = _divisions(found, workers, device)
     count = sum(1 if len(one.experiments) > 1 else len(divisions[_addresses(one)[0]]) for one in found)
 
@@ -41,36 +41,33 @@ def local(
         return _plan(division, workers, count, device, execution)
 
     importable = all(_importable(one) for one in todo.values())
-    return Local(min(workers, count) if importable else 1, devices), _plans(found, divisions, plan)
+    return Local(min(workers, count) if importable else 1, devices), _plans(todo, found, divisions, plan)
 
 
 def for_others(
     todo: Mapping[str, Experiment],
     chunks: int | None,
     execution: ExecutionName,
-    finished: Sequence[Experiment] = (),
+    asked: Iterable[Experiment],
 ) -> Plans:
     """Return plans for any number of workers elsewhere, each with one thread; by default each member is a chunk."""
-    found = _groups(todo, 1, "cpu", execution, finished)
-    return _plans(found, _divisions(found, chunks, "cpu"), lambda division: Plan(division, 1, execution))
+    found = _groups(todo, "cpu", execution, asked)
+    return _plans(todo, found, _divisions(found, chunks, "cpu"), lambda division: Plan(division, 1, execution))
 
 
 def _groups(
-    todo: Mapping[str, Experiment],
-    workers: int,
-    device: str,
-    execution: ExecutionName,
-    finished: Sequence[Experiment],
+    todo: Mapping[str, Experiment], device: str, execution: ExecutionName, asked: Iterable[Experiment]
 ) -> list[Group]:
-    """Return the experiments in groups that are trained together: on a CPU, as many as occupy the workers."""
+    """Return what is to do in groups that are trained together, of all that were asked for with it.
+
+    The groups do not depend on the number of workers, nor on what is finished: both change between a run that is killed
+    and the one that goes on, and a run's last bits depend on its place in its group.
+    """
     if device != "cpu" or execution == "member":
         return [Group([one]) for one in todo.values()]
-    share = max(LEAST_MAPPED, -(-sum(len(one.members) for one in todo.values()) // workers))
-
-    def most(one: Experiment) -> int:
-        return min(MOST_TOGETHER, share, _fitting(one, workers, device))
-
-    return list(groups(todo.values(), most, finished))
+    every = {one.cell.address: one for one in asked}
+    found = groups(every.values(), lambda one: min(MOST_TOGETHER, _fitting(one, cores(), device)))
+    return [group for group in found if not todo.keys().isdisjoint(_addresses(group))]
 
 
 def _addresses(group: Group) -> list[str]:
@@ -97,15 +94,19 @@ def _divisions(found: Iterable[Group], chunks: int | None, device: str) -> dict[
 
 
 def _plans(
-    found: Iterable[Group], divisions: Mapping[str, list[list[int]]], plan: Callable[[list[list[int]]], Plan]
+    todo: Mapping[str, Experiment],
+    found: Iterable[Group],
+    divisions: Mapping[str, list[list[int]]],
+    plan: Callable[[list[list[int]]], Plan],
 ) -> Plans:
-    """Return the plans of all groups; those that are mapped have one thread, the others what `plan` returns."""
+    """Return the plans of what is to do; those that are mapped have one thread, the others what `plan` returns."""
     of = {
-        address: Plan(divisions[address], 1, "mapped") if group.mapped else plan(divisions[address])
+        address: Plan(divisions[address], 1, "mapped", places) if group.mapped else plan(divisions[address])
         for group in found
-        for address in _addresses(group)
+        for address, places in zip(_addresses(group), group.places, strict=True)
+        if address in todo
     }
-    return Plans(of, [_addresses(group) for group in found])
+    return Plans(of, [[address for address in _addresses(group) if address in of] for group in found])
 
 
 def check_place(device: str, workers: int | None = None) -> str:

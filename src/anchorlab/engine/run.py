@@ -76,14 +76,13 @@ def run(
             todo, failures = _without_start(todo, store, error)
             if not todo:
                 raise
-    finished = list({one.cell.address: one for one in experiments if one.cell in store}.values())
-    for experiment in finished:
+    for experiment in {one.cell.address: one for one in experiments if one.cell in store}.values():
         _check_finished(store.open(experiment.cell))
     backend: Backend
     if on == "local":
-        backend, plans = local(todo, workers, device, execution, finished)
+        backend, plans = local(todo, workers, device, execution, experiments)
     else:
-        backend, plans = _elsewhere(on, device), for_others(todo, workers, execution, finished)
+        backend, plans = _elsewhere(on, device), for_others(todo, workers, execution, experiments)
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
     Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
@@ -104,8 +103,7 @@ def plan(
     asked = [two for one in experiments for two in (one.start, one) if two is not None]
     every = {one.cell.address: one for one in asked}
     todo = {address: one for address, one in every.items() if one.cell not in store}
-    finished = [one for address, one in every.items() if address not in todo]
-    return Pieces(store, todo, for_others(todo, chunks, execution, finished), "cpu", 0.0, None).plan()
+    return Pieces(store, todo, for_others(todo, chunks, execution, every.values()), "cpu", 0.0, None).plan()
 
 
 def _without_start(

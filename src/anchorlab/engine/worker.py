@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anchorlab.engine.job import Job
-from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.joint_job import JointJob, fits
 from anchorlab.engine.notes import Noting, note_failure, read_failure
 from anchorlab.engine.pieces import Plan, finish, job_of
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
@@ -14,11 +14,11 @@ from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
 from anchorlab.runs.files import read_json
 from anchorlab.training import Experiment, work_per_step
-from anchorlab.training.joined import MOST_TOGETHER, Group, common
+from anchorlab.training.joined import common
 from anchorlab.training.trainer import check_device
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Planned:
     """An unfinished run.
 
@@ -39,7 +39,7 @@ class Planned:
         experiment = Experiment.from_json(run.spec, run.label)
         plan = Plan(**{"execution": "auto", **read_json(run.plan_path, run.address)["plan"]})
         work = work_per_step(experiment) * experiment.member_steps
-        return cls(experiment, plan, work, common(experiment) if plan.may_be_joined else None)
+        return cls(experiment, plan, work, None if plan.places is None else common(experiment))
 
 
 class Worker:
@@ -97,8 +97,8 @@ class Worker:
                 left += 1
                 if not self._can_begin(job):
                     continue
-                others = self._others(planned, unfinished[place + 1 :])
-                if trained := self._train(JointJob.of([job, *(self._job(one, 0) for one in others)])):
+                others = self._others(planned, job, unfinished[place + 1 :])
+                if trained := self._train(JointJob.of([job, *others.values()])):
                     for one in (planned, *others):
                         self._merge(one)
                     return left, trained
@@ -134,18 +134,19 @@ class Worker:
         """Return whether nobody works on a chunk, and the run that it starts from is finished."""
         return job.chunk.owner is None and (job.start is None or Run(job.start[0]).finished)
 
-    def _others(self, planned: Planned, unfinished: Sequence[Planned]) -> list[Planned]:
-        """Return the runs that can be trained with this one and that nobody works on."""
-        group, found = Group([planned.experiment]), list[Planned]()
+    def _others(self, planned: Planned, first: Job, unfinished: Sequence[Planned]) -> dict[Planned, Job]:
+        """Return the runs that can be trained with this one and that nobody works on, with their jobs."""
+        found: dict[Planned, Job] = {}
         if planned.joined_with is None:
             return found
         for one in unfinished:
-            if one.joined_with != planned.joined_with or not group.has_room(one.experiment, MOST_TOGETHER):
+            if one.joined_with != planned.joined_with:
                 continue
             job = self._job(one, 0)
+            if not all(fits(job, other) for other in (first, *found.values())):
+                continue
             if not job.finished and read_failure(job.chunk) is None and self._can_begin(job):
-                group.experiments.append(one.experiment)
-                found.append(one)
+                found[one] = job
         return found
 
     def _train(self, job: Job) -> int:

@@ -46,8 +46,12 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
 def read_tensors(source: Path | bytes) -> dict[str, "torch.Tensor"]:
     """Return the tensors of a safetensors file on the CPU, sorted by name; `source` is its path or its content.
 
+    They are copies in torch's own memory, whose alignment is always the same: that of a file can change a product's last
+    bit.
+
     Callers check it for damage first.
     """
     from safetensors.torch import load, load_file
 
-    return dict(sorted((load(source) if isinstance(source, bytes) else load_file(source)).items()))
+    found = load(source) if isinstance(source, bytes) else load_file(source)
+    return {name: found[name].clone() for name in sorted(found)}

@@ -108,6 +108,7 @@ class StreamFeed:
         seeds = [members.stream("data", index) for index in range(len(members))]
         self._seeds = {seed: index for index, seed in enumerate(dict.fromkeys(seeds))}
         self._rows = torch.tensor([self._seeds[seed] for seed in seeds], device=device)
+        self._within = torch.arange(recipe.batch, device=device)
         self.steps_per_draw = max(1, STREAM_DRAW // recipe.batch)
         self._draw = -1
         self._data: MemberBatches | None = None
@@ -122,8 +123,8 @@ class StreamFeed:
             seeds = [child_seed(seed, "stream", number) for seed in self._seeds]
             drawn = (self.task.for_training(self.task.sample("train", size, seed)) for seed in seeds)
             self._data, self._draw = stack(drawn, len(self._seeds), size, self._device, self._dtype), number
-        batches = self._data.take(slice(None), slice(place * self.batch, (place + 1) * self.batch))
-        return batches if len(self._seeds) == len(self._rows) else batches.take(self._rows)
+        # a copy in the same memory layout, whether members share their data or not: layouts can change last bits
+        return self._data.take(self._rows.unsqueeze(1), self._within + place * self.batch)
 
 
 Feed = FixedSampleFeed | StreamFeed

@@ -32,7 +32,6 @@ class FlatOptimiser:
 
         # In float64, as torch's fused kernels compute them: few numbers, and each enters a whole row.
         learning, decay = column(rates.learning), column(rates.decay)
-        self._decays = any(rates.decay)
         self._limits = None if rates.clip is None else column(rates.clip).to(flat.values.dtype)
         self._added_decay = decay.to(flat.values.dtype)
         if isinstance(self.spec, SGD):
@@ -73,7 +72,7 @@ class FlatOptimiser:
             gradient.mul_((self._limits / (norms + NORM_MARGIN)).clamp(max=1.0))
         if spec.kind == "adamw":
             weights.mul_((1 - shrinking).to(weights.dtype))
-        elif self._decays:
+        else:
             gradient.addcmul_(self._added_decay, weights)
         # A resting member's gradient is set to 0: multiplied by 0, what is not finite would stay so.
         gradient.masked_fill_(~learns, 0.0)

@@ -1,13 +1,15 @@
 """Joined experiments: those that differ only in numbers of their members, trained as one ensemble.
 
-What a member ends with does not depend on the others that are mapped with it, so each run keeps its own bytes.
+Numerical libraries choose how they multiply by the whole batch of products, so the last bits of a member can depend on
+how many are computed with it, and where it lies among them. Each run therefore has `Places` in a pass of fixed size,
+and keeps its bytes whoever has the other places.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Shaped
@@ -19,12 +21,29 @@ from anchorlab.training.evaluation import Row
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.members import Gamma, Members
 from anchorlab.training.optimisers import Rates
-from anchorlab.training.trainer import Keeper, TrainingState
+from anchorlab.training.trainer import ExecutionName, Keeper, Progress, TrainingState, fit
 
 MOST_TOGETHER = 64
 """The most members of experiments that are trained as one ensemble; more would share little more."""
 
 _GAMMA = "gamma."
+
+
+class Places(NamedTuple):
+    """Where the members of an experiment lie among those that are computed in one pass.
+
+    Fields
+        first: the place of its first member, from 0; the others follow
+        of: the number of places in the pass, taken or not
+    """
+
+    first: int
+    of: int
+
+    def meets(self, other: "Places", own: int, others: int) -> bool:
+        """Return whether so many `own` members and `others` fit into one pass: of one size, no place taken twice."""
+        apart = self.first + own <= other.first or other.first + others <= self.first
+        return self.of == other.of and apart
 
 
 @dataclass(eq=False)
@@ -40,30 +59,27 @@ class Group:
     mapped: bool = False
 
     @property
+    def places(self) -> list[Places | None]:
+        """The places of each experiment, one behind the other; None for one that is trained by itself."""
+        if len(self.experiments) == 1:
+            return [None]
+        starts = accumulate((len(one.members) for one in self.experiments), initial=0)
+        return [Places(start, self.size) for start, _ in zip(starts, self.experiments, strict=False)]
+
+    @property
     def size(self) -> int:
         """The number of members of all."""
         return sum(len(one.members) for one in self.experiments)
 
-    def has_room(self, experiment: Experiment, most: int) -> bool:
-        """Return whether an experiment can join, after which there are at most `most` members, no two of them alike."""
-        if self.size + len(experiment.members) > most:
-            return False
-        known = {member for one in self.experiments for member in zip(*_numbers(one).values(), strict=True)}
-        return known.isdisjoint(zip(*_numbers(experiment).values(), strict=True))
 
-
-def groups(
-    experiments: Iterable[Experiment], most: Callable[[Experiment], int], finished: Sequence[Experiment] = ()
-) -> Iterator[Group]:
+def groups(experiments: Iterable[Experiment], most: Callable[[Experiment], int]) -> Iterator[Group]:
     """Divide experiments into those that are trained as one ensemble.
 
-    Experiments are mapped if those that could be joined with each other have `LEAST_MAPPED` members or more: that is
-    the same wherever they are trained, however large the groups are, and for what is left after a kill.
+    Experiments are mapped if those that could be joined with each other have `LEAST_MAPPED` members or more.
 
     Args:
-        experiments: in any order
+        experiments: all that are asked for, finished or not: so those that a kill has left find the places they had
         most: returns the greatest number of members of a group of experiments like this one
-        finished: those that were asked for with them and are not trained any more
     """
     alike: dict[str, list[Experiment]] = {}
     for one in experiments:
@@ -72,11 +88,8 @@ def groups(
             yield Group([one])
         else:
             alike.setdefault(key, []).append(one)
-    for key, all_alike in alike.items():
-        count = sum(len(one.members) for one in all_alike)
-        if count < LEAST_MAPPED:
-            count += sum(len(one.members) for one in finished if common(one) == key)
-        if count < LEAST_MAPPED:
+    for all_alike in alike.values():
+        if sum(len(one.members) for one in all_alike) < LEAST_MAPPED:
             yield from (Group([one]) for one in all_alike)
             continue
         yield from _filled(all_alike, most(all_alike[0]))
@@ -86,7 +99,7 @@ def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Group]:
     """Yield experiments that can be joined in groups of at most so many members."""
     smallest, filling = min(len(one.members) for one in experiments), list[Group]()
     for one in experiments:
-        group = next((group for group in filling if group.has_room(one, most)), None)
+        group = next((group for group in filling if group.size + len(one.members) <= most), None)
         if group is None:
             group = Group([], mapped=True)
             filling.append(group)
@@ -114,17 +127,44 @@ def common(experiment: Experiment) -> str | None:
     return json.dumps([spec["task"], spec["model"], rest, experiment.members.hold, list(_numbers(experiment))])
 
 
-def join(experiments: Sequence[Experiment]) -> Experiment:
-    """Return one experiment with the members of all, in their order; they must be of one group of `groups`."""
+def join(experiments: Sequence[Experiment], places: Sequence[Places]) -> Experiment:
+    """Return one experiment with the members of all at their places; those at free places repeat the first member.
+
+    The experiments must be of one group of `groups`.
+    """
     first, others = experiments[0], len(experiments) - 1
-    if not others:
-        return first
     columns = [_numbers(one) for one in experiments]
     together = {name: tuple(value for each in columns for value in each[name]) for name in columns[0]}
+    index = _sources(_taken(experiments, places), places[0].of)
+    together = {name: tuple(values[source] for source in index) for name, values in together.items()}
     gamma = {name.removeprefix(_GAMMA): together.pop(name) for name in list(together) if name.startswith(_GAMMA)}
-    members = Members(hold=first.members.hold, gamma=Gamma(**gamma), **together)
-    label = f"{first.cell.label} and {others} other{'s' if others > 1 else ''}"
+    members = Members.filling(hold=first.members.hold, gamma=Gamma(**gamma), **together)
+    label = f"{first.cell.label} and {others} other{'s' if others > 1 else ''}" if others else first.cell.label
     return replace(first, members=members, label=label)
+
+
+def fit_joined(
+    experiments: Sequence[Experiment],
+    places: Sequence[Places],
+    keepers: Sequence[Keeper],
+    states: Sequence[TrainingState | None],
+    device: str,
+    execution: ExecutionName,
+    report: Callable[[Progress], None] | None = None,
+    keep_every: float = 20.0,
+) -> list[tuple[Row, ...]]:
+    """Train experiments as one ensemble, each at its places and kept by its own keeper; return the rows of each.
+
+    Args:
+        experiments, places: as for `join`
+        keepers: one for each experiment
+        states: what the keepers have loaded: the same step of each, or None of each at the beginning
+        device, execution, report, keep_every: as for `fit`
+    """
+    keeper = JoinedKeeper(keepers, experiments, places, states)
+    joined = join(experiments, places)
+    trained = fit(joined, device, execution, keeper, report, keep_every, idle=keeper.idle)
+    return divided(trained.rows, keeper.shares)
 
 
 def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
@@ -147,22 +187,28 @@ class JoinedKeeper:
 
     Args:
         keepers: one for each experiment
-        experiments: those that were joined, in their order
+        experiments, places: those that were joined, and where
         states: what the keepers have loaded: the same step of each, or None of each at the beginning
     """
 
     def __init__(
-        self, keepers: Sequence[Keeper], experiments: Sequence[Experiment], states: Sequence[TrainingState | None]
+        self,
+        keepers: Sequence[Keeper],
+        experiments: Sequence[Experiment],
+        places: Sequence[Places],
+        states: Sequence[TrainingState | None],
     ) -> None:
-        self.keepers, self.states = keepers, states
-        self.shares = shares(experiments)
+        self.keepers, self.states, self.size = keepers, states, places[0].of
+        self.shares = _taken(experiments, places)
+        self.idle = frozenset(range(self.size)).difference(*self.shares)
 
     def load(self) -> TrainingState | None:
         """Return the states as one, or None at the beginning."""
         states = [state for state in self.states if state is not None]
         if not states:
             return None
-        tensors = {name: torch.cat([state.tensors[name] for state in states]) for name in states[0].tensors}
+        index = torch.tensor(_sources(self.shares, self.size))
+        tensors = {name: torch.cat([state.tensors[name] for state in states])[index] for name in states[0].tensors}
         rows = (
             row._replace(member=row.member + share.start)
             for state, share in zip(states, self.shares, strict=True)
@@ -174,7 +220,7 @@ class JoinedKeeper:
         """Keep each experiment's part of a state."""
         for keeper, share, rows in zip(self.keepers, self.shares, divided(state.rows, self.shares), strict=True):
             tensors = {name: value[share.start : share.stop] for name, value in state.tensors.items()}
-            keeper.keep(replace(state, tensors=tensors, rows=rows))
+            keeper.keep(replace(state, tensors=tensors, rows=rows, resting=frozenset()))
 
     def checkpoint(self, step: int, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> None:
         """Keep each experiment's weights at a step."""
@@ -182,15 +228,20 @@ class JoinedKeeper:
             keeper.checkpoint(step, {name: value[share.start : share.stop] for name, value in weights.items()})
 
 
-def shares(experiments: Sequence[Experiment]) -> list[range]:
-    """Return the indices of each experiment's members among all."""
-    ends = accumulate((len(one.members) for one in experiments), initial=0)
-    return [range(start, end) for start, end in pairwise(ends)]
+def _taken(experiments: Sequence[Experiment], places: Sequence[Places]) -> list[range]:
+    """Return the places that each experiment's members take."""
+    return [range(place.first, place.first + len(one.members)) for one, place in zip(experiments, places, strict=True)]
+
+
+def _sources(taken: Sequence[range], size: int) -> list[int]:
+    """Return which member fills each place, counted over all experiments; the first fills the free ones."""
+    members = {place: source for source, place in enumerate(place for each in taken for place in each)}
+    return [members.get(place, 0) for place in range(size)]
 
 
 def divided(rows: Iterable[Row], shares: Sequence[range]) -> list[tuple[Row, ...]]:
     """Return the rows of each share of the members, whose members are counted from its first."""
-    owner = [index for index, share in enumerate(shares) for _ in share]
+    owner = {member: index for index, share in enumerate(shares) for member in share}
     found: list[list[Row]] = [[] for _ in shares]
     for row in rows:
         index = owner[row.member]

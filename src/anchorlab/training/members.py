@@ -105,6 +105,11 @@ class Members(Spec):
             raise SpecError("seeds", f"{twice} is given twice", "give each member its own seed")
         return self
 
+    @classmethod
+    def filling(cls, **fields: Any) -> "Members":
+        """Return members with valid values of these fields, of which some may be alike: they only fill a pass."""
+        return cls.model_construct(**fields)
+
     def __len__(self) -> int:
         return len(self.seeds)
 

@@ -80,7 +80,8 @@ def measure_pace(
     count = len(experiment.members) if found.type == "cuda" else min(len(experiment.members), most)
     with fast_float32():
         began = time.perf_counter()
-        session = _Session(experiment.take(range(count)), found, execution, None, None)
+        some = experiment if count == len(experiment.members) else experiment.take(range(count))
+        session = _Session(some, found, execution, None, None)
         session.feed.at(0)  # a stream draws its first sequences here
         begin = _since(began, found)
         active = [True] * count

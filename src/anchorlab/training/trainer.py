@@ -106,6 +106,7 @@ def fit(
     report: Callable[[Progress], None] | None = None,
     keep_every: float = 20.0,
     start: Ensemble | None = None,
+    idle: frozenset[int] = frozenset(),
 ) -> Trained:
     """Train all members of an experiment in this process.
 
@@ -123,6 +124,7 @@ def fit(
         report: called with the progress a few times per second
         keep_every: seconds between two states; longer where keeping one is slow
         start: the final weights of `experiment.start`; if None, that experiment is trained here first
+        idle: the indices of members that are neither trained nor measured, and only fill the pass of a mapped step
 
     Returns: the members at the end, and all metrics.
 
@@ -132,7 +134,7 @@ def fit(
     if start is None and experiment.start is not None:
         start = fit(experiment.start, device, execution).ensemble
     with full_float32(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        session = _Session(experiment, device, execution, keeper, start)
+        session = _Session(experiment, device, execution, keeper, start, idle)
         with fast_float32(), DelayedSignals() as signals:
             session.run(report, keep_every, signals)
     return Trained(session.ensemble, tuple(session.rows))
@@ -148,6 +150,7 @@ class _Session:
         execution: ExecutionName,
         keeper: Keeper | None,
         start: Ensemble | None,
+        idle: frozenset[int] = frozenset(),
     ) -> None:
         recipe, members, task = experiment.recipe, experiment.members, experiment.task
         self.experiment, self.keeper, self.recipe = experiment, keeper, recipe
@@ -169,7 +172,7 @@ class _Session:
         fixed = self.feed if isinstance(self.feed, FixedSampleFeed) else None
         self.evaluator = measure(task, recipe.evaluation, members, device, dtype, self.mixed, fixed)
         self.rows: list[Row] = []
-        self.resting: frozenset[int] = frozenset()
+        self.resting = idle
         self.step = 0
         if state is not None:
             self._restore(state)
@@ -283,7 +286,7 @@ class _Session:
                 value.copy_(state.tensors[f"{kind}.{name}"])
         if isinstance(self.execution, MappedExecution):
             self.execution.go_on_as(state.execution)
-        self.rows, self.resting, self.step = list(state.rows), state.resting, state.step
+        self.rows, self.resting, self.step = list(state.rows), self.resting | state.resting, state.step
 
 
 def is_gpu(device: torch.device) -> bool:
