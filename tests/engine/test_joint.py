@@ -52,6 +52,8 @@ SWEEP = [
     for rate in RATES
 ]
 
+pytestmark = pytest.mark.equal_bytes
+
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["anchorlab.engine", "torch._dynamo"])
 

@@ -117,6 +117,7 @@ VARIED = {
 }
 
 
+@pytest.mark.equal_bytes
 @pytest.mark.parametrize("name", VARIED)
 def test_every_recipe_goes_on_with_the_same_bytes(name, tmp_path):
     one = VARIED[name]
@@ -127,6 +128,7 @@ def test_every_recipe_goes_on_with_the_same_bytes(name, tmp_path):
     assert results(again.root) == results(whole.root)
 
 
+@pytest.mark.equal_bytes
 def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
     one = experiment(**EVERY, precision="float32")
     whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
@@ -161,6 +163,7 @@ def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monke
     assert divided[4:] == [(0, 1, 2)]  # what one process does without a plan
 
 
+@pytest.mark.equal_bytes
 def test_one_by_one_the_division_changes_no_bit(tmp_path):
     one = experiment(**EVERY, precision="float32")
     stores = [Store(tmp_path / name) for name in ("together", "apart")]

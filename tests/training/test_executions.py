@@ -222,3 +222,16 @@ def test_a_training_goes_on_as_it_began():
             return session._state()
 
     assert execution_of(one, keeper=Kept()) == "member"
+
+
+@pytest.mark.parametrize("kind", ["decoder", "recall", "own module with tied weights"])
+def test_members_that_are_trained_one_by_one_begin_at_cache_lines(kind):
+    """Libraries add up what begins elsewhere in another order, and the index of a member depends on its chunk."""
+    one = experiment(kind, precision="float32")
+    session = _Session(one, torch.device("cpu"), "member", None, None)
+    before = one.initial_ensemble()
+    for index, module in enumerate(session.execution.modules):
+        weights = dict([*module.named_parameters(), *module.named_buffers()])
+        assert {value.data_ptr() % 64 for value in weights.values()} == {0}
+        assert all(torch.equal(weights[name], value) for name, value in before.member_weights(index).items())
+    assert any(value.data_ptr() % 64 for value in before.member_weights(1).values())

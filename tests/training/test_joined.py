@@ -1,5 +1,8 @@
 """Tiny experiments that are trained as one ensemble: which ones, and that each ends as it does at its place alone."""
 
+import warnings
+from contextlib import contextmanager
+
 import pytest
 import torch
 
@@ -10,6 +13,8 @@ from anchorlab.training.evaluation import Row
 from anchorlab.training.joined import Group, JoinedKeeper, Places, fit_joined, groups, join
 from anchorlab.training.trainer import TrainingState
 from tests.small_experiments import KINDS, SAMPLE, STREAM, train_plainly, worst
+
+pytestmark = pytest.mark.equal_bytes
 
 TINY = SAMPLE.replace(
     data=FixedSample(size=8), batch=4, precision="float32", evaluation=Evaluation(every=10, size=8), duration=20
@@ -64,16 +69,15 @@ def train_at(parts, places):
 
 
 def check_bytes(parts):
-    """Each has at its place the weights and rows that it has there beside nobody, and beside its neighbour alone."""
+    """Each has at its place the weights and rows that it has there beside nobody, or beside the last."""
     places = Group(parts, mapped=True).places
     together = train_at(parts, places)
     assert all(weights for _, weights in together)
-    for some in ([index] for index in range(len(parts))), ([index - 1, index] for index in range(len(parts))):
-        for indices in some:
-            found = train_at([parts[index] for index in indices], [places[index] for index in indices])
-            for (rows, weights), (all_rows, all_weights) in zip(found, (together[i] for i in indices), strict=True):
-                assert rows == all_rows
-                assert all(torch.equal(value, all_weights[name]) for name, value in weights.items())
+    for indices in [*([index] for index in range(len(parts))), [0, len(parts) - 1]]:
+        found = train_at([parts[index] for index in indices], [places[index] for index in indices])
+        for (rows, weights), (all_rows, all_weights) in zip(found, (together[i] for i in indices), strict=True):
+            assert rows == all_rows
+            assert all(torch.equal(value, all_weights[name]) for name, value in weights.items())
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -83,6 +87,34 @@ def test_each_ends_with_the_bytes_that_it_has_at_its_place_alone(kind, data):
     """In float32, where another order of the same sums would show."""
     parts = varied(kind, TINY.replace(data=data, batch=8, duration=12))
     check_bytes(parts)
+
+
+@contextmanager
+def products_that_look_at_their_neighbours():
+    """Inside, a product depends on how many are computed together and on its place there, as with some libraries."""
+    called = []
+
+    def bmm(left, right):
+        called.append(len(left))
+        products = torch.stack([a @ b for a, b in zip(left, right, strict=True)])
+        places = torch.arange(len(left), dtype=torch.float64).view(-1, 1, 1)
+        return (products * (1 + 1e-5 * torch.sin(3.0 * len(left) + places))).to(left.dtype)
+
+    with torch.library._scoped_library("aten", "IMPL") as library, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that its own product is replaced
+        library.impl("bmm", bmm, "CPU")
+        yield
+    assert called
+
+
+@pytest.mark.parametrize("kind", ["decoder", "fnn"])
+def test_no_choice_of_a_library_changes_the_bytes(kind):
+    parts = varied(kind)
+    with products_that_look_at_their_neighbours():
+        check_bytes(parts)
+        elsewhere = [train_at(parts[:1], [place])[0][1] for place in (Places(0, 11), Places(1, 11), Places(0, 10))]
+    for other in elsewhere[1:]:
+        assert any(not torch.equal(value, other[name]) for name, value in elsewhere[0].items())
 
 
 CUT = {"cut": (Truncate(weight="blocks.0.mlp.W_in", fraction=0.5),)}

@@ -18,6 +18,8 @@ from anchorlab.runs import Run, Store
 from anchorlab.training import Evaluation, Members, Times, TrainedRun, initialise, load_pretrained
 from tests.small_experiments import KINDS, experiment
 
+pytestmark = pytest.mark.equal_bytes
+
 SEEDS = (3, 5)
 
 

@@ -39,7 +39,8 @@ def denormals_as_zero() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
-_TRIED = tuple((1, size, size, size) for size in (16, 32, 64, 128, 256, 512)) + (
+_TRIED = (
+    *((1, size, size, size) for size in (16, 32, 64, 128, 256, 512)),
     (64, 8, 8, 8),
     (64, 4, 16, 200),
     (3, 90, 400, 120),

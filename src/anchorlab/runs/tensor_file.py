@@ -46,8 +46,8 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
 def read_tensors(source: Path | bytes) -> dict[str, "torch.Tensor"]:
     """Return the tensors of a safetensors file on the CPU, sorted by name; `source` is its path or its content.
 
-    They are copies in torch's own memory, whose alignment is always the same: that of a file can change a product's last
-    bit.
+    They are copies in torch's own memory, whose alignment is always the same: that of a file can change the last bit of
+    a product.
 
     Callers check it for damage first.
     """

@@ -119,7 +119,13 @@ class Evaluator:
         first = [first_block(ensemble, edits) for edits in self.edits.values()]
         found: dict[tuple[str, int, str], dict[str, Tensor]] = {}
         for member, split in product(members, self._batches):
-            weights = [{name: value[member] for name, value in variant.items()} for variant in variants]
+            weights = [
+                {
+                    name: value[member] if value is ensemble.weights[name] else value[member].clone()
+                    for name, value in variant.items()
+                }
+                for variant in variants
+            ]
             measured = self._measure_member(ensemble, weights, first, self._batches[split][member])
             found |= {(edit, member, split): each for edit, each in zip(self.edits, measured, strict=True)}
         return {

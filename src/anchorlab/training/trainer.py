@@ -26,7 +26,7 @@ from anchorlab.training.executions import (
 )
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
-from anchorlab.training.flat import FlatWeights
+from anchorlab.training.flat import FlatWeights, aligned
 from anchorlab.training.flat_optimiser import FlatOptimiser
 from anchorlab.training.mapped_evaluation import MappedEvaluator
 from anchorlab.training.optimisers import StackedOptimiser
@@ -193,7 +193,10 @@ class _Session:
         return False
 
     def _one_by_one(self) -> tuple[StackedOptimiser, Execution]:
-        """Return what updates members one after the other."""
+        """Return what updates members one after the other; each has weights in memory of its own."""
+        self.ensemble = self.ensemble.with_weights(
+            {name: aligned(value) for name, value in self.ensemble.weights.items()}
+        )
         weights = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
         optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights)
         return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed)

@@ -31,7 +31,7 @@ class MemberExecution:
             scored = None if batches.weights is None else batches.weights[index]
             loss = forward_loss(
                 self.modules[index],
-                batches.inputs[index],
+                batches.inputs[index].clone(),  # vectors at an alignment that does not depend on the index
                 batches.targets[index],
                 positions,
                 scored,
