@@ -233,15 +233,49 @@ def test_a_chunk_that_was_removed_and_begun_anew_is_another_s(store, cell):
                 assert second.latest_state().step == 2
 
 
+def merged_but_not_finished(store, cell):
+    """A run whose merge was killed when all checkpoints were written."""
+    run = Store(store.root).open(cell)
+    run.finish = lambda metrics: (_ for _ in ()).throw(Killed)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(store, "open", lambda cell, wait=0.0: run)
+        train(store, cell)
+    return run
+
+
 def test_an_interrupted_merge_is_done_again_as_a_whole(store, cell):
     expected = contents(train(Store(store.root.parent / "whole"), cell).path)
-    run = store.open(cell)
-    run.finish = lambda metrics: (_ for _ in ()).throw(Killed)
-    store.open = lambda cell, wait=0.0: run
-    with pytest.raises(Killed):
-        train(store, cell)
+    run = merged_but_not_finished(store, cell)
     (run.path / "checkpoints/step-00000099.safetensors").write_bytes(b"of a trainer with another opinion")
-    assert contents(train(Store(store.root), cell).path) == expected
+    assert contents(train(store, cell).path) == expected
+
+
+def test_a_merged_checkpoint_that_was_damaged_since_is_named(store, cell):
+    """Before the run is finished by it, and its parts are removed."""
+    path = merged_but_not_finished(store, cell).path / "checkpoints/step-00000002.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(StoreError, match=f"^{path}: damaged: its content was altered"):
+        train(store, cell)
+    assert len(list(path.parents[1].glob("state/chunk-*/checkpoints/step-00000002.*"))) == 2
+
+
+@pytest.mark.parametrize("last", [1.0, 2.0])
+def test_of_two_files_that_a_kill_has_left_the_one_written_last_counts(store, cell, last):
+    """It came between the writing of one and the removal of the other: of one step, and of two."""
+    with store.open(cell) as run, run.chunk(0) as chunk:
+        kept = {}
+        for step, value in ((9, 3.0 - last), (10, last)):
+            chunk.write_checkpoint(5, {"w": torch.tensor([value])})
+            chunk.write_state(step, {"w": torch.tensor([value])})
+            for path in run.path.rglob("step-*.safetensors"):
+                kept.setdefault(path, (path.read_bytes(), step))
+        for path, (content, written) in kept.items():
+            path.write_bytes(content)
+            os.utime(path, (written, written))
+        assert len(kept) == 4
+        assert chunk.read_checkpoint(5)["w"].item() == last
+        assert chunk.latest_state().step == 10
 
 
 def test_states_left_by_a_kill_after_the_manifest_are_cleared(store, cell):
