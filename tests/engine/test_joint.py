@@ -184,7 +184,7 @@ def test_a_run_that_was_planned_otherwise_is_not_joined(tmp_path, jobs, changes,
     with_others = [Planned.read(store.find(one.cell.address)).joined_with is not None for one in SWEEP]
     assert with_others == [False, True, True, True, True]
     run(SWEEP, store, workers=1)
-    assert jobs == [4, *[1] * parts]
+    assert jobs == [*[1] * parts, 4]
 
 
 def test_the_driver_counts_runs_that_a_worker_takes_together(tmp_path, alone):

@@ -189,7 +189,7 @@ class Pieces:
                     self.tally.status.cells_done += 1
                     return []
                 asked = vars(self.plans.of[address])
-                plan = Plan(**{**asked, **directory.plan(asked)})
+                plan = Plan(**{**asked, "places": None, **directory.plan(asked)})
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self.failures.append((experiment.cell.label, error))
             return []
