@@ -10,9 +10,11 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.documents import DOCS, ROOT, blocks
+from tests.engine.killed import wait_until
 
 pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.xdist_group("ray")]  # one cluster at a time
 
+FIRST = blocks(DOCS / "how_to" / "scale.md", "sh")[0]
 ALONE, NODES = [block for block in blocks(DOCS / "how_to" / "scale.md", "sh") if "diff -r" in block]
 
 
@@ -27,6 +29,14 @@ def shell(text, folder):
             ["bash", "block.sh"], cwd=folder, env={**os.environ, **here}, timeout=300, check=False, **printing
         )
     return (folder / "log").read_text()
+
+
+def test_the_first_block_as_it_is_written(tmp_path):
+    """On a new store, in the order of the page: the study ends, and so do the workers."""
+    printed = shell(FIRST, tmp_path)
+    assert "claims" in printed, printed
+    assert len(list(tmp_path.glob("STORE/*/metrics.parquet"))) == 4
+    wait_until(lambda: not list(tmp_path.glob("STORE/workers/*")), 30)
 
 
 def test_workers_and_nodes_that_are_killed_leave_the_same_bytes(tmp_path, monkeypatch):

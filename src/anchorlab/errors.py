@@ -9,6 +9,10 @@ class AnchorlabError(Exception):
     """The base of all errors that a user can cause and fix; the message is one line."""
 
 
+class DivergedWarning(RuntimeWarning):
+    """Members of a run that was trained have metrics that are not finite."""
+
+
 class SpecError(AnchorlabError, ValueError):
     """A specification that cannot be built. A `ValueError`, so that pydantic validators may raise it.
 

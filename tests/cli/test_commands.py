@@ -115,9 +115,10 @@ def test_training_again_reads_the_store(anchorlab, small):
 def test_a_diverged_member_is_named(anchorlab, small):
     rates = ("--members.learning-rate", "1e-3,1e30")
     said = anchorlab("train", "anchor/identity", *small, *rates, "--json")
-    words = "anchorlab: diverged (metrics are not finite): seeds 1; lower the learning rate or clip\n"
-    assert (said.code, said.err) == (1, words)
     told = json.loads(said.out, parse_constant=pytest.fail)
+    named = f"anchor/identity ({told['run']}): seed 1 by step 1"  # the first evaluation after a step that is too long
+    words = f"anchorlab: diverged (metrics are not finite): {named}; lower the learning rate or clip\n"
+    assert (said.code, said.err) == (1, words)
     assert told["diverged"] == [1]
     shown = json.loads(anchorlab("runs", "show", told["run"], "--json").out, parse_constant=pytest.fail)
     assert None in {row["mean"] for row in shown["last"]}

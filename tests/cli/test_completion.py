@@ -55,6 +55,11 @@ def test_tasks(offered, words):
     assert offered(*words, "anchor/re") == ["anchor/reading-comprehension", "anchor/recitation"]
 
 
+def test_beside_modules_of_users_which_are_not_imported(offered):
+    assert offered("train", "--import", "no_such_module", "anchor/rea") == ["anchor/reading-comprehension"]
+    assert offered("--import=no_such_module", "show", "anchor/rea") == ["anchor/reading-comprehension"]
+
+
 def test_studies_first_and_further_ones(offered):
     assert offered("study", "truncation/n") == ["truncation/noise-first"]
     assert offered("study", "anchor/identity", "anchor/o") == ["anchor/order", "anchor/open-questions"]
@@ -179,6 +184,7 @@ def test_in_a_real_bash(in_bash):
     assert in_bash("inspect", "01f") == [SECOND]
     assert in_bash("train", "anchor/identity", "--model.kind", "ls") == ["lstm"]
     assert in_bash("train", "anchor/identity", "--dry") == ["--dry-run"]
+    assert in_bash("show", "anchor/identity", "--imp") == ["--import"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

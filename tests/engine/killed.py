@@ -50,10 +50,12 @@ def results(path):
     """The files that a run's numbers are in.
 
     Beside them stand the commit, which may change while the tests run, and a lock file. The kernel holds the lock and
-    lets go of it with the process; one killed between finishing a run and removing the file leaves that behind.
+    lets go of it with the process; one killed between finishing a run and removing the file leaves that behind. A
+    worker that is killed leaves its folder in `workers`.
     """
-    beside = ("spec.json", "manifest.json", "lock")
-    return {name: data for name, data in contents(path).items() if not name.endswith(beside)}
+    beside, workers = ("spec.json", "manifest.json", "lock"), "workers/"
+    found = contents(path).items()
+    return {name: data for name, data in found if not name.endswith(beside) and not name.startswith(workers)}
 
 
 def runs_still(process):

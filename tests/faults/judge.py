@@ -80,8 +80,11 @@ def wrong(place: Place, expected: Reference) -> list[str]:
 
 
 def is_spare(name: str) -> bool:
-    """Return whether a file may stay: the kernel holds a lock, not its file; an index can be made at any time."""
-    return name.startswith("index/") or name.rpartition("/")[2] in ("lock", ".lock-taken")
+    """Return whether a file may stay: the kernel holds a lock, not its file; an index can be made at any time.
+
+    A worker that was killed leaves its claim in `workers`.
+    """
+    return name.startswith(("index/", "workers/")) or name.rpartition("/")[2] in ("lock", ".lock-taken")
 
 
 def unclear(place: Place) -> list[str]:

@@ -1,15 +1,18 @@
 """The entry point of the command line. A command is imported when it is called; errors are one line and exit code 2."""
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
 
 from anchorlab import __version__
 from anchorlab.cli.complete import completion_words
 from anchorlab.cli.fields import fold
 from anchorlab.cli.signals import Terminated, ending_once
-from anchorlab.errors import AnchorlabError, IncompleteError, is_out_of_memory
+from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, is_out_of_memory
 
 _OF_GROUP = ("--help", "-h", "--version")  # options of `anchorlab runs` itself; others are those of its list
 _INCOMPLETE = 1
@@ -61,6 +64,34 @@ for name, text in {
     module = {"unpack": "runs_pack"}.get(name, f"runs_{name}" if name in ("list", "diff", "prune", "pack") else "runs")
     runs.command(f"anchorlab.cli.{module}:{name}_", name=name, help=text)
 app.command(runs)
+
+
+@app.meta.default
+def launch(
+    *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    imports: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="--import",
+            negative="",
+            show_default=False,
+            group=Group("Modules of yours", sort_key=len(commands)),
+            help="Python module that registers tasks or models of yours, such as `my_module`, from the current folder"
+            " or anywhere that Python looks; may be given several times.",
+        ),
+    ] = (),
+) -> object:
+    """Import the modules of the user before a command looks up any name, and run the command."""
+    if imports:
+        from anchorlab.engine.modules import import_modules
+
+        import_modules(imports)
+    tokens = list(words)
+    if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
+        tokens.insert(1, "list")
+    return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+
+
 app.register_install_completion_command(help="Install completion for this shell (bash, zsh or fish).")
 
 
@@ -73,7 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode ✓ shows a question mark
-    with ending_once():
+    with warnings.catch_warnings(), ending_once():
+        warnings.simplefilter("always", DivergedWarning)
+        warnings.showwarning = partial(_warn, warnings.showwarning)
         return _run(sys.argv[1:] if arguments is None else arguments)
 
 
@@ -82,9 +115,8 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         completing = arguments[:1] == ["__complete"]  # a shell asks, in the name that cyclopts reserves
         tokens = completion_words(arguments) if completing else fold(arguments)
-        if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
-            tokens.insert(1, "list")
-        code = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        entry = app if completing else app.meta  # at TAB no module is imported
+        code = entry(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except IncompleteError as error:
         for line in error.lines:
             _complain(line)
@@ -112,6 +144,14 @@ def _run(arguments: Sequence[str]) -> int:
     except Terminated:
         return _complain("terminated; run the same command again to continue from the last state", _TERMINATED)
     return code if isinstance(code, int) else 0
+
+
+def _warn(otherwise: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Show a warning of ours in one line, as an error is, and any other as Python does."""
+    if issubclass(category, DivergedWarning):
+        _complain(str(message))
+    else:
+        otherwise(message, category, *place)
 
 
 def _complain(text: str, code: int = 2) -> int:

@@ -20,9 +20,7 @@ def models(kind: KindName | None = None, /, *, json: Json = False) -> None:
     from anchorlab.models import ModelSpec
     from anchorlab.spec import unknown_name
 
-    kinds = {
-        name: spec for name, spec in sorted(ModelSpec.registry.items()) if spec.__module__.startswith("anchorlab.")
-    }
+    kinds = dict(sorted(ModelSpec.registry.items()))
     if kind is not None and kind not in kinds:
         raise unknown_name("kind", kind, kinds, "model")
     if json:
@@ -41,7 +39,7 @@ def models(kind: KindName | None = None, /, *, json: Json = False) -> None:
 
 
 def _title(spec: type) -> str:
-    return cleandoc(spec.__doc__ or "").splitlines()[0].removesuffix(".")
+    return cleandoc(spec.__doc__ or f"Registered by {spec.__module__}.").splitlines()[0].removesuffix(".")
 
 
 def _data(kind: str, spec: Any) -> dict[str, Any]:

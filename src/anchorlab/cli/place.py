@@ -1,17 +1,13 @@
 """The options of a command that say where it trains."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
     from anchorlab.engine import On
     from anchorlab.engine.backend import Backend
-
-Imports = Annotated[tuple[str, ...], Parameter(name="--import", negative="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,21 +21,16 @@ class PlaceOptions:
         trains on a Ray cluster whose nodes share the store.
     address
         Ray cluster, such as `10.0.0.1:6379`; by default $RAY_ADDRESS, or the one on this machine, or a new one.
-    imports
-        Python module of yours that registers tasks or models, such as `my_module`; may be given several times.
     """
 
     on: Literal["local", "folder", "ray"] = "local"
     address: str | None = None
-    imports: Imports = ()
 
     def backend(self, device: str) -> "On | Backend":
-        """Import the modules; return what `run` takes as `on`. Errors: `SpecError` for an option that has no use."""
+        """Return what `run` takes as `on`. Errors: `SpecError` for an option that has no use."""
         from anchorlab.engine import Ray
-        from anchorlab.engine.modules import import_modules
+        from anchorlab.engine.modules import imported_modules
 
         if self.address is not None and self.on != "ray":
             raise SpecError("address", "only a Ray cluster has one", "add --on ray")
-        if self.imports:
-            import_modules(self.imports)
-        return Ray(self.address, self.imports, device) if self.on == "ray" else self.on
+        return Ray(self.address, imported_modules(), device) if self.on == "ray" else self.on

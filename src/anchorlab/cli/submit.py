@@ -98,9 +98,13 @@ def submit(
 
 def _write(store: "Store", options: list[str], workers: int, device: str) -> Path:
     """Write the script of the workers into the store; return its path."""
+    from anchorlab.engine.modules import imported_modules
+
     folder = store.root / "workers"
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "anchorlab", "worker", str(store.root), "--device", device, "--until-empty"]
+    modules = [f"--import={name}" for name in imported_modules()]
+    place = [str(store.root), "--device", device]
+    command = [sys.executable, "-m", "anchorlab", "worker", *place, *modules, "--until-empty"]
     text = SCRIPT.format(
         workers=workers, logs=folder, options="\n".join(_directives(options)), command=shlex.join(command)
     )

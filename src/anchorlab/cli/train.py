@@ -2,7 +2,8 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
+from warnings import catch_warnings, simplefilter
 
 from cyclopts import Parameter
 
@@ -11,9 +12,7 @@ from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_text, progress
 from anchorlab.cli.place import PlaceOptions
-
-if TYPE_CHECKING:
-    import polars
+from anchorlab.errors import DivergedWarning
 
 
 def train(
@@ -64,6 +63,7 @@ def train(
     """
     from anchorlab.cli.forecast import show_forecast
     from anchorlab.engine import forecast, run
+    from anchorlab.engine.divergence import divergence
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
 
@@ -74,25 +74,19 @@ def train(
         show_forecast(found, device, json)
         return 0
     on = (where or PlaceOptions()).backend(device)
-    with progress(quiet=json) as report:
-        trained = run([experiment], Store(store), workers, device, execution, report, on=on)[0]
-    last, diverged = last_metrics(trained.metrics), _diverged_seeds(trained.metrics)
+    trained_in = Store(store)
+    with progress(quiet=json) as report, catch_warnings():
+        simplefilter("ignore", DivergedWarning)
+        trained = run([experiment], trained_in, workers, device, execution, report, on=on)[0]
+    last, diverged = last_metrics(trained.metrics), trained.diverged
     if json:
         place = {"run": trained.run.address, "path": str(trained.run.place)}
-        print_json({**place, "diverged": diverged, "last": last.to_dicts()})
+        seeds_lost = sorted({experiment.members.seeds[member] for member in diverged})
+        print_json({**place, "diverged": seeds_lost, "last": last.to_dicts()})
     else:
         members_text = counted(len(experiment.members), "member")
         print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
         print_text(f"run {trained.run.address} in {trained.run.place}", wrapped=False)
-    if diverged:
-        seeds_text = ", ".join(map(str, diverged))
-        problem = f"diverged (metrics are not finite): seeds {seeds_text}; lower the learning rate or clip"
-        print(f"anchorlab: {problem}", file=sys.stderr)
+    if diverged:  # also where the run was in the store already
+        print(f"anchorlab: {divergence(trained_in, {trained.run.address: trained.run.label})}", file=sys.stderr)
     return 1 if diverged else 0
-
-
-def _diverged_seeds(metrics: "polars.DataFrame") -> list[int]:
-    """Return the seeds of the members with a metric that is not finite."""
-    import polars as pl
-
-    return sorted(set(metrics.filter(~pl.col("value").is_finite())["seed"]))

@@ -5,14 +5,12 @@ import time
 from pathlib import Path
 
 from anchorlab.cli.output import Flag, counted, print_text
-from anchorlab.cli.place import Imports
 
 
 def worker(
     store: Path | None = None,
     /,
     *,
-    imports: Imports = (),
     device: str = "cpu",
     until_empty: Flag = False,
 ) -> None:
@@ -26,18 +24,13 @@ def worker(
     ----------
     store
         Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
-    imports
-        Python module of yours that registers tasks or models, such as `my_module`; may be given several times.
     device
         `cpu`, `cuda`, or one of several, such as `cuda:1`: one worker for each.
     until_empty
         End when nothing is left to do, instead of waiting for more.
     """
     from anchorlab.engine import Worker
-    from anchorlab.engine.modules import import_modules
     from anchorlab.runs import Store
-
-    import_modules(imports)
 
     def say(text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

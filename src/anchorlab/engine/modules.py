@@ -1,18 +1,45 @@
 """Modules of users: they register the tasks and models that runs elsewhere name."""
 
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 from anchorlab.errors import SpecError
+from anchorlab.runs.plugins import is_module_name
+
+_imported: list[str] = []
 
 
-def import_modules(names: Iterable[str], folder: str | Path = ".") -> None:
-    """Import modules from a folder or from anywhere that Python looks. Errors: `SpecError` for one that fails."""
-    sys.path.insert(0, str(Path(folder).absolute()))
+def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
+    """Import modules from a folder or from anywhere that Python looks.
+
+    Errors: `SpecError` for what is no module's name, and for a module that is not there or fails.
+    """
+    place = str(Path(folder).absolute())
+    if names and place not in sys.path:
+        sys.path.insert(0, place)
     for name in names:
+        if not is_module_name(name) or name.endswith(".py"):
+            raise SpecError("import", f"{name!r} is not the name of a module", "write --import my_module")
         try:
             import_module(name)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise SpecError("import", f"{name} cannot be imported ({error})", "run where it lies") from None
+        except (Exception, SystemExit) as error:
+            raise SpecError("import", f"{name} fails: {_told(error)}", "correct the module") from error
+        if name not in _imported:
+            _imported.append(name)
+
+
+def imported_modules() -> tuple[str, ...]:
+    """Return the names of the modules that `import_modules` has imported in this process, for other processes."""
+    return tuple(_imported)
+
+
+def _told(error: BaseException) -> str:
+    """Return an error in words, with its place in the module."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+    at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    return f"{type(error).__name__}: {error}".removesuffix(": ") + at

@@ -17,8 +17,10 @@ from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError, Sto
 from anchorlab.progress import Status
 from anchorlab.runs import Store
 from anchorlab.runs.claim import LEASE
+from anchorlab.runs.plugins import note_modules
 from anchorlab.training import Experiment, merge
 from anchorlab.training.joined import MOST_TOGETHER, Places
+from anchorlab.training.plugins import modules_of
 from anchorlab.training.trainer import ExecutionName
 
 _PAUSE = 0.5  # seconds between two looks at a piece that another process works on
@@ -175,6 +177,7 @@ class Pieces:
 
     def _planned(self) -> Iterator[Job]:
         """Yield all jobs, those of the longest runs first, so that all workers finish at about the same time."""
+        note_modules(self.store.root, set[str]().union(*map(modules_of, self.todo.values())))
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
         for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
             jobs = [job for address in group for job in self._of_run(address)]

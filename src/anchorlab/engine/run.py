@@ -1,16 +1,18 @@
 """Run experiments, here or elsewhere, unless the store already contains them."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
+from anchorlab.engine.divergence import divergence
 from anchorlab.engine.folder import Folder
 from anchorlab.engine.pieces import Failure, Pieces
 from anchorlab.engine.planning import check_place, for_others, local
 from anchorlab.engine.ray_cluster import Ray
-from anchorlab.errors import AnchorlabError, IncompleteError, StoreError
+from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
 from anchorlab.progress import Status
 from anchorlab.runs import RunDirectory, Store
 from anchorlab.spec import unknown_name
@@ -57,6 +59,8 @@ def run(
 
     Returns: the finished run of each experiment.
 
+    One `DivergedWarning` names the members that diverged in the runs that were trained (see `TrainedRun.diverged`).
+
     Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. A piece that
     fails is set aside with what starts from its run, and all others are trained: then its own error if it is the only
     piece, else `IncompleteError`.
@@ -86,6 +90,8 @@ def run(
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
     Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
+    if (text := divergence(store, {address: one.cell.label for address, one in todo.items()})) is not None:
+        warnings.warn(text, DivergedWarning, stacklevel=3)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
 
 

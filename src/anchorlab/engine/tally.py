@@ -32,8 +32,8 @@ class Tally:
         """Count a job's progress, and keep its metrics."""
         if progress.metrics:
             self.status.metrics = dict(progress.metrics)
-        if progress.note:
-            self.show(job.experiment.cell.label, progress.note)
+        if progress.note or progress.waiting:
+            self.show(progress.waiting or job.experiment.cell.label, progress.note)
         else:
             self.count(job, progress.step)
 

@@ -50,7 +50,7 @@ def train(
         progress: whether a bar shows how far training has come, and the time left, once it has taken two seconds. None
             shows it on a terminal and in a notebook, True also in logs, as plain lines.
 
-    Returns: the finished run.
+    Returns: the finished run. A `DivergedWarning` names the members that diverged, as `run.diverged` does.
 
     Errors: `SpecError` that names the field; `StoreError` for a damaged store.
 

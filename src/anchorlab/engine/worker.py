@@ -9,12 +9,14 @@ from anchorlab.engine.job import Job
 from anchorlab.engine.joint_job import JointJob, fits
 from anchorlab.engine.notes import Noting, note_failure, read_failure
 from anchorlab.engine.pieces import Plan, finish, job_of
+from anchorlab.engine.presence import Presence
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
 from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
 from anchorlab.runs.files import read_json
 from anchorlab.training import Experiment, work_per_step
 from anchorlab.training.joined import common
+from anchorlab.training.plugins import experiment_of
 from anchorlab.training.trainer import check_device
 
 
@@ -36,7 +38,7 @@ class Planned:
     @classmethod
     def read(cls, run: Run) -> "Planned":
         """Return a run as its files describe it. Errors: `AnchorlabError` if this process cannot build it."""
-        experiment = Experiment.from_json(run.spec, run.label)
+        experiment = experiment_of(run)
         plan = Plan(**{"execution": "auto", **read_json(run.plan_path, run.address)["plan"]})
         work = work_per_step(experiment) * experiment.member_steps
         return cls(experiment, plan, work, None if plan.places is None else common(experiment))
@@ -76,14 +78,18 @@ class Worker:
 
     def work(self, until_empty: bool = False) -> int:
         """Train what there is, for ever or until nothing is left; return the number of chunks that were trained."""
-        trained = 0
-        while True:
-            left, did = self._round()
-            trained += did
-            if not left and until_empty:
-                return trained
-            if not did:
-                time.sleep(self.pause)
+        trained, presence = 0, Presence(self.store.root, self.lease)
+        try:
+            while True:
+                presence.show()
+                left, did = self._round()
+                trained += did
+                if not left and until_empty:
+                    return trained
+                if not did:
+                    time.sleep(self.pause)
+        finally:
+            presence.end()
 
     def _round(self) -> tuple[int, int]:
         """Train the first chunk that can be; return how many are left beside, also with others, and how many it did."""
@@ -124,7 +130,8 @@ class Worker:
         try:
             return Planned.read(run)
         except (AnchorlabError, TypeError) as error:
-            self.say(f"{run.address} is left to others: {error}; modules of your own need --import")
+            hint = "" if "--import" in str(error) else "; modules of your own need --import"
+            self.say(f"{run.address} is left to others: {error}{hint}")
             return None
 
     def _job(self, planned: Planned, index: int) -> Job:

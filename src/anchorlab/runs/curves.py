@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anchorlab.runs.metrics import metrics_schema
+from anchorlab.runs.metrics import diverged_members, metrics_schema
 from anchorlab.runs.scan import Tables
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ def all_metrics(tables: Tables) -> "polars.DataFrame":
     found = _rows(tables).collect()
     sources = len(tables.packed) + bool(tables.paths)
     return found if sources == 1 else found.sort("run", maintain_order=True)
+
+
+def all_diverged(tables: Tables) -> "polars.DataFrame":
+    """Return the members that diverged in several tables of metrics, with columns run, member, seed, step."""
+    return diverged_members(_rows(tables), ("run", "member", "seed")).collect()
 
 
 def measure(tables: Tables) -> Iterator[tuple[str, Measured]]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import polars
+
+SomeFrame = TypeVar("SomeFrame", "polars.DataFrame", "polars.LazyFrame")
 
 _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 
@@ -67,6 +69,14 @@ def last_metrics(metrics: "polars.DataFrame") -> "polars.DataFrame":
     return ends.group_by(*measured, maintain_order=True).agg(
         value.mean().alias("mean"), value.min().alias("lowest"), value.max().alias("highest")
     )
+
+
+def diverged_members(metrics: "SomeFrame", by: Sequence[str] = ("member", "seed")) -> "SomeFrame":
+    """Return the members with a metric that is not finite, each with the first such step: columns `by`, step."""
+    import polars as pl
+
+    lost = metrics.filter(~pl.col("value").is_finite())
+    return lost.group_by(*by).agg(pl.col("step").min()).sort(*by)
 
 
 def select_metric(

@@ -8,12 +8,13 @@ from torch import nn
 
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.runs import Run
-from anchorlab.runs.metrics import select_metric
+from anchorlab.runs.metrics import diverged_members, select_metric
 from anchorlab.shown import Shown, plotted
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.executions import member_module
 from anchorlab.training.experiment import Experiment
+from anchorlab.training.plugins import experiment_of
 from anchorlab.training.saved_model import save_model
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class TrainedRun(Shown):
     @cached_property
     def experiment(self) -> Experiment:
         """The experiment that was trained."""
-        return Experiment.from_json(self.run.spec, self.run.label)
+        return experiment_of(self.run)
 
     @cached_property
     def metrics(self) -> "pl.DataFrame":
@@ -63,6 +64,14 @@ class TrainedRun(Shown):
 
         times = pl.DataFrame({"step": self.experiment.steps_at(self.experiment.recipe.evaluation)})
         return measured.drop("step").join(times, how="cross").select(measured.columns)
+
+    @property
+    def diverged(self) -> dict[int, int]:
+        """The members that diverged, by index, with the first step at which a metric of theirs is not finite.
+
+        Empty, and so false, where all are finite. The first step is that of an evaluation, at or after the divergence.
+        """
+        return {member: step for member, _, step in diverged_members(self.metrics).rows()}
 
     def metric(self, metric: str, split: str = "test", group: str = "all", edit: str = UNEDITED) -> "pl.DataFrame":
         """Return one metric over training, with columns member, step, value.

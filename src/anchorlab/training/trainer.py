@@ -49,12 +49,14 @@ class Progress:
         steps: optimiser steps in total
         metrics: the newest metrics of unedited weights, as `<split> <metric>`, averaged over members and groups
         note: what people should know, such as that training starts over; mostly empty
+        waiting: what training waits for, to be shown in place of its name; mostly empty
     """
 
     step: int
     steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    waiting: str = ""
 
 
 @dataclass(frozen=True)

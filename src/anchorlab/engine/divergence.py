@@ -1,0 +1,33 @@
+"""What people are told of members that diverged."""
+
+from collections.abc import Mapping
+
+from anchorlab.runs import Store
+
+_MOST = 5  # runs, and members of each, that are named
+
+
+def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
+    """Return in one line which members of finished runs diverged, and when; None if none did.
+
+    Args:
+        store: where the runs are
+        labels: their names by their addresses
+    """
+    from anchorlab.runs.curves import all_diverged
+    from anchorlab.runs.scan import with_tables
+
+    if not labels:
+        return None
+    found: dict[str, list[str]] = {}
+    for address, _, seed, step in with_tables(store.root, sorted(labels), all_diverged).rows():
+        found.setdefault(address, []).append(f"seed {seed} by step {step}")
+    if not found:
+        return None
+    named = [f"{labels[address]} ({address}): {_first(members)}" for address, members in found.items()]
+    return f"diverged (metrics are not finite): {_first(named, '; ')}; lower the learning rate or clip"
+
+
+def _first(words: list[str], between: str = ", ") -> str:
+    more = f" and {len(words) - _MOST} more" if len(words) > _MOST else ""
+    return between.join(words[:_MOST]) + more
