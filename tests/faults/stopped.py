@@ -21,7 +21,7 @@ from tests.faults.moments import Moment, struck
 from tests.faults.roles import WORKER, Place, drive, errors, start, state_of, work
 from tests.faults.study import PROFILE, STUDY
 
-_LEASE = 1.0  # seconds
+_LEASE = 3.0  # seconds, enough for a renewal on a busy machine
 _PATIENCE = 30.0  # seconds for a worker to come to its moment, and for the other to take over
 
 

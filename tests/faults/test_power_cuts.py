@@ -139,6 +139,8 @@ def test_the_newest_files_are_empty_and_named(expected, hurt_copy):
     assert unnoticed(hurt_copy.root, [run / "spec.json"]) == []
     other = f"{run.name}/manifest.json"
     assert unnoticed(hurt_copy.root, [hurt_copy.root / other]) == [f"`runs check` does not name {other}"]
+    os.truncate(hurt_copy.root / other, 0)
+    assert unnoticed(hurt_copy.root, [*found, hurt_copy.root / other]) == []
     assert wrong(hurt_copy, expected) != []
 
 
