@@ -64,7 +64,8 @@ def begin_account(root: Path, folder: Path) -> None:
             log.write(json.dumps({"folder": Path(parent).stat().st_ino, "names": _names(parent)}) + "\n")
             for name in names:
                 number = Path(parent, name).stat().st_ino
-                os.link(Path(parent, name), folder / str(number))
+                if not (folder / str(number)).exists():  # of a file that was moved, both names may have survived
+                    os.link(Path(parent, name), folder / str(number))
                 log.write(json.dumps({"file": number}) + "\n")
 
 

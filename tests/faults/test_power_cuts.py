@@ -98,8 +98,10 @@ def test_a_removal_that_was_not_synchronised_may_be_lost(tmp_path):
 def test_after_a_start_of_the_machine_everything_is_durable(tmp_path):
     place = Place(tmp_path)
     in_a_process(_write, place)
+    (place.root / "again").hardlink_to(place.root / "loose")
     begin_account(place.root, place.account)
     assert cut(place.root, Account(place.account), 0.0) == []
+    assert (place.root / "again").samefile(place.root / "loose")
     assert (place.root / "loose").read_bytes() == bytes(1000) and (place.root / "after").read_bytes() == b"old"
 
 
