@@ -13,7 +13,12 @@ from anchorlab.language.start import start_token
 from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
 from tests.language.tiny import hugging_face
 
-LONGER = (*PROMPTS, Prompt("Madrid is located in Europe"), Prompt("to", "them"))
+LONGER = (  # with one, no and two candidates
+    *PROMPTS,
+    Prompt("Madrid is located in Europe"),
+    Prompt("to", "them"),
+    Prompt("Lyon is located in", "Europe", ("Spain", "France")),
+)
 
 
 def test_answers_are_those_of_transformers() -> None:

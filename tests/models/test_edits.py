@@ -45,6 +45,16 @@ def test_a_fraction_keeps_the_floor_of_its_part_of_the_full_rank(fraction, full,
     assert int(torch.linalg.matrix_rank(edited)) == rank
 
 
+@pytest.mark.parametrize(("first", "second", "rank"), [((8, 4), (4, 6), 3), ((8, 8), (8, 4), 2)])
+def test_a_fraction_of_a_product_is_of_the_smaller_of_its_own_sides(first, second, rank):
+    draw = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.randn(1, *size, dtype=torch.float64, generator=draw) for name, size in (("A", first), ("B", second))
+    }
+    edited = apply_edits(weights, [Truncate(weight="A @ B", fraction=0.5)])
+    assert int(torch.linalg.matrix_rank(edited["A"][0] @ edited["B"][0])) == rank
+
+
 def test_the_whole_fraction_is_the_same_bytes_and_none_is_zero():
     weights = stacked(RECALL)
     name = "blocks.1.mlp.W_in"

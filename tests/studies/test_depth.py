@@ -82,6 +82,17 @@ def test_what_is_not_retrieved_with_the_curriculum_is_not_judged_without_it():
     assert values_of(STUDY, replace(nothing, partial=torch.ones(2, 2, 3)))["later-is-harder"] is None
 
 
+def test_what_half_of_the_models_of_a_depth_retrieve_is_not_known_to_be_learnable():
+    partial = SEEN.partial.clone()
+    partial[1, 1, 2] = 0.6
+    assert values_of(STUDY, replace(SEEN, partial=partial))["least-layers"] is None
+
+
+def test_the_second_step_may_be_retrieved_best_by_any_depth():
+    turned = replace(SEEN, partial=SEEN.partial.flip(0))
+    assert values_of(STUDY, turned)["second-step-retrieved"] == pytest.approx(0.325)
+
+
 def test_losses_are_read_by_depth_and_symbol():
     setting = Setting((2, 5), quick(3, 1, 200, seeds=1), quick(2, 1, 200, seeds=2))
     wrong = [7.0, 7.0, 7.0]  # the training sequences, and an edit of the weights

@@ -124,6 +124,12 @@ def test_a_key_that_is_not_read_is_seen():
     assert of.read_directions(queries, keys, torch.tensor([4])).to_key.tolist() == [0.0]
 
 
+def test_the_key_s_own_query_is_no_part_of_the_others_side():
+    queries = torch.ones(1, 1, 9, 2)
+    queries[0, 0, 4] = -20  # all nine together are on its side
+    assert of.read_directions(queries, queries, torch.tensor([4])).same_side.tolist() == [0.0]
+
+
 def test_an_even_projection_makes_no_choice(ensemble, batch):
     weights = {name: value.clone() for name, value in ensemble.weights.items()}
     weights["unembed.W_U"][:] = 0
