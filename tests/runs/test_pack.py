@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import zlib
 from io import BytesIO
+from stat import S_ISDIR
 
 import polars as pl
 import pytest
@@ -119,6 +120,32 @@ def test_conditions_choose_what_is_packed_and_unpacked(filled):
     assert filled.unpack("layers=0") == []
     assert filled.unpack("layers=1") == odd
     assert seen(filled) == before and packs(filled) == []
+
+
+def test_what_is_new_is_on_the_disk_before_what_is_old_goes(filled, monkeypatch):
+    events = []
+
+    def heard(name, what):
+        operation = getattr(os, name)
+
+        def hear(*arguments, **options):
+            if (told := what(*map(str, arguments))) is not None:
+                events.append(told)
+            return operation(*arguments, **options)
+
+        monkeypatch.setattr(os, name, hear)
+
+    heard("fsync", lambda descriptor: "directory" if S_ISDIR(os.fstat(int(descriptor)).st_mode) else "file")
+    heard("sync", lambda: "all")
+    heard("replace", lambda old, new: "pack is named" if new.endswith(".sqlar") else None)
+    heard("rename", lambda old, new: "folder goes" if ".removed" in new else "folder is named")
+    heard("unlink", lambda path: "pack goes" if path.endswith(".sqlar") else None)
+    filled.pack()
+    assert events[:3] == ["file", "pack is named", "directory"]
+    assert events.count("folder goes") == COUNT and "folder goes" not in events[:3]
+    events.clear()
+    filled.unpack()
+    assert events[: COUNT + 2] == [*["folder is named"] * COUNT, "all", "pack goes"]
 
 
 def test_small_packs_are_put_together(filled):
