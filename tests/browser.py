@@ -48,12 +48,13 @@ class Reading:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the playwright package (extra: dev)")
+    from playwright.sync_api import sync_playwright
+
     named = os.environ.get("CHROMIUM")
     program = named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
-        pytest.skip("needs Chromium: apt-get install chromium, or name it in $CHROMIUM")
-    with playwright.sync_playwright() as started:
+        pytest.skip("needs Chromium: make browser, or name it in $CHROMIUM")
+    with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=program, args=CHROMIUM_ARGUMENTS)
         yield opened
         opened.close()

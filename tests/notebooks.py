@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import nbclient
 import pytest
-
-nbclient = pytest.importorskip("nbclient", reason="needs nbclient and ipykernel (extra: dev)")
-nbformat = pytest.importorskip("nbformat")
 
 
 def execute(notebook: Any, folder: Path, workplace: Path, allow_errors: bool = False) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.extras import install
+
 START = "import sys; from transformers.cli.transformers import main; sys.argv[0] = 'transformers'; main()"
 PATIENCE = 300.0  # seconds until it listens; ten where nothing else runs
 
@@ -29,7 +31,7 @@ def serving(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The address of a server that has SmolLM2, under the name of its folder."""
     transformers = pytest.importorskip("transformers")
     if not transformers.utils.import_utils.is_serve_available():
-        pytest.skip("needs the extra `serving`")
+        pytest.skip(f"needs the extra serving: {install('serving')}")
     home = tmp_path_factory.mktemp("hub")
     (home / "hub").mkdir()
     with socket.socket() as free:

@@ -1,20 +1,16 @@
 """What the source imports is declared, and what is declared is imported: a plain install lacks nothing."""
 
 import ast
-import re
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.documents import ROOT
+from tests.extras import EXTRAS, PROJECT, packages
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-EXTRAS = PROJECT["optional-dependencies"]
 FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray")  # the others are for those who build anchorlab
-NAMED_OTHERWISE = {"scikit-learn": "sklearn"}
 # Inspect imports these by anchorlab's entry point, and nothing of ours does
 LOADED_BY_INSPECT = ("language/harness/inspect_tasks.py", "language/harness/inspect_protocol.py")
 USED_BY_OTHERS = {
@@ -24,12 +20,6 @@ USED_BY_OTHERS = {
 }
 
 Import = tuple[str, str]  # top-level name, and when: "at once", "late" or "typing"
-
-
-def packages(requirements: Iterable[str]) -> set[str]:
-    """The names by which distributions are imported."""
-    names = {re.match(r"[\w.-]+", one)[0].lower() for one in requirements}
-    return {NAMED_OTHERWISE.get(name, name.replace("-", "_")) for name in names}
 
 
 def imports(source: str) -> Iterator[Import]:

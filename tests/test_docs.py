@@ -15,7 +15,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from sphinx.errors import ConfigError
 
 import anchorlab.cli
 from anchorlab.cli import main
@@ -189,6 +188,7 @@ def column(shown: Table, name: str) -> list[int]:
 @pytest.fixture
 def extensions(monkeypatch) -> Path:
     """The folder of our Sphinx extensions, from which they can be imported."""
+    pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(DOCS / "_ext")
     return DOCS / "_ext"
 
@@ -202,6 +202,8 @@ def test_every_public_name_of_the_face_is_in_the_api(extensions):
 
 
 def test_a_missing_result_stops_the_build_with_a_remedy(extensions, tmp_path):
+    from sphinx.errors import ConfigError
+
     with pytest.raises(ConfigError, match=r"no results of anchor/.*`make gallery` writes them"):
         load(extensions / "generated_pages.py").check_gallery(tmp_path)
 

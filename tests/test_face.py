@@ -100,3 +100,12 @@ def test_heavy_imports_come_late(line, late):
     text = f"{line}\nimport json, sys\nprint(json.dumps([name for name in {late} if name in sys.modules]))"
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert json.loads(said.stdout) == []
+
+
+def test_windows_is_told_of_wsl_in_one_line():
+    text = "import sys; sys.platform = 'win32'; import anchorlab"
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert said.returncode == 1
+    assert said.stderr.splitlines()[-1] == (
+        "ImportError: anchorlab runs on Linux and macOS; on Windows, install it in WSL (run wsl --install first)"
+    )

@@ -220,7 +220,7 @@ class TestRefusals:
 
 @pytest.fixture(scope="module")
 def library():
-    found = pytest.importorskip("transformer_lens", reason="needs TransformerLens (extra: interop)")
+    found = pytest.importorskip("transformer_lens")
     if not version("transformer-lens").startswith("3."):
         pytest.skip("needs TransformerLens 3")
     return found

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import nbformat
 import pytest
 
 from tests.documents import ROOT
-from tests.notebooks import execute, nbformat
+from tests.notebooks import execute
 
 CELLS = {
     "setting": """

@@ -1,34 +1,60 @@
-"""The README works as it stands: its Python runs, its command lines run, its numbers are the published ones."""
+"""The README and the quickstart work as they stand: their Python and commands run, their numbers are published ones."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
-from anchorlab.cli import main
-from tests.documents import DOCS, README, ROOT, blocks, command_lines
+from tests.documents import DOCS, README, ROOT, blocks
 from tests.test_docs import gallery_build, published
 
+QUICKSTART = DOCS / "quickstart.md"
 SHORTER = {"steps = 200": "steps = 10", "seeds=3": "seeds=2"}
+SHORT_RECIPE = "al.Recipe(data=al.FixedSample(size=100), duration=3)"
+STUDY_SMOKE = "study anchor/identity --profile smoke --workers 1"
 
 
-@pytest.mark.slow
-def test_python_blocks_run(tmp_path):
-    source = "\n".join(blocks(README, "python"))
+def shorter(text):
     for long, short in SHORTER.items():
-        assert long in source
-        source = source.replace(long, short)
-    script = tmp_path / "readme.py"
-    script.write_text(source, "utf-8")
-    settings = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "identity.png").stat().st_size > 10_000
-    assert "previous_token" in done.stdout
-    assert "Training shows all of the answers" in done.stdout
+        text = text.replace(long, short)
+    return text
+
+
+def test_the_readme_runs(installation):
+    assert all(long in "".join(blocks(README, "python")) for long in SHORTER)
+    shutil.copytree(ROOT / "examples", installation.folder / "examples")
+    ran = installation.run_page(README, shorter)
+    assert (installation.folder / "identity.png").stat().st_size > 10_000
+    assert "previous_token" in ran.printed
+    assert "Training shows all of the answers" in ran.printed
+    assert {command.split()[0] for command in ran.said} == {"show", "train", "study", "claims", "report"}
+    assert "✓ reproduced" in ran.said["claims"] or "not at this scale" in ran.said["claims"]
+    assert "left to train" in ran.said["study anchor/* --profile quick --dry-run"]
+    assert STUDY_SMOKE in ran.said
+    assert (installation.folder / "runs" / "report.html").exists()
+
+
+def test_the_quickstart_runs(installation):
+    (text,) = blocks(QUICKSTART, "python")
+    assert text.count("seeds=3)") == 1
+    ran = installation.run_page(QUICKSTART, lambda text: text.replace("seeds=3)", f"{SHORT_RECIPE}, seeds=2)"))
+    assert "previous_token" in ran.printed
+    commands = [command.split()[0] for command in ran.said]
+    assert commands.count("show") == 3 and commands.count("train") == 2 and commands.count("inspect") == 2
+    assert {"tasks", "runs", "truncate", "memory", "circuit", "studies", "claims", "report"} < set(commands)
+    assert STUDY_SMOKE in ran.said
+    assert {"heads.html", "circuit.svg"} < {path.name for path in installation.folder.iterdir()}
+
+
+def test_every_study_opens_and_lists_its_claims(installation):
+    """Each in a plain installation, those of pretrained models too."""
+    opened = (
+        "import anchorlab as al\nfrom anchorlab.names import STUDIES\nprint(*(al.study(one).name for one in STUDIES))"
+    )
+    names = set(installation.run("python", "-c", opened).split())
+    listed = {entry["study"] for entry in json.loads(installation.run("anchorlab", "claims", "--json"))}
+    assert listed and listed <= names and len(names) > 40
+    assert "language/heads" in listed
 
 
 def test_thirty_lines_are_enough():
@@ -38,31 +64,6 @@ def test_thirty_lines_are_enough():
 
 def test_the_readme_is_short():
     assert len(README.read_text("utf-8").splitlines()) <= 120
-
-
-@pytest.mark.slow
-def test_command_lines_run(tmp_path, monkeypatch, capsys):
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    monkeypatch.chdir(tmp_path)  # what the commands write by a relative path stays out of the checkout
-    monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path / "runs"))
-    lines = command_lines(README, "anchorlab")
-    assert {"show", "train", "study", "claims", "report"} <= {line[0] for line in lines}
-    # In the README the studies come last and take minutes; one of them is run here, under its smoke profile.
-    first = ["study", "anchor/identity", "--profile", "quick"]
-    assert lines.count(first) == 1
-    smoke = [*first[:-1], "smoke", "--workers", "1"]
-    order = sorted((line for line in lines if line[0] != "study"), key=lambda line: line[0] in ("claims", "report"))
-    index = next(at for at, line in enumerate(order) if line[0] in ("claims", "report"))
-    for line in [*order[:index], smoke, *order[index:]]:
-        if line[0] == "train":
-            line = [*line, "--recipe.duration", "3", "--recipe.evaluation.size", "20", "--workers", "1"]
-        if "RUN" in line:
-            assert main(["runs", "--json"]) == 0
-            address = json.loads(capsys.readouterr().out)[0]["run"]
-            line = [address if word == "RUN" else word for word in line]
-        assert main(line) == 0, (line, capsys.readouterr().err)
-        capsys.readouterr()
-    assert (tmp_path / "runs" / "report.html").exists()
 
 
 def test_results_are_the_published_ones():

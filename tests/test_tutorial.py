@@ -2,10 +2,11 @@
 
 import re
 
+import nbformat
 import pytest
 
 from tests.documents import DOCS
-from tests.notebooks import execute, nbformat
+from tests.notebooks import execute
 
 PAGE = DOCS / "tutorial" / "compose_or_memorise.ipynb"
 

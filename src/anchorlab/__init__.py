@@ -3,8 +3,12 @@
 Everything here is imported when it is first used, so that `import anchorlab` costs nothing.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":  # a store is kept by locks of the kernel that Windows lacks
+    raise ImportError("anchorlab runs on Linux and macOS; on Windows, install it in WSL (run wsl --install first)")
 
 __version__ = "0.1.0"
 

@@ -14,7 +14,7 @@ from anchorlab.language.asking import LocalSpeaker, Manner, ask, results
 from anchorlab.tasks import task
 
 click = pytest.importorskip("click")
-inspect_ai = pytest.importorskip("inspect_ai", reason="needs the extra inspect")
+inspect_ai = pytest.importorskip("inspect_ai")
 
 from inspect_ai.log import EvalLog, read_eval_log  # noqa: E402
 from inspect_ai.model import GenerateConfig, ModelOutput, ModelUsage, get_model  # noqa: E402

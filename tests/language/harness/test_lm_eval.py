@@ -9,7 +9,7 @@ import torch
 from anchorlab.language.asking import LocalSpeaker, Manner, ask, likelihoods, results
 from anchorlab.tasks import export, task
 
-lm_eval = pytest.importorskip("lm_eval", reason="needs the extra lm-eval")
+lm_eval = pytest.importorskip("lm_eval")
 
 N = 12
 TASK = task("retrieval/lives-with", steps=2)  # its cities differ in length

@@ -10,7 +10,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Intervention, detect, look, sweep
 from anchorlab.models import Remove, Truncate
 
-library = pytest.importorskip("transformer_lens", reason="needs TransformerLens (extra: interop)")
+library = pytest.importorskip("transformer_lens")
 THIRD = version("transformer-lens").startswith("3.")
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer:DeprecationWarning")
 

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import export, load_task, task
 from tests.tasks.export.test_export import contents
-
-yaml = pytest.importorskip("yaml")
 
 TASK = task("retrieval/lives-with", chains=3, steps=3, asked_steps=(1, 3))
 NAMES = [f"retrieval_lives_with_{end}" for end in ("chat", "chat_generated", "plain", "plain_generated")]

@@ -1,0 +1,113 @@
+"""Part of the suite in other environments: under other Pythons, and with the lowest dependencies that are declared.
+
+`python -m tests.environments versions` takes every other Python from 3.11 to 3.13 that is on this machine. The source
+is compiled there, and tests run where pip finds a CPU build of torch, since the one with CUDA has gigabytes. `lowest`
+installs the lower bound of every dependency except torch's, which stays the pinned one for the same reason.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.documents import ROOT
+from tests.extras import PROJECT
+
+VERSIONS = ("3.11", "3.12", "3.13")
+CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
+BUILD = ROOT / "build" / "environments"
+TESTERS = ("pytest", "pytest-xdist", "hypothesis", "beartype", "pyyaml")
+# every dependency is called by one of these; together they take less than a minute
+SMOKE = (
+    "tests/test_face.py",
+    "tests/findings",
+    "tests/models",
+    "tests/runs/test_cell.py",
+    "tests/runs/test_query.py",
+    "tests/runs/test_tensor_file.py",
+    "tests/report/test_figures.py",
+    "tests/report/test_page.py",
+    "tests/tasks/anchor",
+    "tests/theory",
+    "tests/cli/test_commands.py",
+    "tests/cli/test_bad_input.py",
+    "tests/lens/vectors/test_projections.py",
+)
+LEFT_OUT = "not (browser or installed or killed or language or slow)"
+
+
+def lowest(requirements: Sequence[str]) -> list[str]:
+    """Each requirement at its lower bound, without torch."""
+    bounds = [re.match(r"([\w.-]+)>=([\d.]+)", one) for one in requirements]
+    return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound[1] != "torch"]
+
+
+def pinned(names: Sequence[str]) -> list[str]:
+    """Packages at the versions of the tested set."""
+    lines = CONSTRAINTS.read_text("utf-8").splitlines()
+    return [line for line in lines if line.partition("==")[0] in names]
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version that runs: on the path, or installed by pyenv."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found = [shutil.which(f"python{version}"), *map(str, root.glob(f"versions/{version}.*/bin/python{version}"))]
+    runs = (one for one in found if one and not subprocess.run([one, "-c", ""], capture_output=True).returncode)
+    return next(runs, None)
+
+
+def environment(python: str, name: str, requirements: Sequence[str], constrained: bool) -> Path | None:
+    """Make an environment with torch's CPU build; None where pip finds none."""
+    folder = BUILD / name
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    (torch,) = pinned(["torch"])
+    build = torch if sys.platform == "darwin" else f"{torch}+cpu"
+    if subprocess.run([*pip, build], capture_output=True, check=False).returncode:
+        return None
+    pins = ["-c", CONSTRAINTS] if constrained else []
+    subprocess.run([*pip, *pins, *requirements, *pinned(TESTERS)], check=True)
+    return folder / "bin" / "python"
+
+
+def smoke(python: Path) -> int:
+    """Run the part of the suite; return pytest's exit code."""
+    settings = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "ANCHORLAB_NOTHING_LEFT_OUT": "0"}
+    command = [python, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "-m", LEFT_OUT, *SMOKE]
+    return subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode
+
+
+def under(version: str) -> int:
+    """Compile the source with another Python, with warnings as errors, and run the part of the suite under it."""
+    python = interpreter(version)
+    if python is None:
+        print(f"Python {version}: left out, it is not on this machine")
+        return 0
+    compiled = ["-W", "error", "-m", "compileall", "-q", "-f", "src", "tests"]
+    settings = {**os.environ, "PYTHONPYCACHEPREFIX": str(BUILD / "compiled")}
+    if subprocess.run([python, *compiled], cwd=ROOT, env=settings, check=False).returncode:
+        return 1
+    made = environment(python, version, PROJECT["dependencies"], constrained=True)
+    if made is None:
+        remedy = "set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu to run the tests"
+        print(f"Python {version}: the source compiles; left out, pip finds no CPU build of torch for it; {remedy}")
+        return 0
+    print(f"Python {version}:")
+    return smoke(made)
+
+
+def main(which: str) -> int:
+    if which == "versions":
+        here = "{}.{}".format(*sys.version_info)
+        return max(under(version) for version in VERSIONS if version != here)
+    made = environment(sys.executable, "lowest", lowest(PROJECT["dependencies"]), constrained=False)
+    assert made is not None, "pip finds no CPU build of torch"
+    return smoke(made)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))

@@ -1,0 +1,69 @@
+"""What is built holds all that an installation needs; the suite's other environments are those that are declared."""
+
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT
+from tests.environments import SMOKE, lowest, pinned
+from tests.extras import PROJECT
+
+CONSTRAINTS = (ROOT / "requirements" / "constraints.txt").read_bytes()
+SOURCE = ROOT / "src" / "anchorlab"
+KINDS = (".py", ".jinja", ".js", ".css", ".txt", ".json", ".toml", ".typed")
+
+
+@pytest.fixture
+def built():
+    """The folder of the built files, beside the installation that `make test-installed` tests."""
+    named = os.environ.get("ANCHORLAB_PROGRAMS")
+    if named is None:
+        pytest.skip("needs the built files: make test-installed")
+    return Path(named).parents[1] / "dist"
+
+
+@pytest.mark.installed
+def test_the_wheel_has_every_file_of_the_package_and_the_constraints(built):
+    (path,) = built.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        names = set(wheel.namelist())
+        (pins,) = (name for name in names if name.endswith("share/anchorlab/constraints.txt"))
+        assert wheel.read(pins) == CONSTRAINTS
+    files = {f"anchorlab/{one.relative_to(SOURCE).as_posix()}" for one in SOURCE.rglob("*") if one.suffix in KINDS}
+    assert len(files) > 300 and files <= names
+    assert not [name for name in names if name.startswith(("tests/", "docs/"))]
+
+
+@pytest.mark.installed
+def test_the_source_distribution_has_the_constraints_where_the_pages_name_them(built):
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as source:
+        (name,) = (one for one in source.getnames() if one.endswith("/requirements/constraints.txt"))
+        assert source.extractfile(name).read() == CONSTRAINTS
+
+
+def test_the_installation_is_that_of_the_programs(installation):
+    """Not the sources beside the tests, where another installation is named."""
+    where = Path(installation.run("python", "-c", "import anchorlab; print(anchorlab.__file__)").strip())
+    if os.environ.get("ANCHORLAB_PROGRAMS"):
+        assert installation.programs.parent in where.parents and SOURCE not in where.parents
+        assert (installation.programs.parent / "share" / "anchorlab" / "constraints.txt").read_bytes() == CONSTRAINTS
+    else:
+        assert where.parent == SOURCE
+
+
+def test_the_lowest_dependencies_are_the_declared_bounds():
+    assert lowest(["torch>=2.6,<3", "numpy>=2.0,<3", "scikit-learn>=1.5", "pydantic-core>=2.23.2"]) == [
+        "numpy==2.0",
+        "scikit-learn==1.5",
+        "pydantic-core==2.23.2",
+    ]
+    assert len(lowest(PROJECT["dependencies"])) == len(PROJECT["dependencies"]) - 1
+
+
+def test_the_smoke_part_is_there_and_its_tools_are_pinned():
+    assert [path for path in SMOKE if not (ROOT / path).exists()] == []
+    assert [line.partition("==")[0] for line in pinned(["torch", "beartype"])] == ["beartype", "torch"]
