@@ -19,6 +19,7 @@ from tests.documents import ROOT, all_blocks
 
 NAMED = os.environ.get("ANCHORLAB_PROGRAMS")
 SHORT_TRAINING = {"--recipe.duration": "3", "--recipe.evaluation.size": "20", "--workers": "1"}
+FEW_SEQUENCES = {"truncate": "--n", "circuit": "--sequences"}
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def shortened(words: list[str]) -> list[str]:
-    """The same command where the page's own takes minutes: a short training, the smallest profile, a plan of many."""
+    """The same command where the page's own takes minutes: a short training, few sequences, a small profile, a plan."""
     if words[0] == "train":
         for option, value in SHORT_TRAINING.items():
             words = [*words[: words.index(option)], *words[words.index(option) + 2 :]] if option in words else words
             words = [*words, option, value]
+    if words[0] in FEW_SEQUENCES:
+        return [*words, FEW_SEQUENCES[words[0]], "20"]
     if words[0] == "study" and "*" in words[1]:
         return [*words, "--dry-run"]
     if words[0] == "study":

@@ -38,8 +38,8 @@ def run(folder, *options, **settings):
     (folder / "test_made_up.py").write_text(MADE_UP)
     (folder / "test_cluster.py").write_text(SKIPPED_FILE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: x\n    browser: x\n")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
-    environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ANCHORLAB_"))}
+    environment = {**outer, "PYTHONPATH": str(ROOT), **settings}
     command = [sys.executable, "-m", "pytest", "-p", "tests.left_out", "-p", "no:cacheprovider", *options, str(folder)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.partition("left out")[2].splitlines()[1:]
