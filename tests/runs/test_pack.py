@@ -158,7 +158,7 @@ def test_small_packs_are_put_together(filled):
 
 def test_packs_have_a_largest_size(filled, monkeypatch):
     before = seen(filled)
-    monkeypatch.setattr(packing, "_MOST_RUNS", 2)
+    monkeypatch.setattr(packing, "MOST_RUNS", 2)
     filled.pack()
     assert [len(one.keys) for one in pack.packs_of(filled.root)] in ([1, 2, 2], [2, 1, 2], [2, 2, 1])
     assert seen(filled) == before

@@ -3,7 +3,6 @@
 A shell asks at every TAB, so nothing heavy is imported: the names are those of `anchorlab.names`.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -15,11 +14,13 @@ from cyclopts import Parameter
 from anchorlab.cli.fields import Fields, fold
 from anchorlab.errors import SpecError
 from anchorlab.names import KINDS, STUDIES, TASKS
+from anchorlab.plain import parse_json, read_plain
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
 
 _ADDRESS = re.compile(r"[0-9a-f]{20}")
+_MOST_BYTES = 1_000_000  # of a specification that is read for its label
 _MOST_LABELS = 100  # runs whose specification is read; of more, the addresses alone are offered
 
 
@@ -53,7 +54,7 @@ def runs(context: "CompletionContext") -> list[tuple[str, str]]:
 
 def _label(run: Path) -> str:
     try:
-        return str(json.loads((run / "spec.json").read_bytes()).get("label", ""))
+        return str(parse_json(read_plain(run / "spec.json", _MOST_BYTES)).get("label", ""))
     except (OSError, ValueError, AttributeError):
         return ""
 

@@ -37,7 +37,7 @@ def show_(run: RunName, /, *, store: Path | None = None, json: Json = False) -> 
     for part in ("task", "model", "recipe", "members"):
         print_table(
             ("", ""),
-            [(name, text_of(value)) for name, value in flat(spec.get(part, {}), f"{part}.")],
+            [(name, text_of(value)) for name, value in flat({part: spec[part]} if spec.get(part) else {})],
             title=f"\n{part}",
         )
     for environment in found.environments:

@@ -110,10 +110,11 @@ def _age(text: str) -> float:
 def _uses(store: "Store") -> "tuple[list[Use], list[str]]":
     """Return the runs behind the findings of a store, and the studies of which they are not known."""
     from anchorlab.runs import Use, uses
+    from anchorlab.runs.uses import FILE, study_files
 
     found = uses(store.root)
-    recorded = {path.parent for path in (store.root / "studies").glob("*/*/runs.json")}
-    if all(path.parent in recorded for path in (store.root / "studies").glob("*/*/findings.json")):
+    recorded = {path.parent for path in study_files(store.root, FILE)}
+    if all(path.parent in recorded for path in study_files(store.root, "findings.json")):
         return found, []
 
     from anchorlab.studies.running import without_record  # imports torch, which most stores do not need here

@@ -99,18 +99,19 @@ def submit(
 def _write(store: "Store", options: list[str], workers: int, device: str) -> Path:
     """Write the script of the workers into the store; return its path."""
     from anchorlab.engine.modules import imported_modules
+    from anchorlab.plain import check_way
+    from anchorlab.runs.files import write_file
 
     folder = store.root / "workers"
     folder.mkdir(parents=True, exist_ok=True)
+    check_way(folder, store.root)
     modules = [f"--import={name}" for name in imported_modules()]
     place = [str(store.root), "--device", device]
     command = [sys.executable, "-m", "anchorlab", "worker", *place, *modules, "--until-empty"]
     text = SCRIPT.format(
         workers=workers, logs=folder, options="\n".join(_directives(options)), command=shlex.join(command)
     )
-    path = folder / "slurm.sh"
-    path.write_text(text)
-    return path
+    return write_file(folder, "slurm.sh", [text.encode()])[0]  # in place of a link, not through it
 
 
 def _directives(options: list[str]) -> list[str]:

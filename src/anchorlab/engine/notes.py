@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import check_way
 from anchorlab.runs import ChunkDirectory
 from anchorlab.runs.files import read_json, write_json
 from anchorlab.training import Progress
@@ -58,8 +59,12 @@ def note_progress(chunk: ChunkDirectory, progress: Progress) -> None:
 
 def read_progress(chunk: ChunkDirectory) -> Progress | None:
     """Return how far a chunk has come; None if nobody has said."""
-    found = _read(chunk, "progress")
-    return None if found is None else Progress(**found)
+    match _read(chunk, "progress"):
+        case {"step": int(step), "steps": int(steps), "metrics": dict(metrics), "note": str(note)} if all(
+            isinstance(value, int | float) for value in metrics.values()
+        ):
+            return Progress(step, steps, metrics, note)
+    return None
 
 
 def note_failure(chunk: ChunkDirectory, reason: str) -> None:
@@ -70,12 +75,14 @@ def note_failure(chunk: ChunkDirectory, reason: str) -> None:
 def read_failure(chunk: ChunkDirectory) -> str | None:
     """Return why a chunk was set aside; None if it was not."""
     found = _read(chunk, "failure")
-    return None if found is None else str(found["reason"])
+    return None if found is None else str(found.get("reason"))
 
 
 def forget_failure(chunk: ChunkDirectory) -> None:
     """Let workers try a chunk again."""
-    _path(chunk, "failure").unlink(missing_ok=True)
+    path = _path(chunk, "failure")
+    check_way(path.parent, chunk.path.parents[2])
+    path.unlink(missing_ok=True)
 
 
 def _path(chunk: ChunkDirectory, kind: str) -> Path:
@@ -86,6 +93,7 @@ def _write(chunk: ChunkDirectory, kind: str, data: Mapping[str, Any]) -> None:
     path = _path(chunk, kind)
     with suppress(OSError):  # `write_json` says why
         path.parent.mkdir(exist_ok=True)
+    check_way(path.parent, chunk.path.parents[2])
     write_json(path.parent, path.name, data)
 
 
@@ -94,5 +102,6 @@ def _read(chunk: ChunkDirectory, kind: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
     with suppress(StoreError):  # it was being removed, or is damaged: as if nothing had been said
+        check_way(path, chunk.path.parents[2])
         return read_json(path, chunk.address)
     return None

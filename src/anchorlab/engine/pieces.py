@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.job import Job
@@ -15,14 +15,16 @@ from anchorlab.engine.notes import forget_failure
 from anchorlab.engine.tally import Tally
 from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError, StoreError
 from anchorlab.progress import Status
-from anchorlab.runs import Store
+from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
+from anchorlab.runs.files import damaged
 from anchorlab.runs.plugins import note_modules
 from anchorlab.training import Experiment, merge
 from anchorlab.training.joined import MOST_TOGETHER, Places
 from anchorlab.training.plugins import modules_of
 from anchorlab.training.trainer import ExecutionName
 
+_MOST_THREADS = 4096
 _PAUSE = 0.5  # seconds between two looks at a piece that another process works on
 
 
@@ -53,6 +55,23 @@ class Plan:
         (members,) = self.chunks
         if not 0 <= self.places.first <= self.places.of - len(members) <= MOST_TOGETHER - len(members):
             raise StoreError(f"a plan puts {len(members)} members at {self.places}; remove the run and train it again")
+
+    @classmethod
+    def read(cls, run: Run, recorded: Any, members: int, asked: "Plan | None" = None) -> "Plan":
+        """Return the plan that a run of so many members has recorded; what an older one lacks is as it is `asked`.
+
+        Errors: `StoreError` for what is no plan of that run.
+        """
+        lacking = {"execution": "auto"} if asked is None else {**vars(asked), "places": None}
+        try:
+            plan = cls(**{**lacking, **recorded})
+            if [member for chunk in plan.chunks for member in chunk] == list(range(members)) and all(plan.chunks):
+                known = plan.execution in get_args(ExecutionName) and type(plan.threads) is int
+                if known and 0 < plan.threads <= _MOST_THREADS:
+                    return plan
+        except (TypeError, ValueError):
+            pass
+        raise damaged(run.plan_path, "damaged: is no plan of this run", run.address)
 
 
 class Plans(NamedTuple):
@@ -191,8 +210,8 @@ class Pieces:
                 if directory.finished:  # by another process in the meantime
                     self.tally.status.cells_done += 1
                     return []
-                asked = vars(self.plans.of[address])
-                plan = Plan(**{**asked, "places": None, **directory.plan(asked)})
+                asked = self.plans.of[address]
+                plan = Plan.read(directory, directory.plan(vars(asked)), len(experiment.members), asked)
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self.failures.append((experiment.cell.label, error))
             return []

@@ -13,7 +13,6 @@ from anchorlab.engine.presence import Presence
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
 from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
-from anchorlab.runs.files import read_json
 from anchorlab.training import Experiment, work_per_step
 from anchorlab.training.joined import common
 from anchorlab.training.plugins import experiment_of
@@ -39,7 +38,7 @@ class Planned:
     def read(cls, run: Run) -> "Planned":
         """Return a run as its files describe it. Errors: `AnchorlabError` if this process cannot build it."""
         experiment = experiment_of(run)
-        plan = Plan(**{"execution": "auto", **read_json(run.plan_path, run.address)["plan"]})
+        plan = Plan.read(run, run.recorded_plan(), len(experiment.members))
         work = work_per_step(experiment) * experiment.member_steps
         return cls(experiment, plan, work, None if plan.places is None else common(experiment))
 

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.report.browse import browser_page, study_rows
 from anchorlab.runs import Index, Run, Store
-from anchorlab.runs.run_directory import is_address
+from anchorlab.runs.names import is_address
 
 MOST_VISITORS = 32
 """The most connections at once; a new one then ends the one that has waited longest without a whole request."""

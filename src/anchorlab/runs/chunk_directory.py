@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import DamagedChunkError, InUseError, StoreError
+from anchorlab.plain import check_way, parse_json
 from anchorlab.runs.claim import LEASE, Claim, holder
 from anchorlab.runs.files import check_named_file, matching, remove_temporaries, sync_directory, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 _METADATA = "metadata.json"
-_STEP = re.compile(r"step-(\d{8,})\.[0-9a-f]+\.safetensors")
+_STEP = re.compile(r"step-([0-9]{8,18})\.[0-9a-f]+\.safetensors")
+_ATTEMPT = re.compile(r"[0-9]{1,18}")
 _PAUSE = 0.05  # seconds between two tries
 
 
@@ -169,14 +171,19 @@ class ChunkDirectory:
         return _read(path)[2]
 
     def _newest(self) -> tuple[int, Path] | None:
-        """Return the newest attempt: its number and its folder."""
+        """Return the newest attempt: its number and its folder. Errors: `StoreError` if that is a link."""
         prefix = f"{self.path.name}."
+        run = self.path.parent.parent
+        check_way(self.path.parent, run.parent)
         try:
             names = [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
         except FileNotFoundError:
             return None
-        attempts = [(int(end), path) for path in names if (end := path.name.removeprefix(prefix)).isdigit()]
-        return max(attempts, default=None)
+        attempts = [(int(end), path) for path in names if _ATTEMPT.fullmatch(end := path.name.removeprefix(prefix))]
+        newest = max(attempts, default=None)
+        if newest is not None:
+            check_way(newest[1] / "checkpoints", run)
+        return newest
 
     def _begin(self, found: tuple[int, Path] | None) -> bool:
         """Begin the next attempt and return whether this process has it; another may have been faster."""
@@ -276,16 +283,22 @@ def _unwritable(folder: Path, error: OSError) -> StoreError:
 
 def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
     """Return the tensors of a file, the names of the checkpoints up to it, and the metadata."""
-    tensors = read_tensors(check_named_file(path))
-    stored = json.loads(tensors.pop(_METADATA).numpy().tobytes())
-    return tensors, stored["checkpoints"], stored["metadata"]
+    try:
+        tensors = read_tensors(check_named_file(path))
+        stored = parse_json(tensors.pop(_METADATA).numpy().tobytes())
+        checkpoints, metadata = stored["checkpoints"], stored["metadata"]
+        if not all(_STEP.fullmatch(name) for name in checkpoints):
+            raise ValueError("names checkpoints that no chunk has")
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedChunkError(path, f"damaged: {error}") from None
+    return tensors, checkpoints, metadata
 
 
 def _steps(directory: Path) -> dict[int, Path]:
     """Map each step to its file; if a step has two, to the one written last."""
     paths = [path for path in matching(directory, "step-*.safetensors") if _STEP.fullmatch(path.name)]
     with suppress(FileNotFoundError):
-        paths.sort(key=lambda path: path.stat().st_mtime_ns)
+        paths.sort(key=lambda path: path.lstat().st_mtime_ns)
     return {_step(path.name): path for path in paths}
 
 

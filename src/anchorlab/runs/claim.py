@@ -7,17 +7,22 @@ that was not renewed for the seconds of its lease is free, and so is that of a p
 import os
 import secrets
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import is_plain_folder
 from anchorlab.runs.files import file_time, read_json, write_json
 
 LEASE = 120.0
 """Seconds after which a claim that was not renewed is free: longer than a shared file system remembers what it read."""
+
+LONGEST_LEASE = 3600.0
+"""The longest lease that a claim can have, an hour: one that asks for more claims nothing."""
 
 NAME = "claim.json"
 
@@ -57,7 +62,7 @@ class Claim:
     """The claim of this process on a directory; it renews itself until it is released."""
 
     def __init__(self, directory: Path, lease: float = LEASE) -> None:
-        self.directory, self.owner, self.lease = directory, Owner.new(), lease
+        self.directory, self.owner, self.lease = directory, Owner.new(), min(lease, LONGEST_LEASE)
         self._released = threading.Event()
 
     def write(self) -> None:
@@ -70,7 +75,7 @@ class Claim:
     def holds(self) -> bool:
         """Whether the directory is there and nobody else has claimed it since."""
         with suppress(StoreError):
-            return bool(_read(self.directory)["token"] == self.owner.token)
+            return bool(_read(self.directory).get("token") == self.owner.token)
         return False
 
     def release(self) -> None:
@@ -90,17 +95,28 @@ class Claim:
 def holder(directory: Path) -> str | None:
     """Return who works in a directory, in words, or None if it is free."""
     path = directory / NAME
+    if not is_plain_folder(directory):
+        return None
     try:
-        age = file_time(directory.parent) - path.stat().st_mtime
+        age = abs(file_time(directory.parent) - path.lstat().st_mtime)  # nobody's clock renews a claim in the future
     except FileNotFoundError:
         return None
     try:
-        data = _read(directory)
-    except StoreError:
+        owner, lease = _parsed(_read(directory))
+    except (StoreError, ValueError):
         return "another process" if age <= LEASE and path.exists() else None
-    lease = float(data.pop("lease"))
-    owner = Owner(**data)
     return None if owner.ended or age > lease else str(owner)
+
+
+def _parsed(data: Mapping[str, Any]) -> tuple[Owner, float]:
+    """Return what a claim says. Errors: `ValueError` for one that a claim of ours cannot say."""
+    texts = [data.get(name) for name in ("token", "host", "machine", "started")]
+    process, lease = data.get("process"), data.get("lease")
+    if all(isinstance(one, str) for one in texts) and isinstance(process, int) and isinstance(lease, int | float):
+        owner = Owner(**{field.name: data[field.name] for field in fields(Owner)})
+        if process > 0 and 0 < lease <= LONGEST_LEASE:
+            return owner, float(lease)
+    raise ValueError("no claim")
 
 
 def _read(directory: Path) -> dict[str, Any]:

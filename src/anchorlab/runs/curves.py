@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anchorlab.runs.metrics import diverged_members, metrics_schema
+from anchorlab.runs.metrics import MOST_ROWS, diverged_members, metrics_schema, reading_metrics
 from anchorlab.runs.scan import Tables
 
 if TYPE_CHECKING:
     import polars
+
+_MOST_OF_ALL = 200_000_000  # rows of several runs in one table
 
 _DIGITS = 5
 """The significant digits of a curve, which is drawn; the exact values are in the run's table of metrics."""
@@ -57,28 +59,44 @@ def unpacked(content: bytes) -> tuple[Curve, ...]:
 
 
 def all_metrics(tables: Tables) -> "polars.DataFrame":
-    """Return several tables of metrics as one, by address, with a column `run` first."""
-    found = _rows(tables).collect()
+    """Return several tables of metrics as one, by address, with a column `run` first.
+
+    Errors: `ValueError` if one of them is no table of metrics.
+    """
+    with reading_metrics():
+        found = _rows(tables, _MOST_OF_ALL).collect()
+    if len(found) >= _MOST_OF_ALL:
+        raise ValueError(f"these runs have {_MOST_OF_ALL} rows of metrics or more")
     sources = len(tables.packed) + bool(tables.paths)
     return found if sources == 1 else found.sort("run", maintain_order=True)
 
 
 def all_diverged(tables: Tables) -> "polars.DataFrame":
     """Return the members that diverged in several tables of metrics, with columns run, member, seed, step."""
-    return diverged_members(_rows(tables), ("run", "member", "seed")).collect()
+    return diverged_members(_rows(tables, _MOST_OF_ALL), ("run", "member", "seed")).collect()
 
 
-def measure(tables: Tables) -> Iterator[tuple[str, Measured]]:
-    """Yield the addresses of runs and what is kept of their tables of metrics.
+def measure(tables: Tables) -> list[tuple[str, Measured]]:
+    """Return the addresses of runs and what is kept of their tables of metrics; nothing of what is no such table.
 
-    Reads all tables at once, which is several times as fast as one after the other. Errors: those of polars, for a
-    damaged table.
+    Reads all tables at once, which is several times as fast as one after the other.
     """
+    try:
+        return list(_measure(tables))
+    except ValueError:  # each by itself, which leaves out those that cannot be read
+        alone = tables.one_by_one()
+        return [found for one in alone for found in measure(one)] if len(alone) > 1 else []
+
+
+def _measure(tables: Tables) -> Iterator[tuple[str, Measured]]:
+    """Yield what `measure` returns. Errors: `ValueError` if a table cannot be read, or all have too many rows."""
     import polars as pl
 
     if not (addresses := sorted(tables.addresses)):
         return
-    rows = _rows(tables).filter(pl.col("group") == "all", pl.col("edit") == "none").cast({"run": pl.Enum(addresses)})
+    rows = _rows(tables, MOST_ROWS)
+    count = rows.select(pl.len())
+    rows = rows.filter(pl.col("group") == "all", pl.col("edit") == "none").cast({"run": pl.Enum(addresses)})
     series, value = ("run", "split", "metric"), pl.col("value")
     over_members = {"mean": value.mean(), "low": value.min(), "high": value.max()}
     along = rows.group_by(*series, "step").agg(
@@ -87,7 +105,10 @@ def measure(tables: Tables) -> Iterator[tuple[str, Measured]]:
     curves = along.sort(*series, "step").group_by(*series, maintain_order=True).agg("step", "mean", "low", "high")
     last = rows.sort("step").group_by(*series, "member", maintain_order=True).last()
     ends = last.group_by(*series).agg(value.mean()).sort(*series)
-    found_curves, found_ends = pl.collect_all([curves, ends])
+    with reading_metrics():
+        found_curves, found_ends, found_count = pl.collect_all([curves, ends, count])
+    if found_count.item() >= MOST_ROWS:
+        raise ValueError(f"these runs have {MOST_ROWS} rows of metrics or more")
     ends_of: dict[str, dict[str, float]] = {address: {} for address in addresses}
     for address, split, metric, mean in found_ends.iter_rows():
         ends_of[address][f"{split}.{metric}"] = mean
@@ -98,14 +119,14 @@ def measure(tables: Tables) -> Iterator[tuple[str, Measured]]:
         yield address, Measured(ends_of[address], tuple(curves_of[address]))
 
 
-def _rows(tables: Tables) -> "polars.LazyFrame":
-    """Return the rows of all tables, with the run of each."""
+def _rows(tables: Tables, most: int) -> "polars.LazyFrame":
+    """Return the rows of all tables, at most so many, with the run of each."""
     import polars as pl
 
     found = [pack.metrics(addresses) for pack, addresses in tables.packed.items()]
     if tables.paths:
         paths = list(tables.paths.values())
-        rows = pl.scan_parquet(paths, include_file_paths="path")
+        rows = pl.scan_parquet(paths, include_file_paths="path", schema=metrics_schema(), n_rows=most, glob=False)
         # Faster than a join: an address has twenty digits, and the same file name follows all.
         run = pl.col("path").str.head(-len(f"/{paths[0].name}")).str.tail(20)
         found.append(rows.select(run.alias("run"), *metrics_schema()))

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+_LATEST = 2.0**37  # seconds since 1970, far from the last that a date can have
+
 
 class Entry(NamedTuple):
     """What a list shows of one run.
@@ -31,7 +33,7 @@ class Entry(NamedTuple):
     @property
     def when(self) -> str:
         """The time of `modified`, to the minute."""
-        return f"{datetime.fromtimestamp(self.modified):%Y-%m-%d %H:%M}"
+        return f"{datetime.fromtimestamp(min(max(self.modified, 0.0), _LATEST)):%Y-%m-%d %H:%M}"
 
     @property
     def megabytes(self) -> float:

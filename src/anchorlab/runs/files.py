@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from anchorlab.errors import DamagedChunkError, StoreError
+from anchorlab.plain import discard, is_plain_folder, open_plain, parse_json, read_plain
 
 DIGEST_LENGTH = 32
 """The number of hexadecimal digits of the SHA-256 in a file's name: its first half."""
@@ -90,7 +91,7 @@ def make_directory(directory: Path) -> None:
 def remove_temporaries(directory: Path) -> None:
     """Remove the partial files of a killed writer. The caller must hold the directory's lock."""
     for path in directory.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+        discard(path)
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
@@ -101,7 +102,12 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield all files in a folder and those below it; folders that another process removes meanwhile have none."""
+    """Yield all files in a folder and those below it, none for a link to one.
+
+    Folders that another process removes meanwhile have none.
+    """
+    if not is_plain_folder(folder):
+        return
     for parent, _, names in os.walk(folder):
         yield from (Path(parent, name) for name in names)
 
@@ -114,7 +120,8 @@ def damaged(path: Path, problem: str, address: str) -> StoreError:
 def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
     """Return `path` if its content is as expected. Errors: `StoreError` that names the file otherwise."""
     try:
-        found = fingerprint(path)
+        size = path.lstat().st_size
+        found = fingerprint(path) if size == expected.size else Fingerprint(size, "")  # which may take long
     except OSError as error:
         raise unreadable(path, error, address) from None
     _compare(path, found, expected, address)
@@ -147,7 +154,7 @@ def check_named_file(path: Path) -> Path:
         raise unreadable(path, error, "") from None
     except OSError as error:
         raise DamagedChunkError(path, f"damaged: cannot be read ({error.strerror})") from None
-    if found.sha256[:DIGEST_LENGTH] != path.name.split(".")[-2]:
+    if f".{found.sha256[:DIGEST_LENGTH]}." not in path.name:
         raise DamagedChunkError(path, "damaged: truncated or altered after it was written")
     return path
 
@@ -160,7 +167,7 @@ def write_json(directory: Path, name: str, data: Mapping[str, Any]) -> Fingerpri
 def read_json(path: Path, address: str) -> dict[str, Any]:
     """Return an object written by `write_json`. Errors: `StoreError` if the file is missing or any byte has changed."""
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except OSError as error:
         raise unreadable(path, error, address) from None
     return json_in(path, content, address)
@@ -170,9 +177,12 @@ def json_in(path: Path, content: bytes, address: str) -> dict[str, Any]:
     """Return the object in the content of a file that `write_json` wrote. Errors: as `read_json`."""
     if not is_intact(content):
         raise damaged(path, "damaged: truncated or altered after it was written", address)
-    data: dict[str, Any] = json.loads(content)
-    del data["checksum"]
-    return data
+    try:
+        data = parse_json(content)
+        del data["checksum"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise damaged(path, f"damaged: {error}", address) from None
+    return dict(data)
 
 
 def is_intact(content: bytes) -> bool:
@@ -193,7 +203,7 @@ def _sealed(data: Mapping[str, Any]) -> bytes:
 
 def fingerprint(path: Path) -> Fingerprint:
     """Return the fingerprint of a file."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         digest = hashlib.file_digest(file, "sha256")
         return Fingerprint(file.tell(), digest.hexdigest())
 

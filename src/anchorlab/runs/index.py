@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import check_way, discard, parse_json
 from anchorlab.runs.cell import canonical_json
 from anchorlab.runs.curves import Measured, measure, packed
+from anchorlab.runs.database import files_beside, open_database
 from anchorlab.runs.entry import Entry
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.pack import Key
+from anchorlab.runs.record import is_environments
 from anchorlab.runs.run import Run
 from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, present, read, with_tables
 
@@ -41,6 +44,7 @@ PRAGMA user_version = {_VERSION};
 _BATCH = 1000  # runs that are read between two commits
 _FORMATS = ["%s\0" * count for count in range(10)]  # of rows, by their number of values
 _PATIENCE = 10.0  # seconds to wait for another process that writes the index
+_KINDS = [{kind} for kind in (str, int, int, str, int, int, str, int, int)]  # of the values of a row
 _Row = tuple[str, int, int, str, int, int, str, int, int]
 _Result = TypeVar("_Result")
 
@@ -66,7 +70,7 @@ class Index:
         """
         finished = _finished(entries)
         found = self.use(lambda connection: _measured(self.root, connection, finished, "ends"))
-        return {address: json.loads(text) for address, text in found.items()}
+        return {address: parse_json(text) for address, text in found.items()}
 
     def curves(self, entries: Iterable[Entry]) -> dict[str, bytes]:
         """Return the curves of each finished run by address, as `packed` writes them."""
@@ -88,13 +92,17 @@ class Index:
         return found or next((packed(one.curves) for _, one in _measure(self.root, [address])), None)
 
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Return what `work` returns on the index: the one on disk, a new one if that is damaged, or one in memory."""
+        """Return what `work` returns on the index: the one on disk, a new one if that is damaged, or one in memory.
+
+        Errors: `StoreError` if the index, or its folder, is a link.
+        """
+        check_way(self.path, self.root)
         for attempt in range(2):
             opened = self._file()
             try:
                 with closing(self._open()) as connection:
                     return work(connection)
-            except (sqlite3.Error, ValueError, LookupError, TypeError) as error:
+            except (OSError, sqlite3.Error, ValueError, LookupError, TypeError) as error:
                 if attempt or "locked" in str(error) or not self._make_anew(opened):
                     break
         with closing(sqlite3.connect(":memory:")) as connection:
@@ -103,7 +111,7 @@ class Index:
 
     def _open(self) -> sqlite3.Connection:
         """Return a connection to the file. Errors: `sqlite3.Error` if there is none of this version."""
-        connection = sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE)
+        connection = open_database(self.path, _TABLES, immutable=False, patience=_PATIENCE)
         try:
             if connection.execute("PRAGMA user_version").fetchone() != (_VERSION,):
                 raise sqlite3.DatabaseError("is of another version")
@@ -115,7 +123,7 @@ class Index:
     def _file(self) -> int | None:
         """Return the number of the file; None if there is none."""
         with suppress(OSError):
-            return self.path.stat().st_ino
+            return self.path.lstat().st_ino
         return None
 
     def _make_anew(self, damaged: int | None) -> bool:
@@ -132,12 +140,12 @@ class Index:
             if self._file() != damaged:
                 return True
             for left in self.path.parent.glob(".*.tmp*"):  # of a killed process
-                left.unlink()
+                discard(left)
             temporary = self.path.parent / f".{secrets.token_hex(8)}.tmp"
             with closing(sqlite3.connect(temporary)) as connection:
                 connection.executescript(_TABLES)
-            # The journal of a killed writer belongs to the damaged file.
-            self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
+            for beside in files_beside(self.path):  # the journal of a killed writer belongs to the damaged file
+                discard(beside)
             temporary.replace(self.path)
         except (OSError, sqlite3.Error):
             return False
@@ -161,6 +169,8 @@ def _no_collection() -> Iterator[None]:
 def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
     keys = present(root)
     kept: list[_Row] = list(map(_intact, connection.execute("SELECT * FROM runs")))
+    if [set(map(type, column)) for column in zip(*kept, strict=True)] not in ([], _KINDS):  # SQLite keeps any kind
+        raise ValueError("a row holds what we never write")
     rows = [row for row in kept if keys.get(row[0]) == row[1:3]]
     stale = keys.keys() - {row[0] for row in rows} if len(rows) < len(keys) else set()
     damaged: list[str] = []
@@ -177,7 +187,9 @@ def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
                 _write(connection, address, keys[address], one) for address, one in found.items() if one is not None
             ]
     texts = map(_intact, connection.execute("SELECT id, text, crc FROM parts"))
-    parts = {key: json.loads(text) for key, text, _ in texts}
+    parts = {key: parse_json(text) for key, text, _ in texts}
+    if not all(is_environments(parts[key]) for key in {row[7] for row in rows}):
+        raise ValueError("a part is no list of environments")
     entries = [_entry(root, row, parts) for row in rows]
     return sorted([*entries, *(entry_of(Run(root / address)) for address in damaged)], key=itemgetter(0))
 
@@ -208,7 +220,7 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
 
 def _measure(root: Path, addresses: Sequence[str]) -> list[tuple[str, Measured]]:
     """Return what is kept of the metrics of runs; nothing for a run whose table is damaged."""
-    return with_tables(root, addresses, lambda tables: list(measure(tables)))
+    return with_tables(root, addresses, measure)
 
 
 def _write(connection: sqlite3.Connection, address: str, key: Key, found: Found) -> _Row:
@@ -284,7 +296,7 @@ class _Spec(Mapping[str, Any]):
     def _whole(self) -> Mapping[str, Any]:
         if self._found is None:
             try:
-                self._found = {name: self._parts[key] for name, key in json.loads(self._part_ids).items()}
+                self._found = {name: self._parts[key] for name, key in parse_json(self._part_ids).items()}
             except (ValueError, LookupError, TypeError, AttributeError):
                 self._found = Run(self._root / self._address).spec
         return self._found

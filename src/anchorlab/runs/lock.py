@@ -9,8 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from anchorlab.errors import InUseError, StoreError
+from anchorlab.plain import check_way, open_plain, read_plain
 from anchorlab.runs.files import file_time, remove_temporaries
 
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_LONGEST_NAME = 1000  # bytes of what a holder says of itself
 _PAUSE = 0.05  # seconds between two tries
 _PATIENCE = 60.0  # seconds to wait for another writer of the same few files
 
@@ -65,7 +68,8 @@ class Lock:
     def taken(self) -> bool:
         """Whether any process holds the lock; nothing is created to find out."""
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            with open_plain(self.path):
+                descriptor = os.open(self.path, _FLAGS)
         except OSError:
             return False
         try:
@@ -139,7 +143,7 @@ class Lock:
         """Return whether the holder has not renewed the file for the lease."""
         assert self.lease is not None
         with suppress(FileNotFoundError):
-            renewed = self.path.stat().st_mtime
+            renewed = self.path.lstat().st_mtime
             near = time.time() - renewed > self.lease / 2  # else the other clock need not be asked
             return near and file_time(self.path.parent) - renewed > self.lease
         return False
@@ -152,10 +156,11 @@ class Lock:
         while True:
             try:
                 self.path.parent.mkdir(exist_ok=True)
+                check_way(self.path, self.path.parent.parent)
             except OSError as error:
                 raise StoreError(f"{self.path.parent}: cannot be created: {error.strerror}") from error
             try:
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                descriptor = os.open(self.path, _FLAGS | os.O_CREAT, 0o666)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -169,6 +174,10 @@ class Lock:
                 os.close(descriptor)
                 raise StoreError(f"{self.path}: this file system has no locks ({error.strerror})") from error
             if self._is_at_path(descriptor):
+                if os.fstat(descriptor).st_nlink > 1:  # a copied store that shares it: what it holds is another's too
+                    self.path.unlink()
+                    os.close(descriptor)
+                    continue
                 with suppress(OSError):  # a full disk: others then learn only that it is in use
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
@@ -178,13 +187,13 @@ class Lock:
 
     def _is_at_path(self, descriptor: int) -> bool:
         with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(descriptor), self.path.stat())
+            return os.path.samestat(os.fstat(descriptor), self.path.lstat())
         return False
 
     def _read_owner(self) -> str:
         for _ in range(10):  # a holder writes its name just after locking
             with suppress(OSError):
-                if name := self.path.read_text():
-                    return name
+                if name := read_plain(self.path, _LONGEST_NAME).decode(errors="replace"):
+                    return "".join(sign if sign.isprintable() else "?" for sign in name)
             time.sleep(0.01)
         return "another process"

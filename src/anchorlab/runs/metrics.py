@@ -1,13 +1,18 @@
 """The table of metrics of a run: one row per member, step, split, group, edit and metric."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import polars
 
 SomeFrame = TypeVar("SomeFrame", "polars.DataFrame", "polars.LazyFrame")
+MOST_ROWS = 20_000_000
+"""The rows of a table above which it is not read; each takes about 90 bytes."""
 
 _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 
@@ -57,6 +62,41 @@ def metrics_bytes(frame: "polars.DataFrame") -> bytes:
         buffer, compression="zstd", compression_level=3, statistics=True, row_group_size=2**18, data_page_size=2**20
     )
     return buffer.getvalue()
+
+
+@contextmanager
+def reading_metrics() -> Iterator[None]:
+    """Raise `ValueError` inside `with` for what polars says of a file that is no table."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise ValueError(f"is no table of metrics ({type(error).__name__})") from None
+
+
+def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
+    """Return a table of metrics, at most `MOST_ROWS` of it, with columns of text `before` the others.
+
+    Errors: `ValueError` for what is no table, or has other columns.
+    """
+    import polars as pl
+
+    with reading_metrics():
+        found = pl.scan_parquet(source, glob=False, n_rows=MOST_ROWS)
+        schema = found.collect_schema()
+    if schema != pl.Schema({**dict.fromkeys(before, pl.String()), **metrics_schema()}):
+        raise ValueError("has other columns than a table of metrics")
+    return found
+
+
+def read_metrics(source: "Path | bytes") -> "polars.DataFrame":
+    """Return a table of metrics. Errors: as `scan_metrics`, and `ValueError` for one of `MOST_ROWS` or more."""
+    with reading_metrics():
+        found = scan_metrics(source).collect()
+    if len(found) == MOST_ROWS:
+        raise ValueError(f"has {MOST_ROWS} rows or more")
+    return found
 
 
 def last_metrics(metrics: "polars.DataFrame") -> "polars.DataFrame":

@@ -19,10 +19,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import check_way
+from anchorlab.runs.database import limit_work, open_database
 from anchorlab.runs.files import DIGEST_LENGTH, fingerprint, sync_directory
+from anchorlab.runs.metrics import scan_metrics
+from anchorlab.runs.names import MANIFEST, is_address, is_file_of_run
 
 if TYPE_CHECKING:
     import polars
@@ -33,7 +37,12 @@ SMALL = 1_000_000
 Key = tuple[int, int]
 """When the manifest of a run was written, in nanoseconds, and its size."""
 
-_MANIFEST, _METRICS = "manifest.json", "metrics.parquet"
+MOST_RUNS = 10_000
+"""The runs of the largest pack."""
+
+_METRICS = "metrics.parquet"
+_MOST_FILES = 10_000  # of a run, all of its files together being small
+_LATEST = 2**62  # nanoseconds since 1970 that a time of a file can have
 _TABLES = """
 PRAGMA page_size = 16384;
 PRAGMA journal_mode = OFF;
@@ -42,6 +51,7 @@ CREATE TABLE sqlar (name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLO
 CREATE TABLE manifests (address TEXT PRIMARY KEY, changed INTEGER NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE tables (name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, data BLOB NOT NULL);
 """
+_DATA = f"CASE WHEN length(data) <= {SMALL} THEN data END"  # more than a run has is not even read
 _FILE_MODE = 0o100644
 _Result = TypeVar("_Result")
 
@@ -70,32 +80,50 @@ class Pack:
 
     def size(self, address: str) -> int:
         """Return the number of bytes of a run's files, before they were compressed."""
-        select = "SELECT total(sz) FROM sqlar WHERE name > ? AND name < ?"
-        return int(self.use(lambda pack: pack.execute(select, _span(address)).fetchone())[0])
+        select = "SELECT sz FROM sqlar WHERE name > ? AND name < ? LIMIT ?"
+        rows = self.use(lambda pack: pack.execute(select, (*_span(address), _MOST_FILES)).fetchall())
+        if not all(type(size) is int and 0 <= size <= SMALL for (size,) in rows):
+            raise self.damaged()
+        return sum(size for (size,) in rows)
 
     def read(self, address: str, name: str) -> bytes | None:
         """Return the content of a file of a run, or None if the pack does not hold it."""
-        select = "SELECT sz, data FROM sqlar WHERE name = ?"
+        select = f"SELECT sz, {_DATA} FROM sqlar WHERE name = ?"
         row = self.use(lambda pack: pack.execute(select, (f"{address}/{name}",)).fetchone())
         return None if row is None else self._unpacked(*row)
 
     def runs(self, addresses: Iterable[str]) -> Iterator[tuple[str, dict[str, Packed]]]:
         """Yield runs with all of their files by name."""
-        select = "SELECT name, sz, data, mtime FROM sqlar WHERE name > ? AND name < ? ORDER BY name"
+        select = f"SELECT name, sz, {_DATA}, mtime FROM sqlar WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
         for address in addresses:
-            rows = self.use(lambda pack: pack.execute(select, _span(address)).fetchall())  # noqa: B023 - called at once
-            files = {}
+            span = (*_span(address), _MOST_FILES)
+            rows = self.use(lambda pack: pack.execute(select, span).fetchall())  # noqa: B023 - called at once
+            files: dict[str, Packed] = {}
+            left = SMALL
             for path, size, data, seconds in rows:
-                name = path.partition("/")[2]
-                changed = self.keys[address][0] if name == _MANIFEST else seconds * 1_000_000_000
-                files[name] = Packed(self._unpacked(size, data), changed)
+                name = path.partition("/")[2] if type(path) is str else ""
+                times = type(seconds) is int and 0 <= seconds < _LATEST // 1_000_000_000
+                if not (is_file_of_run(name) and times):
+                    raise self.damaged()
+                changed = self.keys[address][0] if name == MANIFEST else seconds * 1_000_000_000
+                files[name] = Packed(self._unpacked(size, data, left), changed)
+                left -= len(files[name].content)
             yield address, files
 
-    def _unpacked(self, size: int, data: bytes) -> bytes:
+    def _unpacked(self, size: Any, data: Any, most: int = SMALL) -> bytes:
+        """Return the content of a file of `size` bytes, at most `most`, never making more."""
+        if not (type(size) is int and 0 <= size <= most and type(data) is bytes):
+            raise self.damaged()
+        if len(data) == size:
+            return data
+        whole = zlib.decompressobj()
         try:
-            return data if len(data) == size else zlib.decompress(data)
-        except (zlib.error, TypeError):
-            raise self._damaged() from None
+            content = whole.decompress(data, size + 1)
+        except zlib.error:
+            raise self.damaged() from None
+        if len(content) != size or not whole.eof:
+            raise self.damaged()
+        return content
 
     def metrics(self, addresses: Collection[str]) -> "polars.LazyFrame":
         """Return the metrics of some runs as one table, the address in the column `run`, in order of addresses."""
@@ -103,16 +131,22 @@ class Pack:
 
         select = "SELECT sha256, data FROM tables WHERE name = ?"
         row = self.use(lambda pack: pack.execute(select, (_METRICS,)).fetchone())
-        if row is None or sha256(row[1]).hexdigest() != row[0]:
-            raise self._damaged()
-        found = pl.scan_parquet(row[1])
+        if row is None or type(row[1]) is not bytes or sha256(row[1]).hexdigest() != row[0]:
+            raise self.damaged()
+        try:
+            found = scan_metrics(row[1], "run")
+        except ValueError:
+            raise self.damaged() from None
         return found if len(addresses) == len(self.keys) else found.filter(pl.col("run").is_in(list(addresses)))
 
     def problem(self) -> str | None:
         """Read the whole file, and say what is wrong with it."""
         try:
-            if fingerprint(self.path).sha256[:DIGEST_LENGTH] != self.path.name.split(".")[-2]:
-                return str(self._damaged())
+            self.metrics(self.keys)
+            if f".{fingerprint(self.path).sha256[:DIGEST_LENGTH]}." not in self.path.name:
+                return str(self.damaged())
+        except StoreError as error:
+            return str(error)
         except OSError as error:
             return f"{self.path}: cannot be read: {error.strerror}"
         return None
@@ -120,15 +154,21 @@ class Pack:
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         """Return what `work` reads from the file."""
         try:
-            status = self.path.stat()
+            status = self.path.lstat()
             return work(_newest.connection(self.path, status.st_ino, status.st_mtime_ns))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from None
         except sqlite3.Error as error:
             _newest.open = None
+            self.path.lstat()  # removed meanwhile, after its runs were put elsewhere
             if "unable to open" in str(error):
                 raise StoreError(f"{self.path}: cannot be read; allow this user to read it") from None
-            raise self._damaged() from None
+            raise self.damaged() from None
 
-    def _damaged(self) -> StoreError:
+    def damaged(self) -> StoreError:
+        """Return the error for a pack that holds what no pack of ours does."""
         problem = "damaged: altered after it was written"
         return StoreError(f"{self.path}: {problem}; put a copy in its place, or delete it and train its runs again")
 
@@ -137,7 +177,7 @@ class _Open:
     """An open pack, closed when nobody holds it. Since a pack never changes, reading it takes no locks."""
 
     def __init__(self, path: Path) -> None:
-        self.connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True, check_same_thread=False)
+        self.connection = open_database(path, _TABLES, immutable=True)
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it could not be opened
@@ -155,6 +195,7 @@ class _Newest(threading.local):
         if self.open is None or self.key != key:
             self.open = None
             self.open, self.key = _Open(path), key
+        limit_work(self.open.connection)
         return self.open.connection
 
 
@@ -163,9 +204,18 @@ _newest = _Newest()
 
 @lru_cache(maxsize=1024)
 def _keys(pack: Pack) -> Mapping[str, Key]:
-    select = "SELECT address, changed, size FROM manifests ORDER BY address"
-    rows = pack.use(lambda one: one.execute(select).fetchall())
+    select = "SELECT address, changed, size FROM manifests ORDER BY address LIMIT ?"
+    rows = pack.use(lambda one: one.execute(select, (MOST_RUNS + 1,)).fetchall())
+    if len(rows) > MOST_RUNS or not all(map(_is_key, rows)):
+        raise pack.damaged()
     return {address: (changed, size) for address, changed, size in rows}
+
+
+def _is_key(row: tuple[Any, Any, Any]) -> bool:
+    """Return whether a row names a run: only then may files be looked for, and folders made, under its address."""
+    address, changed, size = row
+    times = type(changed) is int and 0 <= changed < _LATEST and type(size) is int and size >= 0
+    return type(address) is str and is_address(address) and times
 
 
 def _span(address: str) -> tuple[str, str]:
@@ -174,8 +224,9 @@ def _span(address: str) -> tuple[str, str]:
 
 
 def packs_of(root: Path) -> list[Pack]:
-    """Return the packs of a store."""
+    """Return the packs of a store. Errors: `StoreError` if their folder is a link."""
     folder = root / "packs"
+    check_way(folder, root)
     try:
         with os.scandir(folder) as found:
             names = sorted(one.name for one in found if one.name.endswith(".sqlar"))
@@ -233,7 +284,7 @@ def write_pack(folder: Path, runs: Iterable[tuple[str, Mapping[str, Packed]]], m
             with pack:
                 pack.execute("INSERT INTO tables VALUES (?, ?, ?)", (_METRICS, sha256(table).hexdigest(), table))
                 for address, files in runs:
-                    manifest = files[_MANIFEST]
+                    manifest = files[MANIFEST]
                     key = address, manifest.changed, len(manifest.content)
                     pack.execute("INSERT INTO manifests VALUES (?, ?, ?)", key)
                     pack.executemany("INSERT INTO sqlar VALUES (?, ?, ?, ?, ?)", _rows(address, files))

@@ -6,22 +6,24 @@ place before what is old is removed. A run in both counts once, and the next pac
 
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.errors import StoreError
-from anchorlab.runs.files import Fingerprint, check_content, damaged, json_in, sync_directory
+from anchorlab.plain import check_tree, discard, is_plain_folder, read_plain
+from anchorlab.runs.files import check_content, damaged, json_in, matching, sync_directory
 from anchorlab.runs.lock import Lock
-from anchorlab.runs.pack import SMALL, Pack, Packed, pack_with, packs_of, write_pack
+from anchorlab.runs.metrics import read_metrics, scan_metrics
+from anchorlab.runs.names import listed_files
+from anchorlab.runs.pack import MOST_RUNS, SMALL, Pack, Packed, pack_with, packs_of, write_pack
+from anchorlab.runs.record import checked_record
 from anchorlab.runs.run import Run
 
 if TYPE_CHECKING:
     import polars
 
-_MOST_RUNS = 10_000  # of a pack
 _MOST_BYTES = 2**28  # of the files of a pack
 _PATIENCE = 10.0  # seconds to wait for another process that packs
 _UNPACKED = ".unpacked-"
@@ -41,7 +43,7 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
         put_aside: removes the folder of a run. Errors: `StoreError`
     """
     moved = [address for address in sorted(set(addresses)) if _fits(Run(root / address))]
-    if not moved and not packs_of(root):
+    if not moved and not packs_of(root) and not left_behind(root):
         return []
     with _packing(root) as folder:
         moved = [address for address in moved if (root / address).is_dir()]  # another process may have packed it
@@ -66,7 +68,7 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
 
 def unpack_runs(root: Path, addresses: Iterable[str]) -> list[str]:
     """Move runs out of their packs into folders, and return the addresses of those that were packed."""
-    if not packs_of(root):
+    if not packs_of(root) and not left_behind(root):
         return []
     with _packing(root):
         asked, moved = set(addresses), []
@@ -94,8 +96,8 @@ def _packing(root: Path) -> Iterator[Path]:
     lock = Lock(folder / "lock")
     lock.acquire(_PATIENCE)
     try:
-        for left in [*folder.glob(".*.tmp*"), *root.glob(f"{_UNPACKED}*")]:
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        for left in left_behind(root):
+            discard(left)
         seen: set[str] = set()
         for pack in sorted(packs_of(root), key=lambda one: -len(one.keys)):
             if pack.keys.keys() <= seen:  # written by a process that was killed before it had removed the old one
@@ -106,14 +108,15 @@ def _packing(root: Path) -> Iterator[Path]:
         lock.release()
 
 
+def left_behind(root: Path) -> list[Path]:
+    """Return what a process that was killed while it packed or unpacked has left, or one at work makes."""
+    return [*matching(root / "packs", ".*.tmp*"), *matching(root, f"{_UNPACKED}*")]
+
+
 def _fits(run: Run) -> bool:
     """Return whether a run has a folder and can be packed, as far as that can be seen without reading its files."""
     return (
-        run.path.is_dir()
-        and not run.path.is_symlink()
-        and run.manifest_path.exists()
-        and not run.state_path.exists()
-        and run.size <= SMALL
+        is_plain_folder(run.path) and run.manifest_path.exists() and not run.state_path.exists() and run.size <= SMALL
     )
 
 
@@ -125,25 +128,27 @@ def _differs(root: Path, address: str) -> bool:
     try:
         ((_, files),) = pack.runs([address])
         _check(run, files)
-        return files[run.manifest_path.name].content != run.manifest_path.read_bytes()
+        return files[run.manifest_path.name].content != read_plain(run.manifest_path, SMALL)
     except FileNotFoundError:  # the folder was removed
         return False
-    except StoreError:
+    except (StoreError, OSError):
         return True
 
 
 def _is_small(pack: Pack) -> bool:
-    return len(pack.keys) < _MOST_RUNS // 2 and pack.path.stat().st_size < _MOST_BYTES // 2
+    return len(pack.keys) < MOST_RUNS // 2 and pack.path.stat().st_size < _MOST_BYTES // 2
 
 
 def _folder(run: Run) -> _Whole | None:
     """Return a run as its folder holds it; None for one that is damaged, has other files, or has been removed."""
     try:
+        check_tree(run.path)
         paths = {path.relative_to(run.path).as_posix(): path for path in run.path.rglob("*") if not path.is_dir()}
         paths.pop("lock", None)  # of a process that read or wrote it
-        files = {name: Packed(path.read_bytes(), path.stat().st_mtime_ns) for name, path in paths.items()}
+        files = {name: Packed(read_plain(path, SMALL), path.lstat().st_mtime_ns) for name, path in paths.items()}
         _check(run, files)
-    except (StoreError, OSError):
+        scan_metrics(files[run.metrics_path.name].content)
+    except (StoreError, OSError, ValueError):
         return None
     return run.address, files
 
@@ -153,14 +158,21 @@ def _check(run: Run, files: Mapping[str, Packed]) -> None:
     manifest, spec = run.manifest_path.name, run.spec_path.name
     if manifest not in files:
         raise damaged(run.manifest_path, "missing", run.address)
-    listed = json_in(run.manifest_path, files[manifest].content, run.address)["files"]
+    try:
+        listed = listed_files(json_in(run.manifest_path, files[manifest].content, run.address))
+    except ValueError as error:
+        raise damaged(run.manifest_path, str(error), run.address) from None
     if {*listed, manifest} != files.keys():
         raise damaged(run.manifest_path, "lists other files than there are", run.address)
-    for name, entry in listed.items():
-        expected = Fingerprint(entry["size"], entry["sha256"])
+    for name, expected in listed.items():
         check_content(run.path / name, files[name].content, expected, run.address)
-    if json_in(run.spec_path, files[spec].content, run.address)["address"] != run.address:
-        raise damaged(run.spec_path, "belongs to another run", run.address)
+    for path in (run.spec_path, run.metrics_path):
+        if path.name not in listed:
+            raise damaged(path, "missing", run.address)
+    try:
+        checked_record(json_in(run.spec_path, files[spec].content, run.address), run.address)
+    except ValueError as error:
+        raise damaged(run.spec_path, str(error), run.address) from None
 
 
 def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
@@ -169,7 +181,7 @@ def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
     size = 0
     for one in (one for source in sources for one in source if one is not None):
         own = sum(len(file.content) for file in one[1].values())
-        if batch and (len(batch) == _MOST_RUNS or size + own > _MOST_BYTES):
+        if batch and (len(batch) == MOST_RUNS or size + own > _MOST_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(one)
@@ -188,8 +200,16 @@ def _metrics(runs: Iterable[_Whole]) -> "polars.DataFrame":
     """Return the metrics of runs as one table, the address in the column `run`."""
     import polars as pl
 
-    tables = ((address, pl.read_parquet(files["metrics.parquet"].content)) for address, files in runs)
+    tables = ((address, _table(address, files)) for address, files in runs)
     return pl.concat([table.select(pl.lit(address).alias("run"), pl.all()) for address, table in tables])
+
+
+def _table(address: str, files: Mapping[str, Packed]) -> "polars.DataFrame":
+    name = "metrics.parquet"
+    try:
+        return read_metrics(files[name].content)
+    except (KeyError, ValueError) as error:
+        raise damaged(Path(address, name), str(error), address) from None
 
 
 def _unpack(path: Path, files: Mapping[str, Packed]) -> None:

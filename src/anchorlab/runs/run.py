@@ -1,6 +1,6 @@
 """Runs: the directories of computed cells, for reading."""
 
-import re
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import check_tree, check_way, is_plain_folder, read_plain
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.files import (
     Fingerprint,
@@ -20,14 +21,15 @@ from anchorlab.runs.files import (
     read_json,
     unreadable,
 )
+from anchorlab.runs.metrics import read_metrics, scan_metrics
+from anchorlab.runs.names import MANIFEST, checkpoint_name, listed_files, step_of
 from anchorlab.runs.pack import SMALL, Pack, pack_with, wherever
-from anchorlab.runs.tensor_file import read_tensors
+from anchorlab.runs.record import checked_record
+from anchorlab.runs.tensor_file import check_tensors, read_tensors
 
 if TYPE_CHECKING:
     import polars
     import torch
-
-_CHECKPOINT = re.compile(r"checkpoints/step-(\d{8,})\.safetensors")
 
 
 class Run:
@@ -54,9 +56,12 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        with suppress(PermissionError):  # looked for again, since the run may just be taken out of its pack
-            return self.manifest_path.exists() or self.pack is not None or self.manifest_path.exists()
-        return False
+        # looked for again, since the run may just be taken out of its pack
+        return self._has_manifest or self.pack is not None or self._has_manifest
+
+    @property
+    def _has_manifest(self) -> bool:
+        return os.path.lexists(self.manifest_path)  # a link is damage, which its reader names
 
     @property
     def pack(self) -> Pack | None:
@@ -76,6 +81,8 @@ class Run:
     @property
     def is_empty(self) -> bool:
         """Whether the folder holds nothing yet: at most a lock, and a partial file of a writer that was killed."""
+        if not is_plain_folder(self.path):
+            return False
         try:
             return all(path.name == "lock" or path.name.startswith(".") for path in self.path.iterdir())
         except OSError:
@@ -89,7 +96,7 @@ class Run:
     @property
     def manifest_path(self) -> Path:
         """The file that lists all others of a finished run."""
-        return self.path / "manifest.json"
+        return self.path / MANIFEST
 
     @property
     def metrics_path(self) -> Path:
@@ -142,7 +149,7 @@ class Run:
         total = 0
         for path in files_below(self.path):
             with suppress(OSError):  # Files of a run in use come and go; others cannot be read.
-                total += path.stat().st_size
+                total += path.lstat().st_size
         return total
 
     @property
@@ -157,7 +164,7 @@ class Run:
         if (pack := self.pack) is not None:
             return pack.keys[self.address][0]
         path = self.manifest_path if self.finished else self.path
-        return path.stat().st_mtime_ns
+        return path.lstat().st_mtime_ns
 
     @property
     def modified(self) -> float:
@@ -166,14 +173,14 @@ class Run:
 
     def metrics(self) -> "polars.DataFrame":
         """Return the table of metrics, with the columns of `metrics_schema`."""
-        import polars as pl
-
-        return pl.read_parquet(self._checked(self.metrics_path.name))
+        try:
+            return read_metrics(self._checked(self.metrics_path.name))
+        except ValueError as error:
+            raise damaged(self.metrics_path, str(error), self.address) from None
 
     def checkpoints(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
-        steps = (_CHECKPOINT.fullmatch(name) for name in self._files)
-        return sorted(int(match[1]) for match in steps if match)
+        return sorted(step for name in self._files if (step := step_of(name)) is not None)
 
     def read_checkpoint(self, step: int) -> dict[str, "torch.Tensor"]:
         """Return the weights of all members at `step`, each tensor `[member ...]`, on the CPU."""
@@ -181,7 +188,10 @@ class Run:
             raise StoreError(
                 f"{self.path}: no checkpoint of step {step}; there are {', '.join(map(str, known)) or 'none'}"
             )
-        return read_tensors(self._checked(checkpoint_name(step)))
+        try:
+            return read_tensors(self._checked(checkpoint_name(step)))
+        except ValueError as error:
+            raise damaged(self.path / checkpoint_name(step), str(error), self.address) from None
 
     def problems(self) -> list[str]:
         """Read every file and return one line per problem; empty if there is none."""
@@ -199,22 +209,66 @@ class Run:
 
     def _checks(self) -> list[Callable[[], object]]:
         """Return one function per file, which raises `StoreError` if that file is damaged."""
+        if self.pack is None:
+            try:
+                check_tree(self.path)
+            except StoreError as error:
+                return [partial(_raise, error)]
         if self.finished:
             try:
-                others = [name for name in self._files if name != self.spec_path.name]
-                return [self._read_record, *(partial(self._checked, name) for name in others)]
-            except StoreError:
-                return [lambda: self._files]
+                steps = map(checkpoint_name, self.checkpoints())
+                return [
+                    self._read_record,
+                    self._check_metrics,
+                    *(partial(self._check_checkpoint, one) for one in steps),
+                ]
+            except StoreError as error:
+                return [partial(_raise, error)]
         if self.is_empty:
             return []
         files = files_below(self.state_path)
         states = sorted(path for path in files if path.suffix == ".safetensors" and not path.name.startswith("."))
+        plan = [partial(self._check_unless_gone, self.plan_path, self.recorded_plan)] if self.plan_path.exists() else []
         return [
             self._check_manifest_was_not_lost,
             self._read_record,
-            *([partial(read_json, self.plan_path, self.address)] if self.plan_path.exists() else []),
-            *(partial(check_named_file, path) for path in states),
+            *plan,
+            *(partial(self._check_unless_gone, path, partial(self._check_state, path)) for path in states),
         ]
+
+    def _check_metrics(self) -> None:
+        try:
+            scan_metrics(self._checked(self.metrics_path.name))
+        except ValueError as error:
+            raise damaged(self.metrics_path, str(error), self.address) from None
+
+    def _check_checkpoint(self, name: str) -> None:
+        try:
+            check_tensors(self._checked(name))
+        except ValueError as error:
+            raise damaged(self.path / name, str(error), self.address) from None
+
+    def _check_state(self, path: Path) -> None:
+        try:
+            check_tensors(check_named_file(path))
+        except ValueError as error:
+            raise damaged(path, str(error), self.address) from None
+
+    def recorded_plan(self) -> Any:
+        """Return the division of an unfinished run into chunks. Errors: `StoreError` if it is missing or damaged."""
+        check_way(self.plan_path, self.path.parent)
+        data = read_json(self.plan_path, self.address)
+        if "plan" not in data:
+            raise damaged(self.plan_path, "holds no plan", self.address)
+        return data["plan"]
+
+    def _check_unless_gone(self, path: Path, check: Callable[[], object]) -> None:
+        """Check a file that was there a moment ago: training removes its states, and its plan at the end."""
+        try:
+            check()
+        except StoreError:
+            if path.exists():
+                raise
 
     @cached_property
     def _record(self) -> dict[str, Any]:
@@ -224,12 +278,10 @@ class Run:
         """Read `spec.json`. Errors: `StoreError` if damaged, or if it belongs to a run of another address."""
         if self.finished:
             self._checked("spec.json")
-        record = self._json(self.spec_path)
-        if not record.keys() >= {"address", "spec", "label", "environments"}:
-            raise damaged(self.spec_path, "written by another version of anchorlab", self.address)
-        if record["address"] != self.address:
-            raise damaged(self.spec_path, f"belongs to the run {record['address']}", self.address)
-        return record
+        try:
+            return checked_record(self._json(self.spec_path), self.address)
+        except ValueError as error:
+            raise damaged(self.spec_path, str(error), self.address) from None
 
     @cached_property
     def _files(self) -> dict[str, Fingerprint]:
@@ -237,15 +289,17 @@ class Run:
         if not self.finished:
             self._check_manifest_was_not_lost()
             raise StoreError(f"{self.path}: not finished; train it again to continue from its last state")
-        files = self._json(self.manifest_path)["files"]
-        return {name: Fingerprint(entry["size"], entry["sha256"]) for name, entry in files.items()}
+        try:
+            return listed_files(self._json(self.manifest_path))
+        except ValueError as error:
+            raise damaged(self.manifest_path, str(error), self.address) from None
 
     def _check_manifest_was_not_lost(self) -> None:
         """Raise `StoreError` for results without a manifest and without states.
 
         No kill can leave them so, since the manifest is written before the states are removed.
         """
-        if self.metrics_path.exists() and not self.state_path.exists():
+        if self.metrics_path.exists() and not self.state_path.exists() and not self._has_manifest:
             raise damaged(self.manifest_path, "missing", self.address)
 
     def content(self, name: str) -> bytes:
@@ -253,8 +307,9 @@ class Run:
         return wherever(lambda: self._content(self.path / name))
 
     def _content(self, path: Path) -> bytes:
+        check_way(path, self.path.parent)
         try:
-            return path.read_bytes()
+            return read_plain(path)
         except FileNotFoundError:
             pack = self.pack
             found = None if pack is None else pack.read(self.address, path.relative_to(self.path).as_posix())
@@ -278,6 +333,7 @@ class Run:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)
         path, expected = self.path / name, self._files[name]
         if expected.size > SMALL:
+            check_way(path, self.path.parent)
             return check_file(path, expected, self.address)
         try:
             return check_content(path, self.content(name), expected, self.address)
@@ -285,6 +341,5 @@ class Run:
             raise unreadable(path, error, self.address) from None
 
 
-def checkpoint_name(step: int) -> str:
-    """Return the path of a checkpoint within its run."""
-    return f"checkpoints/step-{step:08d}.safetensors"
+def _raise(error: StoreError) -> None:
+    raise error

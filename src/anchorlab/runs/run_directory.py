@@ -1,11 +1,14 @@
 """Run directories: runs open for writing, by one process at a time."""
 
+import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import InUseError, StoreError
+from anchorlab.plain import check_tree, discard
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.chunk_directory import ChunkDirectory
 from anchorlab.runs.claim import LEASE
@@ -24,12 +27,15 @@ from anchorlab.runs.files import (
 )
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.metrics import metrics_bytes
-from anchorlab.runs.run import Run, checkpoint_name
+from anchorlab.runs.names import checkpoint_name, listed_files
+from anchorlab.runs.run import Run
 from anchorlab.runs.tensor_file import tensor_pieces
 
 if TYPE_CHECKING:
     import polars
     import torch
+
+_NOTE = re.compile(r"[0-9]{1,18}\.json")
 
 
 class RunDirectory(Run):
@@ -71,7 +77,7 @@ class RunDirectory(Run):
         Errors: `StoreError` that names the process writing the run, or a damaged or missing file.
         """
         self._opened_finished = super().finished
-        if self._opened_finished and not self.state_path.exists():
+        if self._opened_finished and not os.path.lexists(self.state_path):
             return self
         try:
             make_directory(self.path.parent)
@@ -105,11 +111,11 @@ class RunDirectory(Run):
         """
         self._require_lock()
         if self.plan_path.exists():
-            return read_json(self.plan_path, self.address)["plan"]
+            return self.recorded_plan()
         if any(self.state_path.glob("chunk-*")):
             raise damaged(self.plan_path, "missing", self.address)
         write_json(self.state_path, self.plan_path.name, {"plan": default})
-        return read_json(self.plan_path, self.address)["plan"]
+        return self.recorded_plan()
 
     def chunk(self, index: int) -> ChunkDirectory:
         """Return the directory of a chunk, to be opened here or in another process."""
@@ -157,14 +163,17 @@ class RunDirectory(Run):
         Errors: `StoreError` for a damaged one.
         """
         for note in self._merged_path.glob("[!.]*.json"):
-            entry, name = read_json(note, self.address), checkpoint_name(int(note.stem))
+            name = checkpoint_name(int(note.stem)) if _NOTE.fullmatch(note.name) else ""
+            try:
+                written = listed_files({"files": {name: read_json(note, self.address)}})[name]
+            except ValueError as error:
+                raise damaged(note, str(error), self.address) from None
             if (self.path / name).exists():  # else it was about to be moved, and its part is there
-                written = Fingerprint(entry["size"], entry["sha256"])
                 check_file(self.path / name, written, self.address)
                 self._written[name] = written
         for path in (self.path / "checkpoints").glob("*"):
             if f"checkpoints/{path.name}" not in self._written:
-                path.unlink()
+                discard(path)
 
     def finish(self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = ()) -> None:
         """Write the table of metrics and the manifest, and remove the states; `made_by` says where each chunk was made.
@@ -191,6 +200,7 @@ class RunDirectory(Run):
 
     def _prepare(self) -> None:
         """Write `spec.json` if the run is new, and remove what a killed writer left, except states."""
+        check_tree(self.path)
         remove_temporaries(self.path)
         self._opened_finished = super().finished
         if self._opened_finished:
@@ -236,8 +246,3 @@ class RunDirectory(Run):
             raise InUseError(f"{self.path}: taken over by another process")
         if not self._lock.held:
             raise RuntimeError(f"{self.path} is not open for writing: use `with store.open(cell) as run:`")
-
-
-def is_address(name: str) -> bool:
-    """Return whether a directory's name is an address."""
-    return len(name) == 20 and not name.strip("0123456789abcdef")

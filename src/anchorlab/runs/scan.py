@@ -1,7 +1,6 @@
 """What the run directories say: which runs there are, when they changed, and what an index keeps of each."""
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -9,14 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import check_way, parse_json, read_plain
 from anchorlab.runs.entry import Entry
-from anchorlab.runs.files import is_intact
+from anchorlab.runs.files import Fingerprint, fingerprint, is_intact
+from anchorlab.runs.names import is_address, listed_files
 from anchorlab.runs.pack import Key, Pack, packs_of, wherever, with_packs
+from anchorlab.runs.record import checked_record
 from anchorlab.runs.run import Run
-from anchorlab.runs.run_directory import is_address
 
 NO_MANIFEST = -1
 """In place of the size of the manifest that an unfinished run does not have."""
+
+_MOST = 2**60  # bytes that a manifest can say
 
 _Result = TypeVar("_Result")
 
@@ -42,6 +45,11 @@ class Tables(NamedTuple):
         """The runs whose tables they are."""
         return {*self.paths, *(address for addresses in self.packed.values() for address in addresses)}
 
+    def one_by_one(self) -> "list[Tables]":
+        """Return the tables of each folder and of each pack by themselves."""
+        folders = [Tables({address: path}, {}) for address, path in self.paths.items()]
+        return [*folders, *(Tables({}, {pack: addresses}) for pack, addresses in self.packed.items())]
+
 
 def present(root: Path) -> dict[str, Key]:
     """Return the key of every run in a store by its address: of an unfinished one, when its specification changed."""
@@ -52,17 +60,26 @@ def present(root: Path) -> dict[str, Key]:
 
 
 def _in_folders(root: Path) -> dict[str, Key]:
-    """Return the keys of the runs that have folders. This loop takes most of the time of a list."""
+    """Return the keys of the runs that have folders, or links to some, which are damaged.
+
+    This loop takes most of the time of a list.
+    """
     keys: dict[str, Key] = {}
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # paths below an open folder are found faster
     try:
-        for name in filter(is_address, os.listdir(folder)):  # noqa: PTH208 - makes no paths, which take longer
-            try:
-                status = stat(f"{name}/manifest.json", dir_fd=folder)
-                keys[name] = status.st_mtime_ns, status.st_size
-            except OSError:
-                if (root / name).is_dir():
-                    keys[name] = _changed(root / name / "spec.json"), NO_MANIFEST
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not is_address(name := entry.name):
+                    continue
+                if entry.is_symlink():
+                    keys[name] = 0, NO_MANIFEST
+                    continue
+                try:
+                    status = stat(f"{name}/manifest.json", dir_fd=folder, follow_symlinks=False)
+                    keys[name] = status.st_mtime_ns, status.st_size
+                except OSError:
+                    if entry.is_dir(follow_symlinks=False):
+                        keys[name] = _changed(root / name / "spec.json"), NO_MANIFEST
     finally:
         os.close(folder)
     return keys
@@ -70,7 +87,7 @@ def _in_folders(root: Path) -> dict[str, Key]:
 
 def _changed(path: Path) -> int:
     with suppress(OSError):
-        return path.stat().st_mtime_ns
+        return path.lstat().st_mtime_ns
     return 0
 
 
@@ -83,17 +100,16 @@ def read(run: Run) -> Found | None:
         if run.finished:
             manifest = run.content(run.manifest_path.name)
             files = _files(manifest)
-            record = json.loads(_intact(run.content(run.spec_path.name), files, run.spec_path.name))
-            if record["address"] != run.address:
-                return None
-            size = sum(one["size"] for one in files.values()) + len(manifest)
+            spec = _intact(run.content(run.spec_path.name), files, run.spec_path.name)
+            record = checked_record(parse_json(spec), run.address)
+            size = sum(one.size for one in files.values()) + len(manifest)
         elif run.is_empty:
             return Found("", 0, 0, {}, [])
         else:
             record, size = {"label": run.label, "spec": run.spec, "environments": run.environments}, 0
         members = record["spec"].get("members")
         seeds = members.get("seeds", ()) if isinstance(members, Mapping) else members or ()
-        return Found(record["label"], len(seeds), size, record["spec"], record["environments"])
+        return Found(record["label"], len(seeds), min(size, _MOST), record["spec"], record["environments"])
     except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
@@ -109,7 +125,10 @@ def _intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
         run = Run(root / address)
         path = run.metrics_path
         try:
-            _intact(path.read_bytes(), _files(run.manifest_path.read_bytes()), path.name)
+            check_way(path, root)
+            expected = _files(read_plain(run.manifest_path))[path.name]
+            if fingerprint(path) != expected:
+                raise ValueError(f"{path.name} is damaged")
             found.paths[address] = path
         except FileNotFoundError:
             pack = None if run.path.is_dir() else next((one for one in packs if address in one.keys), None)
@@ -117,7 +136,7 @@ def _intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
                 found.packed.setdefault(pack, []).append(address)
             elif run.pack is not None or (run.metrics_path.exists() and run.manifest_path.exists()):  # by now
                 raise
-        except (OSError, ValueError, LookupError, TypeError):
+        except (StoreError, OSError, ValueError, LookupError):
             continue
     return found
 
@@ -139,16 +158,15 @@ def begun(run: Run) -> float:
     return 0.0
 
 
-def _files(manifest: bytes) -> Mapping[str, Any]:
+def _files(manifest: bytes) -> Mapping[str, Fingerprint]:
     """Return what a manifest says of each file. Errors: `ValueError` if it is damaged."""
     if not is_intact(manifest):
         raise ValueError("the manifest is damaged")
-    found: Mapping[str, Any] = json.loads(manifest)["files"]
-    return found
+    return listed_files(parse_json(manifest))
 
 
-def _intact(content: bytes, files: Mapping[str, Any], name: str) -> bytes:
+def _intact(content: bytes, files: Mapping[str, Fingerprint], name: str) -> bytes:
     """Return the content of a file of a run. Errors: `ValueError` if it is not what the manifest says."""
-    if hashlib.sha256(content).hexdigest() != files[name]["sha256"]:
+    if hashlib.sha256(content).hexdigest() != files[name].sha256:
         raise ValueError(f"{name} is damaged")
     return content

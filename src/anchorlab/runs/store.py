@@ -2,20 +2,21 @@
 
 import os
 import secrets
-import shutil
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.errors import InUseError, SpecError, StoreError
+from anchorlab.plain import check_way, discard, is_plain_folder
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.claim import LEASE, holder
 from anchorlab.runs.files import matching, sync_directory
 from anchorlab.runs.lock import Lock
+from anchorlab.runs.names import is_address
 from anchorlab.runs.pack import packs_of, with_packs
 from anchorlab.runs.run import Run
-from anchorlab.runs.run_directory import RunDirectory, is_address
+from anchorlab.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     import polars
@@ -80,9 +81,9 @@ class Store:
         return [Run(self.root / name) for name in sorted(names.union(*(pack.keys for pack in packs)))]
 
     def _folders(self) -> set[str]:
-        """Return the addresses of the runs that have folders."""
+        """Return the addresses of the runs that have folders, or links to some, which are damaged."""
         with os.scandir(self.root) as found:
-            return {one.name for one in found if is_address(one.name) and one.is_dir()}
+            return {one.name for one in found if is_address(one.name) and (one.is_dir() or one.is_symlink())}
 
     def select(self, *conditions: str) -> "list[Entry]":
         """Return the runs that fulfil all conditions, as `anchorlab runs --where` takes them, by address.
@@ -131,7 +132,11 @@ class Store:
             if lost := [Run(self.root / one) for one in sorted((asked - tables.addresses) | damaged)]:
                 problems = [problem for run in lost for problem in run.problems()]
                 raise StoreError("; ".join(problems) or f"{lost[0].path}: changed while it was read; try again")
-            return all_metrics(tables)
+            try:
+                return all_metrics(tables)
+            except ValueError as error:
+                problems = [problem for one in sorted(tables.addresses) for problem in Run(self.root / one).problems()]
+                raise StoreError("; ".join(problems) or f"{self.root}: {error}") from None
 
         return with_tables(self.root, sorted(asked), read)
 
@@ -165,9 +170,20 @@ class Store:
         """Read every file of all packs and runs, and return one line per problem; empty if there is none."""
         packs = (pack.problem() for pack in packs_of(self.root))
         return [
+            *self._links(),
             *(problem for problem in packs if problem is not None),
             *(problem for run in self.runs() for problem in run.problems()),
         ]
+
+    def _links(self) -> list[str]:
+        """Return a line for each of the store's own folders that is a link."""
+        found = []
+        for name in ("answers", "index", "packs", "studies", "workers"):
+            try:
+                check_way(self.root / name, self.root)
+            except StoreError as error:
+                found.append(str(error))
+        return found
 
     def in_use(self, run: Run) -> bool:
         """Whether a process is writing the run or one of its chunks."""
@@ -197,7 +213,7 @@ class Store:
                 run = self.find(address)
                 if pack_with(self.root, run.address) is not None:
                     packed.add(run.address)
-                if run.path.is_dir():
+                if os.path.lexists(run.path):
                     self._put_aside(run)
                 found[address] = None
             except StoreError as error:
@@ -212,6 +228,8 @@ class Store:
         if run.path.is_symlink():
             raise StoreError(f"{run.path}: is a link to {run.path.resolve()}; delete the link, or both, by hand")
         lock = Lock(run.path / "lock")
+        if lock.path.is_symlink() or not lock.path.is_file():
+            discard(lock.path)  # nobody holds what is no lock of ours
         removed = self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}"
         try:
             lock.acquire()
@@ -229,11 +247,13 @@ class Store:
         if found:
             sync_directory(self.root)  # else a power cut could bring the names back, but not the files
         for path in found:
-            shutil.rmtree(path, ignore_errors=True)
+            discard(path)
 
 
 def _worked_on(run: Run) -> str | None:
     """Return in words which chunk of a run a process works on, or None."""
+    if not is_plain_folder(run.state_path):
+        return None
     for chunk in matching(run.state_path, "chunk-*"):
         if (owner := holder(chunk)) is not None:
             return f"{chunk.with_suffix('')}: in use by {owner}; wait until it ends, or end it"

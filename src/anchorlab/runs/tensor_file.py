@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,32 @@ def read_tensors(source: Path | bytes) -> dict[str, "torch.Tensor"]:
     They are copies in torch's own memory, whose alignment is always the same: that of a file can change the last bit of
     a product.
 
-    Callers check it for damage first.
+    Callers check it for damage first. Errors: `ValueError` for one whose header and data do not fit together.
     """
     from safetensors.torch import load, load_file
 
-    found = load(source) if isinstance(source, bytes) else load_file(source)
+    with _one_kind_of_error():
+        found = load(source) if isinstance(source, bytes) else load_file(source)
     return {name: found[name].clone() for name in sorted(found)}
+
+
+def check_tensors(source: Path | bytes) -> None:
+    """Raise `ValueError` for a safetensors file whose header and data do not fit together."""
+    from safetensors import deserialize, safe_open
+
+    with _one_kind_of_error():
+        if isinstance(source, bytes):
+            deserialize(source)  # type: ignore[no-untyped-call]  # the library says no types
+        else:
+            with safe_open(source, framework="np"):
+                pass
+
+
+@contextmanager
+def _one_kind_of_error() -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, KeyError, RuntimeError) as error:  # the library's own checks, and torch's
+        raise ValueError(f"is no file of tensors ({' '.join(str(error).split())})") from None

@@ -1,5 +1,6 @@
 """Uses: which runs the findings of the studies in a store were made from."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import check_way
 from anchorlab.runs.files import read_json, write_json
 
 FILE = "runs.json"
@@ -45,12 +47,14 @@ def read_use(folder: Path) -> Use | None:
     Errors: `StoreError` that names a damaged record: without it, runs that findings need pass for runs nobody needs.
     """
     path = folder / FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
-        data = read_json(path, "")
-        return Use(data["study"], data["profile"], frozenset(data["runs"]), frozenset(data["earlier"]))
-    except (StoreError, KeyError, TypeError):
+        match read_json(path, ""):
+            case {"study": str(study), "profile": str(profile), "runs": list(runs), "earlier": list(earlier)}:
+                return Use(study, profile, frozenset(map(str, runs)), frozenset(map(str, earlier)))
+        raise StoreError(FILE)
+    except StoreError:
         problem = "damaged: truncated or altered after it was written"
         raise StoreError(f"{path}: {problem}; run its study again, which reuses its runs") from None
 
@@ -67,8 +71,31 @@ def uses(root: Path) -> list[Use]:
 
     Errors: `StoreError` that names a damaged record.
     """
-    folders = sorted(path.parent for path in (root / "studies").glob(f"*/*/{FILE}"))
-    return [use for use in map(read_use, folders) if use is not None]
+    return [use for path in study_files(root, FILE) if (use := read_use(path.parent)) is not None]
+
+
+def study_files(root: Path, name: str) -> list[Path]:
+    """Return the files of a name beside the findings of every study and profile in a store, in their order.
+
+    Errors: `StoreError` for a link in place of a folder.
+    """
+    folder = root / "studies"
+    check_way(folder, root)
+    profiles = (profile for study in _folders(folder) for profile in _folders(study))
+    return [Path(profile, name) for profile in profiles if os.path.lexists(f"{profile}/{name}")]
+
+
+def _folders(folder: Path | str) -> list[str]:
+    """Return the folders in a folder, in order; none if it is missing. Errors: `StoreError` for a link to one."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((one.name, one.path, one.is_symlink()) for one in entries if one.is_dir())
+    except FileNotFoundError:
+        return []
+    for _, path, is_link in found:
+        if is_link:
+            check_way(Path(path), Path(folder))
+    return [path for _, path, _ in found]
 
 
 def studies_by_run(root: Path) -> dict[str, frozenset[str]]:

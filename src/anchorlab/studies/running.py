@@ -13,17 +13,21 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.seal import seal
 from anchorlab.language.endpoint import Access
+from anchorlab.plain import check_tree, check_way, read_plain
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.files import file_name, make_directory, write_file
 from anchorlab.runs.lock import writing
-from anchorlab.runs.uses import FILE, record_use, use_before
+from anchorlab.runs.uses import FILE, record_use, study_files, use_before
 from anchorlab.studies.control import control_experiments, with_controls
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
 from anchorlab.studies.workplace import Workplace
 from anchorlab.training import Experiment
+
+FINDINGS = "findings.json"
+"""The file with the findings of a study under a profile."""
 
 
 def run_study(
@@ -67,12 +71,16 @@ def run_study(
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
     check_place(device, workers)
+    kept_at = findings_directory(store, study.name, profile)
+    check_way(kept_at, store.root)
+    check_tree(kept_at)
+    check_way(store.root / "answers", store.root)
     experiments = list(study.experiments_of(profile))
     cells = {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = sum(cell in store for cell in cells.values())
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
-    folder, behind = findings_directory(store, study.name, profile), _behind(cells.values())
+    folder, behind = kept_at, _behind(cells.values())
     if behind:  # from the beginning, so that nobody takes the runs of a study in progress for runs that nothing needs
         make_directory(folder)
         with writing(folder):
@@ -90,7 +98,7 @@ def run_study(
             observed = study.observe(setting, workplace)
         findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
         findings = with_controls(study, findings, store, runs, device, show)
-    path = findings_directory(store, study.name, profile) / "findings.json"
+    path = findings_directory(store, study.name, profile) / FINDINGS
     before = _findings_at(path)
     if before is not None and before.study != study.name:
         raise StoreError(f"{path}: holds findings of {before.study}; give {study.name} another name or store")
@@ -131,10 +139,10 @@ def without_record(store: Store) -> list[tuple[str, str, set[str] | None]]:
     found: list[tuple[str, str, set[str] | None]] = []
     for findings in kept_findings(store, but_with=FILE):
         behind = None
-        with suppress(SpecError):
-            study = find_study(findings.study)
-            cells = [one.cell for one in study.experiments_of(findings.profile)]
-            behind = _behind(cells) if all(cell in store for cell in cells) else None
+        if findings.study in STUDIES:
+            with suppress(SpecError):
+                cells = [one.cell for one in find_study(findings.study).experiments_of(findings.profile)]
+                behind = _behind(cells) if all(cell in store for cell in cells) else None
         found.append((findings.study, findings.profile, behind))
     return found
 
@@ -142,8 +150,8 @@ def without_record(store: Store) -> list[tuple[str, str, set[str] | None]]:
 def _findings_at(path: Path) -> Findings | None:
     """Return kept findings; None where there are none, or damaged ones, which the study then writes anew."""
     try:
-        return Findings.from_json(path.read_bytes()) if path.exists() else None
-    except SpecError:
+        return Findings.from_json(read_plain(path)) if path.exists() else None
+    except (OSError, SpecError):
         return None
 
 
@@ -161,11 +169,13 @@ def kept_findings(store: Store, but_with: str | None = None) -> list[Findings]:
     Errors: `StoreError` that names a damaged file.
     """
     found = []
-    for path in sorted((store.root / "studies").glob("*/*/findings.json")):
+    for path in study_files(store.root, FINDINGS):
         if but_with is not None and (path.parent / but_with).exists():
             continue
         try:
-            found.append(Findings.from_json(path.read_bytes()))
+            found.append(Findings.from_json(read_plain(path)))
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}; delete it") from None
         except SpecError as error:
             raise StoreError(f"{path}: damaged ({error}); run its study again") from None
     return found

@@ -1,0 +1,117 @@
+"""Plain files and folders: what is read and written in a store that somebody else may have made.
+
+Such a store can hold links to files elsewhere, pipes that nobody writes to, devices that never end, and JSON that is
+nested until Python gives up. Whoever reads a store reads it through these functions, which open regular files alone,
+look at what lies on the way to them, and say in one line what is wrong.
+
+Links are looked for, then files are opened: a store that somebody changes between the two is not covered.
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+from contextlib import suppress
+from io import BufferedReader
+from pathlib import Path
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import Any
+
+from anchorlab.errors import StoreError
+
+MOST_BYTES = 2**28
+"""The bytes of the longest file that is read at once."""
+
+MOST_DEPTH = 100
+"""How deep JSON may be nested; ours is nested ten deep at most."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+_LINK, _OTHER = "is a link, which a store may not hold", "is neither a file nor a folder"
+
+
+def open_plain(path: Path) -> BufferedReader:
+    """Open a regular file for reading. Errors: `OSError`, for a link, a pipe, a device and a folder too."""
+    _check_regular(path, path.lstat().st_mode)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the content of a regular file of at most so many bytes. Errors: as `open_plain`, and for a larger one."""
+    with open_plain(path) as file:
+        content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
+    if content is None or len(content) > most:
+        raise OSError(errno.EFBIG, f"is larger than {most} bytes", str(path))
+    return content
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Return what a text of JSON says. Errors: `ValueError` for one that is no JSON, or nested too deeply."""
+    text = content.encode() if isinstance(content, str) else content
+    if text.count(b"[") + text.count(b"{") > MOST_DEPTH:
+        brackets = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+        for _ in range(MOST_DEPTH):  # takes the innermost ones away
+            brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if brackets:
+            raise ValueError(f"JSON nested more than {MOST_DEPTH} deep")
+    return json.loads(content)
+
+
+def is_plain_folder(path: Path) -> bool:
+    """Return whether there is a folder; a link to one is none."""
+    try:
+        return S_ISDIR(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def check_way(path: Path, root: Path) -> None:
+    """Raise `StoreError` if `path`, or anything on the way to it from `root`, is neither a file nor a folder.
+
+    The folder `root` itself may be a link: who names a store knows where it lies.
+    """
+    steps = path.relative_to(root).parts
+    for count in range(1, len(steps) + 1):
+        part = root.joinpath(*steps[:count])
+        try:
+            mode = part.lstat().st_mode
+        except OSError:  # missing, below a file, or not ours to read: whoever opens it says so
+            return
+        if not (S_ISDIR(mode) or S_ISREG(mode)):
+            raise _refused(part, mode)
+
+
+def check_tree(folder: Path) -> None:
+    """Raise `StoreError` for the first thing at or below `folder` that is neither a file nor a folder."""
+    waiting = [folder]
+    while waiting:
+        path = waiting.pop()
+        with suppress(OSError):  # removed by another process, or not ours to read: whoever reads it says so
+            mode = path.lstat().st_mode
+            if not (S_ISDIR(mode) or S_ISREG(mode)):
+                raise _refused(path, mode)
+            with os.scandir(path) as found:
+                odd = [Path(one.path) for one in found if not one.is_file(follow_symlinks=False)]
+            waiting += sorted(odd, reverse=True)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, a link or a whole folder, as far as the system lets us; what a link leads to stays."""
+    if is_plain_folder(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if S_ISLNK(mode):
+        raise OSError(errno.ELOOP, _LINK, str(path))
+    if not S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is a folder" if S_ISDIR(mode) else _OTHER, str(path))
+
+
+def _refused(path: Path, mode: int) -> StoreError:
+    return StoreError(f"{path}: {_LINK if S_ISLNK(mode) else _OTHER}; delete it")

@@ -1,0 +1,99 @@
+"""SQLite files in a store: opened only if they hold just the tables that we make, and read within limits.
+
+A file that somebody else made may have a view that never ends in place of a table, triggers, pages that lead in
+circles, or a journal beside it that names a file elsewhere, which SQLite would delete.
+"""
+
+import sqlite3
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from stat import S_ISREG
+
+from anchorlab.plain import open_plain
+
+_INSTRUCTIONS = 10**9  # of SQLite's machine for one piece of work; 10^5 runs are listed in about 10^7
+_STRIDE = 10**6
+_LONGEST = 2**30 - 1  # bytes of a value
+_ANOTHER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that names a further file
+_BESIDE = ("-journal", "-wal", "-shm")
+
+
+def open_database(path: Path, tables: str, immutable: bool, patience: float = 0.0) -> sqlite3.Connection:
+    """Return a connection to a file.
+
+    Args:
+        path: a regular file
+        tables: the statements that made its tables
+        immutable: whether nobody writes it, so that it needs no locks; else it is opened for writing
+        patience: seconds to wait for another process that writes it
+
+    Errors: `OSError` if there is no regular file; `sqlite3.Error` for one with other tables, and for one that is to be
+    written and shares its content with another name, or has something odd beside it.
+    """
+    with open_plain(path):
+        pass
+    if not immutable:
+        _check_beside(path)
+    mode = "mode=ro&immutable=1" if immutable else "mode=rw"
+    connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=patience, check_same_thread=False)
+    try:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        limit_work(connection)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        if _schema(connection) != _expected(tables):
+            raise sqlite3.DatabaseError("has other tables than ours")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def limit_work(connection: sqlite3.Connection) -> None:
+    """Let what follows end with `sqlite3.OperationalError` once it has taken far more than any honest file asks for."""
+    left = _INSTRUCTIONS // _STRIDE
+
+    def is_over() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    connection.set_progress_handler(is_over, _STRIDE)
+
+
+def files_beside(path: Path) -> list[Path]:
+    """Return what SQLite may keep beside a file."""
+    return [path.with_name(f"{path.name}{end}") for end in _BESIDE]
+
+
+def _check_beside(path: Path) -> None:
+    """Raise `sqlite3.DatabaseError` unless a file is the only name of its content, with at most its own journal."""
+    if path.stat().st_nlink > 1:
+        raise sqlite3.DatabaseError("has another name")
+    journal, *others = files_beside(path)
+    try:
+        status = journal.lstat()
+        if not S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise sqlite3.DatabaseError("has an odd journal")
+        with open_plain(journal) as file:
+            file.seek(-min(status.st_size, len(_ANOTHER_JOURNAL)), 2)
+            if file.read() == _ANOTHER_JOURNAL:
+                raise sqlite3.DatabaseError("has a journal that names another file")
+    except OSError:  # a writer has just removed it
+        pass
+    if any(other.is_symlink() or other.exists() for other in others):  # we write none of these
+        raise sqlite3.DatabaseError("has a log of writing ahead")
+
+
+@cache
+def _expected(tables: str) -> list[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(tables)
+        return _schema(connection)
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    """Return what a file holds: tables, indices, views and triggers, with the statements that made them."""
+    return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name LIMIT 100").fetchall()

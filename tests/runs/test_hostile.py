@@ -1,0 +1,136 @@
+"""A store from a stranger harms nothing outside its folder, ends soon, and is told of in one line."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+
+from anchorlab.cli import main
+from anchorlab.errors import AnchorlabError
+from anchorlab.runs import Store
+from tests.hostile import ATTACKS, BEGUN, FOLDER, PACKED, SECRET, UNFINISHED, attack, cell_of, sentinels, snapshot
+from tests.runs.tiny_trainer import train
+
+SECONDS = 60  # for all commands, which take about one on an idle machine; a pipe would be waited for without end
+MEGABYTES = 400
+
+TRAIN = ("train",)
+COMMANDS = [
+    ("runs",),
+    ("runs", "check"),
+    *(("runs", "show", address) for address in (FOLDER, PACKED, BEGUN)),
+    ("claims", "--counts", "--measured"),
+    ("browse",),
+    ("runs", "prune"),
+    TRAIN,
+    ("runs", "pack"),
+    ("runs", "unpack"),
+    *(("runs", "remove", address, "--yes") for address in (FOLDER, PACKED)),
+    ("runs", "prune", "orphans", "unfinished", "damaged", "--yes"),
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    import anchorlab.report.browse
+    import anchorlab.studies  # noqa: F401 - so that no command has to wait for it
+
+    root = tmp_path_factory.mktemp("prepared") / "store"
+    # elsewhere: a process that has read a table cannot be forked
+    make = f"from pathlib import Path; from tests.hostile import prepare; prepare(Path({str(root)!r}))"
+    subprocess.run([sys.executable, "-c", make], check=True, cwd=Path(__file__).parents[2])
+    return root
+
+
+@pytest.fixture
+def place(tmp_path, prepared):
+    """A store, and beside it a folder that nothing may touch."""
+    shutil.copytree(prepared, tmp_path / "store")
+    sentinels(tmp_path / "outside")
+    return tmp_path / "store", tmp_path / "outside"
+
+
+def outcomes(root, outside, commands):
+    """Return the exit code of each command, what it says, and whether it changed anything outside.
+
+    All of them run in one process of their own, which must end in time and within memory.
+    """
+    before, report = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, root.parent / "report"
+    report.write_text("")
+    process = os.fork()
+    if process == 0:
+        try:
+            untouched = snapshot(outside)
+            for command in commands:
+                code, out, err = called(root, command)
+                with report.open("a") as file:
+                    print(json.dumps([command, code, out, err, snapshot(outside) == untouched]), file=file)
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + SECONDS
+    while not (ended := os.wait4(process, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(process, 9)
+            os.waitpid(process, 0)
+            pytest.fail(f"the command after these does not end: {report.read_text()}")
+        time.sleep(0.005)
+    assert (ended[2].ru_maxrss - before) / 1024 < MEGABYTES
+    found = [json.loads(line) for line in report.read_text().splitlines()]
+    assert len(found) == len(commands)
+    return found
+
+
+def called(root, command):
+    """Return the exit code of a command in this process, and what it says; 99 for an error that is not told."""
+    out, err = io.StringIO(), io.StringIO()
+    os.environ["NO_COLOR"] = "1"
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = resumed(root) if command == TRAIN else main([*command, "--store", str(root)])
+        except (Exception, SystemExit):  # noqa: BLE001 - the test tells of it
+            traceback.print_exc()
+            code = 99
+    return code, out.getvalue(), err.getvalue()
+
+
+def resumed(root):
+    """Train the unfinished run to its end; return the exit code, as the command line would."""
+    try:
+        train(Store(root), cell_of(UNFINISHED))
+    except AnchorlabError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def test_the_prepared_store_is_whole(place):
+    found = outcomes(*place, COMMANDS)
+    assert [(code, err, untouched) for _, code, _, err, untouched in found] == [(0, "", True)] * len(COMMANDS)
+    assert found[1][2].startswith("5 runs, all files as they were written, 1 of them unfinished")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_strangers_store_harms_nothing(place, name):
+    root, outside = place
+    done = attack(name, root, outside)
+    commands = [done.by, *(one for one in COMMANDS if one != done.by)]
+    found = outcomes(root, outside, commands)
+    for command, code, out, err, untouched in found:
+        assert code in (0, 2), f"{command}: {code} {out} {err}"
+        assert len(err.splitlines()) <= 1, f"{command}: {err}"
+        assert (code == 2) <= bool(err or "kept:" in out), command
+        assert SECRET not in out + err, command
+        assert untouched, command
+    if done.told:
+        _, code, _, err, _ = found[0]
+        assert code == 2 and re.search(re.escape(done.told), err), f"{code} {err}"
