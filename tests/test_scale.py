@@ -35,7 +35,7 @@ def test_the_first_block_as_it_is_written(tmp_path):
     """On a new store, in the order of the page: the study ends, and so do the workers."""
     printed = shell(FIRST, tmp_path)
     assert "claims" in printed, printed
-    assert len(list(tmp_path.glob("STORE/*/metrics.parquet"))) == 4
+    assert len(list(tmp_path.glob("STORE/*/metrics.parquet"))) == 8  # four, and each untrained
     wait_until(lambda: not list(tmp_path.glob("STORE/workers/*")), 30)
 
 
