@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from anchorlab.printable import printable
+
 FIRST, NEXT = 2.0, 10.0
 """Seconds before anything is shown, and between two plain lines."""
 
@@ -67,7 +69,7 @@ def shown(progress: bool | None = None) -> Iterator[Report]:
     show, close = _display(progress)
     before = _showing.set(True)
     try:
-        yield lambda status: print(status.note, file=sys.stderr) if noting and status.note else show(status)
+        yield lambda status: print(printable(status.note), file=sys.stderr) if noting and status.note else show(status)
     finally:
         _showing.reset(before)
         close()
@@ -152,7 +154,7 @@ class _Bar:
             self.line,
             total=status.total if status.done else None,
             completed=status.done,
-            label=status.label,
+            label=printable(status.label),
             numbers=newest(status.metrics),
         )
 
@@ -194,7 +196,7 @@ class _Lines:
         left = self.left.seconds(status, now)
         if not status.done:
             if now >= self.begins and status.label != self.label:
-                print(status.label, file=sys.stderr, flush=True)
+                print(printable(status.label), file=sys.stderr, flush=True)
         elif left is not None and now >= self.due:
             self.due = now + NEXT
             print(_text(status, left), file=sys.stderr, flush=True)
@@ -247,12 +249,12 @@ def newest(metrics: Mapping[str, float]) -> str:
             if key.endswith(f" {wanted}")
         ]
         if found:
-            return " ".join([wanted, *found])
+            return printable(" ".join([wanted, *found]))
     return ""
 
 
 def _text(status: Status, left: float | None) -> str:
-    share = f"{status.label}: {status.done / max(status.total, 1):.0%}"
+    share = f"{printable(status.label)}: {status.done / max(status.total, 1):.0%}"
     return _joined(share, "" if left is None else f"{left:.0f} s left", newest(status.metrics))
 
 

@@ -15,11 +15,13 @@ from anchorlab.cli.fields import Fields, fold
 from anchorlab.errors import SpecError
 from anchorlab.names import KINDS, STUDIES, TASKS
 from anchorlab.plain import parse_json, read_plain
+from anchorlab.printable import printable
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
 
 _ADDRESS = re.compile(r"[0-9a-f]{20}")
+_LONGEST_LABEL = 200  # characters
 _MOST_BYTES = 1_000_000  # of a specification that is read for its label
 _MOST_LABELS = 100  # runs whose specification is read; of more, the addresses alone are offered
 
@@ -54,7 +56,8 @@ def runs(context: "CompletionContext") -> list[tuple[str, str]]:
 
 def _label(run: Path) -> str:
     try:
-        return str(parse_json(read_plain(run / "spec.json", _MOST_BYTES)).get("label", ""))
+        label = str(parse_json(read_plain(run / "spec.json", _MOST_BYTES)).get("label", ""))
+        return printable(label)[:_LONGEST_LABEL]
     except (OSError, ValueError, AttributeError):
         return ""
 

@@ -13,6 +13,7 @@ from anchorlab.cli.complete import completion_words
 from anchorlab.cli.fields import fold
 from anchorlab.cli.signals import Terminated, ending_once
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, is_out_of_memory
+from anchorlab.printable import printable
 
 _OF_GROUP = ("--help", "-h", "--version")  # options of `anchorlab runs` itself; others are those of its list
 _INCOMPLETE = 1
@@ -156,5 +157,5 @@ def _warn(otherwise: Callable[..., None], message: Warning | str, category: type
 
 def _complain(text: str, code: int = 2) -> int:
     """Print an error in one line and return the exit code."""
-    print(f"anchorlab: {' '.join(text.split())}", file=sys.stderr)
+    print(f"anchorlab: {printable(' '.join(text.split()))}", file=sys.stderr)
     return code

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from anchorlab.cli.layout import GAP, lay_out
 from anchorlab.errors import SpecError
+from anchorlab.printable import printable
 from anchorlab.progress import FIRST, Report, shown
 
 if TYPE_CHECKING:
@@ -35,11 +36,26 @@ def print_json(data: Any) -> None:
 
 
 def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
-    """Print text for people as it is: brackets in names of tasks and files are not read as markup.
+    """Print text for people as it is: brackets and colons in names are no markup, and control signs are written out.
 
     Set `wrapped` to False for text with a path, which a line break would spoil.
     """
+    if isinstance(text, str | Text):
+        text = _seen(text)
     Console().print(text, soft_wrap=not wrapped, markup=False, highlight=False)
+
+
+def _seen(text: str | Text) -> Text:
+    """Return text with its control signs written out; the styles of its parts are then lost."""
+    if isinstance(text, str):
+        return Text(printable(text, lines=True))
+    plain = printable(text.plain, lines=True)
+    return text if plain == text.plain else Text(plain, text.style, no_wrap=text.no_wrap)
+
+
+def print_problem(text: str) -> None:
+    """Print a problem in one line on the standard error output."""
+    print(f"anchorlab: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
@@ -48,8 +64,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
     What does not fit on the terminal without breaking words is printed below, beside the first column.
     """
     if title is not None:
-        print_text(Text(title, "bold"))
-    cells = [[cell if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
+        print_text(Text(printable(title), "bold"))
+    columns = [printable(column) for column in columns]
+    cells = [[_seen(cell) if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
     texts = [[column, *(_whole(row[index]) for row in cells)] for index, column in enumerate(columns)]
     for place, (part, widths) in enumerate(lay_out(texts, Console().width)):
         table = Table(box=None, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False, show_header=any(columns))
@@ -83,16 +100,16 @@ def counted(number: int, noun: str) -> str:
 def agreed(question: str) -> bool:
     """Ask a question on the terminal; anything but `y` or `yes` means no."""
     try:
-        return input(question).strip().lower() in ("y", "yes")
+        return input(printable(question, lines=True)).strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
 
 def number(cell: Any) -> str:
-    """Return a cell as text: floats with four significant digits, None as nothing."""
+    """Return a cell as text: floats with four significant digits, None as nothing, control signs written out."""
     if isinstance(cell, float):
         return f"{cell:.4g}"
-    return "" if cell is None else str(cell)
+    return "" if cell is None else printable(str(cell), lines=True)
 
 
 def check_file(path: Path | None, field: str) -> None:
@@ -120,6 +137,7 @@ def progress(quiet: bool = False) -> AbstractContextManager[Report]:
 @contextmanager
 def waiting(label: str, quiet: bool = False) -> Iterator[None]:
     """Show `label` if the work inside takes more than two seconds; on a terminal, with the elapsed time."""
+    label = printable(label)
     spinner = _spinner(label) if sys.stderr.isatty() and not quiet else None
 
     def begin() -> None:

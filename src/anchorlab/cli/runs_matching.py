@@ -1,13 +1,12 @@
 """The runs that a command is about: those of a store that fulfil the conditions of `--where`."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from anchorlab.cli.output import waiting
+from anchorlab.cli.output import print_problem, waiting
 
 if TYPE_CHECKING:
     from anchorlab.runs import Entry, Fields
@@ -47,7 +46,7 @@ def tell_damage(entries: "Sequence[Entry]") -> None:
     from anchorlab.runs.query import damage_note
 
     if entries:
-        print(f"anchorlab: {damage_note(entries)}", file=sys.stderr)
+        print_problem(damage_note(entries))
 
 
 def size_text(size: int) -> str:

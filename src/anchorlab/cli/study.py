@@ -14,7 +14,7 @@ from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
 from anchorlab.cli.complete import ModelFields, StudyName
 from anchorlab.cli.endpoint import EndpointOptions
 from anchorlab.cli.fields import Fields, part
-from anchorlab.cli.output import Flag, Json, check_file, print_json, print_table, print_text, progress
+from anchorlab.cli.output import Flag, Json, check_file, print_json, print_problem, print_table, print_text, progress
 from anchorlab.cli.place import PlaceOptions
 from anchorlab.cli.varied import varied
 from anchorlab.errors import AnchorlabError, IncompleteError
@@ -281,4 +281,4 @@ def _print_summary(outcomes: Sequence[_Outcome]) -> None:
     print_table(("study", "claims", "time"), rows, title="summary")
     failed = [one for one in outcomes if one.findings is None]
     for one in failed:
-        print(f"anchorlab: {one.study} failed: {' '.join(one.error.split())}", file=sys.stderr)
+        print_problem(f"{one.study} failed: {one.error}")

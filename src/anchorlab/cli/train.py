@@ -1,6 +1,5 @@
 """`anchorlab train`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 from warnings import catch_warnings, simplefilter
@@ -10,7 +9,7 @@ from cyclopts import Parameter
 from anchorlab.cli.complete import ModelFields, TaskName
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
-from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_text, progress
+from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_problem, print_text, progress
 from anchorlab.cli.place import PlaceOptions
 from anchorlab.errors import DivergedWarning
 
@@ -88,5 +87,5 @@ def train(
         print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
         print_text(f"run {trained.run.address} in {trained.run.place}", wrapped=False)
     if diverged:  # also where the run was in the store already
-        print(f"anchorlab: {divergence(trained_in, {trained.run.address: trained.run.label})}", file=sys.stderr)
+        print_problem(divergence(trained_in, {trained.run.address: trained.run.label}))
     return 1 if diverged else 0

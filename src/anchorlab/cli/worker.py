@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from anchorlab.cli.output import Flag, counted, print_text
+from anchorlab.printable import printable
 
 
 def worker(
@@ -33,7 +34,7 @@ def worker(
     from anchorlab.runs import Store
 
     def say(text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {printable(text, lines=True)}", file=sys.stderr, flush=True)
 
     trained = Worker(Store(store), device, say).work(until_empty)
     print_text(f"{counted(trained, 'chunk')} trained; nothing is left to do")
