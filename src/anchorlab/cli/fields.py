@@ -8,6 +8,7 @@ from typing import Any
 
 from cyclopts import Parameter
 
+from anchorlab.depth import MOST_DEPTH, TOO_DEEP, is_too_deep
 from anchorlab.errors import SpecError
 
 PARTS = ("task", "model", "recipe", "members")
@@ -16,6 +17,7 @@ PARTS = ("task", "model", "recipe", "members")
 Fields = list[str] | None
 """The options of one part as a command receives them, such as `["data.size=600"]`."""
 
+_LESS = "write it with fewer"
 _OPTION = re.compile(rf"--(?P<part>{'|'.join(PARTS)})\.(?P<path>[^=]*)(?:=(?P<value>.*))?", re.DOTALL)
 
 
@@ -55,6 +57,8 @@ def nested(fields: Fields, at: str) -> dict[str, Any]:
         names = canonical(path).split(".")
         if not equals or not all(names):
             raise SpecError(f"{at}.{path}", "is not a field", f"write --{at}.FIELD VALUE")
+        if len(names) > MOST_DEPTH:
+            raise SpecError(f"{at}.{names[0]}", TOO_DEEP, _LESS)
         inner = found
         for name in names[:-1]:
             inner = inner.setdefault(name, {})
@@ -71,13 +75,18 @@ def read_value(text: str, at: str) -> Any:
 
     A rule such as `A x y -> max(x, y)` and pairs such as `3,4;4,3` remain text.
 
-    Errors: `SpecError` at `at` for invalid JSON.
+    Errors: `SpecError` at `at` for invalid JSON, and for lists or tables that are nested without end.
     """
     if text[:1] in ("[", "{"):
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
+            value = json.loads(text)
+        except ValueError as error:
             raise SpecError(at, f"is not valid JSON: {error}", "check its brackets and quotes") from None
+        except RecursionError:
+            value = None
+        if value is None or is_too_deep(value):
+            raise SpecError(at, TOO_DEEP, _LESS)
+        return value
     if "," in text and not set(text) & set("();>"):  # the field itself parses rules and pairs
         return [item.strip() for item in text.split(",") if item.strip()]
     return None if text == "none" else text

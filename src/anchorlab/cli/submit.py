@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from anchorlab.cli.output import counted, print_text
 from anchorlab.errors import AnchorlabError, SpecError
+from anchorlab.printable import printable
 
 if TYPE_CHECKING:
     from anchorlab.runs import Store
@@ -19,7 +20,7 @@ SCRIPT = """\
 #!/bin/bash
 #SBATCH --array=1-{workers}
 #SBATCH --job-name=anchorlab
-#SBATCH --output={logs}/%A-%a.log
+#SBATCH --output={logs}
 #SBATCH --signal=TERM@60
 {options}
 exec {command}
@@ -70,11 +71,15 @@ def submit(
         raise SpecError("workers", f"{workers} is not a number of workers", "give 1 or more")
     if chunks is not None and chunks < 1:
         raise SpecError("chunks", f"{chunks} is not a number of chunks", "give 1 or more")
+    if not slurm.isprintable():
+        # a line of a script ends at some of them, and what follows would be run
+        raise SpecError("slurm", f"{slurm!r:.60} holds a control sign", "remove it")
     try:
         options = shlex.split(slurm)
     except ValueError as error:
         raise SpecError("slurm", f"{slurm!r:.60} is not a list of options ({error})", "close its quotes") from None
     kept = Store(store)
+    _check_place(kept.root)
     experiments = [
         experiment
         for one in chosen_studies((name, *names))
@@ -96,6 +101,12 @@ def submit(
     print_text(f"{counted(left, 'chunk')} planned; {done.stdout.strip()}", wrapped=False)
 
 
+def _check_place(root: Path) -> None:
+    """Refuse a folder that no line of a script can name, or in whose name Slurm reads signs of its own."""
+    if "\\" in str(root) or not str(root).isprintable():
+        raise SpecError("store", f"Slurm cannot name {printable(str(root))}", "use a store elsewhere")
+
+
 def _write(store: "Store", options: list[str], workers: int, device: str) -> Path:
     """Write the script of the workers into the store; return its path."""
     from anchorlab.engine.modules import imported_modules
@@ -108,8 +119,9 @@ def _write(store: "Store", options: list[str], workers: int, device: str) -> Pat
     modules = [f"--import={name}" for name in imported_modules()]
     place = [str(store.root), "--device", device]
     command = [sys.executable, "-m", "anchorlab", "worker", *place, *modules, "--until-empty"]
+    logs = shlex.quote(f"{str(folder).replace('%', '%%')}/%A-%a.log")  # Slurm reads %% as a percent sign
     text = SCRIPT.format(
-        workers=workers, logs=folder, options="\n".join(_directives(options)), command=shlex.join(command)
+        workers=workers, logs=logs, options="\n".join(_directives(options)), command=shlex.join(command)
     )
     return write_file(folder, "slurm.sh", [text.encode()])[0]  # in place of a link, not through it
 

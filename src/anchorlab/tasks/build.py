@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from anchorlab.depth import TOO_DEEP, is_too_deep
 from anchorlab.errors import SpecError
 from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task
@@ -67,9 +68,15 @@ def load_task(path: str | Path) -> Task:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Return what a TOML file holds. Errors: `SpecError` at `what` for no file, else at the file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        deep = is_too_deep(found)
+    except RecursionError:
+        deep = True
     except FileNotFoundError:
         raise SpecError(what, f"there is no file {path}", "check the path") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problem = str(getattr(error, "strerror", None) or error).replace("\n", " ")
         raise SpecError(str(path), f"cannot be read as TOML: {problem}", "correct the file") from None
+    if deep:
+        raise SpecError(str(path), TOO_DEEP, "correct the file")
+    return found

@@ -1,0 +1,108 @@
+"""What is nested without end, in files and options, and what is no option of Slurm: one line each."""
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DEEP = 100_000
+NESTED = {
+    "lists": "x = " + "[" * DEEP + "]" * DEEP,
+    "tables": "x = " + "{a = " * DEEP + "1" + "}" * DEEP,
+    "names": "x" + ".a" * 5000 + " = 1",
+    "headings": "[x" + ".a" * 5000 + "]\nb = 1",
+    "some lists": "x = " + "[" * 300 + "]" * 300,
+    "in a field": "[operations]\n3 = " + "[" * 200 + "]" * 200,
+}
+
+
+@pytest.mark.parametrize("command", [("show",), ("train",), ("study",), ("sweep",)])
+@pytest.mark.parametrize("case", NESTED)
+def test_a_file_nested_deep_is_one_line(anchorlab, case, command):
+    Path("mine.toml").write_text(NESTED[case])
+    said = anchorlab(*command, "mine.toml")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "mine.toml: is nested deeper than 64 levels; correct the file" in said.err
+
+
+VALUES = {
+    "lists": "[" * DEEP + "]" * DEEP,
+    "objects": '{"a":' * DEEP + "1" + "}" * DEEP,
+    "some": "[" * 400 + "]" * 400,
+}
+
+
+@pytest.mark.parametrize("case", VALUES)
+@pytest.mark.parametrize("option", ["--model.layers", "--recipe.data", "--members.seeds"])
+def test_an_option_nested_deep_is_one_line(anchorlab, option, case):
+    said = anchorlab("train", "anchor/identity", option, VALUES[case])
+    assert (said.code, said.err.count("\n"), said.new_files) == (2, 1, set())
+    assert f"{option.removeprefix('--')}: is nested deeper than 64 levels" in said.err
+
+
+def test_a_field_with_endless_names_is_one_line(anchorlab):
+    said = anchorlab("train", "anchor/identity", "--model" + ".a" * 5000, "1")
+    assert (said.code, said.err.count("\n")) == (2, 1) and "is nested deeper than 64 levels" in said.err
+    assert len(said.err) < 1000
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_a_condition_nested_deep_is_a_word(anchorlab, value):
+    said = anchorlab("runs", "list", f"label={value}")
+    assert said.code in (0, 2) and "Traceback" not in said.err and said.err.count("\n") <= 1
+
+
+STUDY = ("truncation/feedforward-choices", "--profile", "smoke")
+
+
+def script_of(anchorlab, *options):
+    said = anchorlab("submit", *STUDY, *options)
+    assert said.code == 0, said.err
+    return said.out
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x0b", "\x85", "\u2028", "\x1b", "\0"])
+def test_a_control_sign_in_an_option_of_slurm_is_refused(anchorlab, monkeypatch, sign):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    said = anchorlab("submit", *STUDY, "--slurm", f"--comment 'a{sign}touch hacked'")
+    assert (said.code, said.err.count("\n"), said.new_files) == (2, 1, set())
+    assert said.err.startswith("anchorlab: slurm: ") and said.err.endswith(" holds a control sign; remove it\n")
+
+
+def test_options_of_slurm_stay_comments_of_the_shell(anchorlab, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    script = script_of(anchorlab, "--slurm", "--comment '; touch hacked' --wrap '$(touch hacked)' `touch hacked`")
+    lines = script.splitlines()
+    assert [line for line in lines if "hacked" in line] == [line for line in lines if line.startswith("#SBATCH --")][4:]
+
+
+def test_the_logs_place_is_quoted(anchorlab, workplace, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    odd = workplace / "a b; touch hacked #'%j"
+    script = script_of(anchorlab, "--store", str(odd))
+    (line,) = [line for line in script.splitlines() if line.startswith("#SBATCH --output")]
+    (option,) = shlex.split(line.removeprefix("#SBATCH "))
+    # Slurm writes a number for %A and a percent sign for %%
+    assert option == f"--output={str(odd).replace('%', '%%')}/workers/%A-%a.log"
+    (run,) = [line for line in script.splitlines() if line.startswith("exec ")]
+    assert shlex.split(run)[5] == str(odd)
+    shown = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\\b"])
+def test_a_place_that_slurm_cannot_name_is_refused(anchorlab, workplace, monkeypatch, name):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    said = anchorlab("submit", *STUDY, "--store", str(workplace / name))
+    assert (said.code, said.err.count("\n"), said.new_files) == (2, 1, set())
+    assert said.err.startswith("anchorlab: store: ") and "use a store elsewhere" in said.err
+
+
+def test_what_sbatch_says_is_plain(anchorlab, workplace, monkeypatch):
+    sbatch = workplace / "sbatch"
+    sbatch.write_text("#!/bin/sh\nprintf 'Submitted\\033[31m batch job 7\\n'\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda name: str(sbatch))
+    said = anchorlab("submit", *STUDY)
+    assert said.code == 0 and "Submitted\\x1b[31m batch job 7" in said.out and "\x1b" not in said.out
