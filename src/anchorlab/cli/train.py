@@ -86,6 +86,6 @@ def train(
         members_text = counted(len(experiment.members), "member")
         print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
         print_text(f"run {trained.run.address} in {trained.run.place}", wrapped=False)
-    if diverged:  # also where the run was in the store already
-        print_problem(divergence(trained_in, {trained.run.address: trained.run.label}))
+    if problem := divergence(trained_in, {trained.run.address: trained.run.label}):  # also of a run that was kept
+        print_problem(problem)
     return 1 if diverged else 0
