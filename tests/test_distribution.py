@@ -2,6 +2,7 @@
 
 import os
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from tests.documents import ROOT
 from tests.environments import SMOKE, lowest, pinned
 from tests.extras import PROJECT
 
+SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
 CONSTRAINTS = (ROOT / "requirements" / "constraints.txt").read_bytes()
 SOURCE = ROOT / "src" / "anchorlab"
-KINDS = (".py", ".jinja", ".js", ".css", ".txt", ".json", ".toml", ".typed")
 
 
 @pytest.fixture
@@ -32,7 +33,8 @@ def test_the_wheel_has_every_file_of_the_package_and_the_constraints(built):
         names = set(wheel.namelist())
         (pins,) = (name for name in names if name.endswith("share/anchorlab/constraints.txt"))
         assert wheel.read(pins) == CONSTRAINTS
-    files = {f"anchorlab/{one.relative_to(SOURCE).as_posix()}" for one in SOURCE.rglob("*") if one.suffix in KINDS}
+    files = [one for one in SOURCE.rglob("*") if one.is_file() and "__pycache__" not in one.parts]
+    files = {f"anchorlab/{one.relative_to(SOURCE).as_posix()}" for one in files}
     assert len(files) > 300 and files <= names
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
 
@@ -53,6 +55,15 @@ def test_the_installation_is_that_of_the_programs(installation):
         assert (installation.programs.parent / "share" / "anchorlab" / "constraints.txt").read_bytes() == CONSTRAINTS
     else:
         assert where.parent == SOURCE
+
+
+def test_every_data_file_is_declared():
+    """What is no module is in the wheel only if a pattern names it."""
+    patterns = SETUPTOOLS["package-data"]["anchorlab"]
+    named = {one for pattern in patterns for one in SOURCE.glob(pattern)}
+    data = {one for one in SOURCE.rglob("*") if one.is_file() and one.suffix not in (".py", ".pyc")}
+    assert len(data) > 20 and data - named == set()
+    assert [pattern for pattern in patterns if not list(SOURCE.glob(pattern))] == []
 
 
 def test_the_lowest_dependencies_are_the_declared_bounds():
