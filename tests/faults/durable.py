@@ -30,8 +30,11 @@ class _Node(NamedTuple):
 _Names = dict[str, _Node]
 
 
-def keep_account(folder: Path) -> None:
-    """Let this process write in `folder` what it makes durable, and keep there the content of each such file."""
+def keep_account(root: Path, folder: Path) -> None:
+    """Let this process write in `folder` what it makes durable, and keep there the content of each such file.
+
+    `os.sync` makes all of the store in `root` durable.
+    """
     synchronise, make = os.fsync, os.mkdir
     log = os.open(folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -52,21 +55,30 @@ def keep_account(folder: Path) -> None:
         make(path, *arguments, **named)
         note(new=os.stat(path, dir_fd=named.get("dir_fd")).st_ino)
 
-    os.fsync, os.mkdir = noted_fsync, noted_mkdir  # type: ignore[assignment]
+    def noted_sync() -> None:
+        os.write(log, _everything(root, folder).encode())
+
+    os.fsync, os.mkdir, os.sync = noted_fsync, noted_mkdir, noted_sync  # type: ignore[assignment]
 
 
 def begin_account(root: Path, folder: Path) -> None:
     """Write down that everything in a store is durable, as after a start of the machine."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    with (folder / _LOG).open("w") as log:
-        for parent, _, names in os.walk(root):
-            log.write(json.dumps({"folder": Path(parent).stat().st_ino, "names": _names(parent)}) + "\n")
-            for name in names:
-                number = Path(parent, name).stat().st_ino
-                if not (folder / str(number)).exists():  # of a file that was moved, both names may have survived
-                    os.link(Path(parent, name), folder / str(number))
-                log.write(json.dumps({"file": number}) + "\n")
+    (folder / _LOG).write_text(_everything(root, folder))
+
+
+def _everything(root: Path, folder: Path) -> str:
+    """Return the lines that say that all of a store is durable, and keep the content of its files in `folder`."""
+    lines = []
+    for parent, _, names in os.walk(root):
+        lines.append({"folder": Path(parent).stat().st_ino, "names": _names(parent)})
+        for name in names:
+            number = Path(parent, name).stat().st_ino
+            if not (folder / str(number)).exists():  # of a file that was moved, both names may have survived
+                os.link(Path(parent, name), folder / str(number))
+            lines.append({"file": number})
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def _names(folder: int | str) -> dict[str, tuple[int, bool]]:

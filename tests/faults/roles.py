@@ -139,7 +139,7 @@ def _watch(place: Place, moment: Moment | None, role: str) -> None:
     """Watch this process to its end, and keep account of what it makes durable if that is asked for."""
     Watch(place.root, moment, role, place.record).begin()
     if place.account.exists():
-        keep_account(place.account)
+        keep_account(place.root, place.account)
 
 
 def _begin() -> None:

@@ -51,7 +51,7 @@ def until(number, work, place):
         (place.folder / chunk.path.name).write_text(str(step))
 
     os.fsync, ChunkDirectory.write_state = counted, told
-    keep_account(place.account)
+    keep_account(place.root, place.account)
     work(place)
     os._exit(0)
 

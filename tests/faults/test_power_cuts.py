@@ -36,7 +36,7 @@ def in_a_process(work, place):
 
 
 def _account(work, place):
-    keep_account(place.account)
+    keep_account(place.root, place.account)
     work(place.root)
 
 
