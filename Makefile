@@ -1,6 +1,7 @@
 # make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
 # minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.   make test-installed:
 # the pages' commands on the wheel alone.   make test-versions, make test-lowest: other Pythons, the lowest dependencies.
+# make test-bytes: equal bytes under other settings of the numerical libraries.
 # make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of
 # language models and their tests.   CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
 PYTHON ?= python3
@@ -10,12 +11,13 @@ PIP := python -m pip install --quiet --disable-pip-version-check $(PIN)
 TORCH := $(shell grep '^torch==' requirements/constraints.txt)
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
+BYTES := $(BIN)/python -m pytest -n 2 -m "equal_bytes and not killed" tests/engine tests/training
 SLOW := browser or installed or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
 
-.PHONY: demo notebooks language test test-all test-fast test-installed test-versions test-lowest faults lint types imports docs gallery \
-	gallery-again check bench browser clean
+.PHONY: demo notebooks language test test-all test-fast test-bytes test-installed test-versions test-lowest faults lint types \
+	imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -30,6 +32,12 @@ test-fast: test  # as it was called
 test-all: .venv/installed-all language test-installed
 	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "($(SLOW) or untyped) and not installed"
+
+# what compares bytes, as other processors would compute it: libraries held to older instructions, one thread and two
+test-bytes: .venv/installed-dev
+	ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BYTES)
+	ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=2 $(BYTES)
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES)
 
 # what the README, the quickstart and the journeys say, on the wheel with its declared dependencies alone
 test-installed: .venv/installed-dev
