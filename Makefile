@@ -16,7 +16,7 @@ SLOW := browser or installed or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
 
-.PHONY: demo notebooks language test test-all test-fast test-bytes test-installed test-versions test-lowest faults lint types \
+.PHONY: demo notebooks language test test-all test-bytes test-installed test-versions test-lowest faults lint types \
 	imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
@@ -25,8 +25,6 @@ demo: .venv/installed
 # without extras, browser, model and kills; at its end it says what that leaves out
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
-
-test-fast: test  # as it was called
 
 # every test once; in the first part, shapes are checked at run time in every function, not in models and tasks alone
 test-all: .venv/installed-all language test-installed
