@@ -5,6 +5,7 @@ import os
 import random
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -164,6 +165,49 @@ def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
     assert results(tmp_path) == alone
 
 
+def test_a_run_that_another_takes_first_leaves_the_others_together(tmp_path, alone, monkeypatch):
+    """Trained one by one, each would compute the places of all."""
+    store, said = Store(tmp_path), []
+    plan(SWEEP, store)
+    worker, look = Worker(store, say=said.append), Worker._others
+    with ExitStack() as taken:
+
+        def overtaken(self, planned, unfinished):
+            found = look(self, planned, unfinished)
+            if not said:
+                taken.enter_context(store.open(SWEEP[4].cell).chunk(0))
+            return found
+
+        monkeypatch.setattr(Worker, "_others", overtaken)
+        assert sum(worker._round()[1] for _ in range(2)) == 4
+        assert said[1].startswith("left ")
+        assert not any("cannot be trained together" in text for text in said)
+    assert worker.work(until_empty=True) == 1
+    assert results(tmp_path) == alone
+
+
+BAD_PLANS = {
+    "floats": {"chunks": [[0.0, 1.0]]},
+    "places of floats": {"places": [0.0, 10.0]},
+    "no room": {"places": [9, 10]},
+    "before the first": {"places": [-1, 10]},
+    "a pass without end": {"places": [0, 10**9]},
+    "places of two threads": {"places": [0, 10], "threads": 2},
+    "places one by one": {"places": [0, 10], "execution": "member"},
+    "places in two chunks": {"places": [0, 10], "chunks": [[0], [1]]},
+    "a member twice": {"chunks": [[0, 0]]},
+}
+
+
+@pytest.mark.parametrize("name", BAD_PLANS)
+def test_what_is_no_plan_is_refused_in_one_line(name, tmp_path):
+    store, first = Store(tmp_path), SWEEP[0].cell
+    with store.open(first) as directory:
+        directory.plan({"chunks": [[0, 1]], "threads": 1, "execution": "mapped", "places": [8, 10], **BAD_PLANS[name]})
+    with pytest.raises(StoreError, match=r"plan\.json: damaged: is no plan of this run"):
+        Planned.read(store.find(first.address))
+
+
 def test_a_worker_leaves_what_was_set_aside_out_of_what_it_takes_together(tmp_path):
     store = Store(tmp_path)
     plan(SWEEP, store)
@@ -268,7 +312,7 @@ def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
     state.write_bytes(state.read_bytes()[:-3])
     notes = []
     run(SWEEP, tmp_path, workers=1, report=lambda status: status.note and notes.append(status.note))
-    assert jobs[1:] == [5, 1, 1, 1, 1, 1]
+    assert jobs[1:] == [5]
     assert ["rate 0.01, seeds 0, 1 starts over" in note for note in notes] == [True]
     assert results(tmp_path) == alone
 
@@ -290,6 +334,16 @@ def test_the_forecast_is_of_runs_trained_together(tmp_path):
     assert (joint.paces, joint.workers) == (1, 1)
     assert joint.seconds < apart.seconds
     assert not any(tmp_path.iterdir())
+
+
+def test_the_forecast_of_what_is_left_of_a_small_group(tmp_path, monkeypatch):
+    """The first place of the last three is free: a copy of the next member fills it."""
+    monkeypatch.setattr("anchorlab.engine.planning.MOST_TOGETHER", 8)
+    eleven = [replace(SWEEP[0], members=Members(seeds=(seed,))) for seed in range(11)]
+    run(eleven[8:9], tmp_path, workers=1)
+    found = forecast(eleven, tmp_path, 1)
+    assert [cell.finished for cell in found.cells] == [seed == 8 for seed in range(11)]
+    assert found.seconds > 0
 
 
 def train(root, begun):

@@ -49,6 +49,13 @@ class TestOneWorker:
         with pytest.raises(StoreError, match="workers: is a link; remove it"):
             Presence(tmp_path / "store").show()
         assert not list((tmp_path / "elsewhere").iterdir())
+        there = Presence(tmp_path / "elsewhere")
+        there.show()
+        (tmp_path / "store" / "workers").unlink()
+        (tmp_path / "store" / "workers").symlink_to(tmp_path / "elsewhere" / "workers")
+        assert anyone_at_work(tmp_path / "elsewhere")
+        assert not anyone_at_work(tmp_path / "store")
+        there.end()
 
     @pytest.mark.killed
     def test_one_that_is_killed_is_gone_and_the_next_clears_its_folder(self, tmp_path):

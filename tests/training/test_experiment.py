@@ -193,6 +193,14 @@ def test_an_experiment_of_another_format_is_refused():
         Experiment.from_json({**data, "format": 0})
 
 
+@pytest.mark.parametrize("name", ["task", "model", "recipe", "members"])
+def test_a_part_that_is_missing_is_named(name):
+    data = experiment().to_json()
+    for others in ({key: value for key, value in data.items() if key != name}, {**data, name: 3}):
+        with pytest.raises(SpecError, match=f"^{name}: is missing"):
+            Experiment.from_json(others)
+
+
 def test_its_address_tells_every_part():
     one = experiment()
     others = [

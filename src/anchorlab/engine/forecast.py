@@ -3,7 +3,7 @@
 import heapq
 import resource
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,11 +96,14 @@ def forecast(
     backend, plans = local(todo, workers, device, execution, every.values())
     processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.of.values()), default=1)
     trained: dict[str, Experiment] = {}
+    executions: dict[str, ExecutionName] = {}
     for group in plans.together:
         parts = [todo[address] for address in group]
         places = [one for address in group if (one := plans.of[address].places) is not None]
-        trained |= dict.fromkeys(group, join(parts, places) if places else parts[0])
-    paces = _paces(trained.values(), threads, device, execution, report)
+        joined = join(parts, places) if places else parts[0]
+        trained |= dict.fromkeys(group, joined)
+        executions[pace_key(joined)] = "mapped" if places else execution
+    paces = _paces(trained.values(), threads, device, executions, report)
     each = {address: paces[pace_key(trained[address])].seconds(one) for address, one in todo.items()}
     chunks = [
         (len(trained[first].members) if plans.of[first].places else len(chunk), first)
@@ -140,10 +143,13 @@ def _paces(
     experiments: Iterable[Experiment],
     threads: int,
     device: str,
-    execution: ExecutionName,
+    executions: Mapping[str, ExecutionName],
     report: Report | None,
 ) -> dict[str, Pace]:
-    """Return the pace of each distinct shape, by its key; trained experiments are measured before untrained ones."""
+    """Return the pace of each distinct shape, by its key; trained experiments are measured before untrained ones.
+
+    `executions` has the execution of each shape, by its key.
+    """
     shapes: dict[str, Experiment] = {}
     for one in sorted(experiments, key=lambda one: not one.trained):
         shapes.setdefault(pace_key(one), one)
@@ -153,7 +159,7 @@ def _paces(
         for index, (key, one) in enumerate(shapes.items()):
             if report is not None:
                 report(Status(len(shapes), index, f"measuring {one.cell.label}", len(shapes), index))
-            found[key] = measure_pace(one, device, execution, seconds)
+            found[key] = measure_pace(one, device, executions[key], seconds)
     return found
 
 

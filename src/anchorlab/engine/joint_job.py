@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from anchorlab.engine.job import Job, with_threads
+from anchorlab.errors import DamagedChunkError
 from anchorlab.training import ChunkKeeper, Progress
 from anchorlab.training.joined import Places, fit_joined, join
 from anchorlab.training.trainer import TrainingState
@@ -55,7 +56,7 @@ class JointJob(Job):
             for job in self.jobs:
                 if not job.finished:
                     claims.enter_context(job.chunk)
-                    found.append((job, ChunkKeeper(job.chunk).load()))
+                    found.append((job, _newest(job, report)))
             for jobs, states in _equally_new(found):
                 self._train_together(jobs, states, report)
 
@@ -71,11 +72,21 @@ class JointJob(Job):
             job.finish(rows)
 
 
+def _newest(job: Job, report: Callable[[Progress], None]) -> TrainingState | None:
+    """Return a chunk's newest state; None at its beginning, to which one with a damaged state goes back."""
+    try:
+        return ChunkKeeper(job.chunk).load()
+    except DamagedChunkError as error:
+        report(Progress(0, job.experiment.steps, note=job.restarts(error)))
+        job.chunk.restart()
+        return None
+
+
 def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
     """Divide jobs into those that can be trained together: at different places of one pass."""
     found: list[list[Job]] = []
     for job in jobs:
-        group = next((group for group in found if all(fits(job, other) for other in group)), None)
+        group = next((group for group in found if all(_fits(job, other) for other in group)), None)
         if group is None:
             found.append([job])
         else:
@@ -83,7 +94,7 @@ def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
     yield from found
 
 
-def fits(job: Job, other: Job) -> bool:
+def _fits(job: Job, other: Job) -> bool:
     """Return whether two jobs of experiments that can be joined have different places of one pass."""
     if job.places is None or other.places is None:
         return False

@@ -13,7 +13,7 @@ from anchorlab.engine.job import Job
 from anchorlab.engine.joint_job import JointJob, compatible
 from anchorlab.engine.notes import forget_failure
 from anchorlab.engine.tally import Tally
-from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError, StoreError
+from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
 from anchorlab.progress import Status
 from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
@@ -49,12 +49,22 @@ class Plan:
     places: Places | None = None
 
     def __post_init__(self) -> None:
+        if self.places is not None:
+            self.places = Places(*self.places)  # a list in the file
+
+    def is_of(self, members: int) -> bool:
+        """Return whether this is a plan of a run of so many members; one that was read can say anything."""
+        numbers = [member for chunk in self.chunks for member in chunk]
+        if not all(type(one) is int for one in (*numbers, self.threads, *(self.places or ()))):
+            return False
+        if numbers != list(range(members)) or not all(self.chunks) or not 0 < self.threads <= _MOST_THREADS:
+            return False
+        if self.execution not in get_args(ExecutionName):
+            return False
         if self.places is None:
-            return
-        self.places = Places(*self.places)  # a list in the file
-        (members,) = self.chunks
-        if not 0 <= self.places.first <= self.places.of - len(members) <= MOST_TOGETHER - len(members):
-            raise StoreError(f"a plan puts {len(members)} members at {self.places}; remove the run and train it again")
+            return True
+        joined = len(self.chunks) == 1 and self.execution == "mapped" and self.threads == 1
+        return joined and 0 <= self.places.first <= self.places.of - members <= MOST_TOGETHER - members
 
     @classmethod
     def read(cls, run: Run, recorded: Any, members: int, asked: "Plan | None" = None) -> "Plan":
@@ -65,10 +75,8 @@ class Plan:
         lacking = {"execution": "auto"} if asked is None else {**vars(asked), "places": None}
         try:
             plan = cls(**{**lacking, **recorded})
-            if [member for chunk in plan.chunks for member in chunk] == list(range(members)) and all(plan.chunks):
-                known = plan.execution in get_args(ExecutionName) and type(plan.threads) is int
-                if known and 0 < plan.threads <= _MOST_THREADS:
-                    return plan
+            if plan.is_of(members):
+                return plan
         except (TypeError, ValueError):
             pass
         raise damaged(run.plan_path, "damaged: is no plan of this run", run.address)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from anchorlab.errors import StoreError
+from anchorlab.plain import is_plain_folder
 from anchorlab.runs.claim import LEASE, NAME, Claim, holder
 
 FOLDER = "workers"
@@ -28,6 +29,7 @@ class Presence:
         """Be seen from now on, once the store is there. Errors: `StoreError` if `workers` cannot be written."""
         if not self.root.is_dir() or (self._claim is not None and self._claim.holds):
             return
+        self.end()  # of a claim that ran out, as while the machine slept
         folder = self.root / FOLDER / secrets.token_hex(8)
         if folder.parent.is_symlink():
             raise StoreError(f"{folder.parent}: is a link; remove it")
@@ -56,6 +58,8 @@ def anyone_at_work(root: Path) -> bool:
 
 def _folders(root: Path) -> Iterator[Path]:
     """Yield the folders of the workers that are alive or were killed."""
+    if not is_plain_folder(root / FOLDER):
+        return
     with suppress(OSError), os.scandir(root / FOLDER) as found:
         yield from (Path(one.path) for one in found if one.is_dir(follow_symlinks=False))
 

@@ -45,7 +45,8 @@ def run(
     Args:
         experiments: what to train; one that is given twice is trained once
         store: where runs are kept, a store or its directory; `Store()` when None
-        workers: the number of processes that share the members on a CPU. None chooses: this process alone for work of
+        workers: the number of processes that share the members on a CPU; up to 64 members that are trained as one
+            ensemble have one process. None chooses: this process alone for work of
             less than about half a minute, else one process per core. Each computes with one thread, or with more if
             there are fewer jobs than workers. On CUDA all members are trained together in this process.
         device: `cpu` or `cuda`

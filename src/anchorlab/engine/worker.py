@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anchorlab.engine.job import Job
-from anchorlab.engine.joint_job import JointJob, fits
+from anchorlab.engine.joint_job import JointJob
 from anchorlab.engine.notes import Noting, note_failure, read_failure
 from anchorlab.engine.pieces import Plan, finish, job_of
 from anchorlab.engine.presence import Presence
@@ -41,6 +41,13 @@ class Planned:
         plan = Plan.read(run, run.recorded_plan(), len(experiment.members))
         work = work_per_step(experiment) * experiment.member_steps
         return cls(experiment, plan, work, None if plan.places is None else common(experiment))
+
+    def fits(self, other: "Planned") -> bool:
+        """Return whether the members of two runs that can be joined have different places of one pass."""
+        ours, theirs = self.plan.places, other.plan.places
+        if ours is None or theirs is None:
+            return False
+        return ours.meets(theirs, len(self.experiment.members), len(other.experiment.members))
 
 
 class Worker:
@@ -102,7 +109,7 @@ class Worker:
                 left += 1
                 if not self._can_begin(job):
                     continue
-                others = self._others(planned, job, unfinished[place + 1 :])
+                others = self._others(planned, unfinished[place + 1 :])
                 if trained := self._train(JointJob.of([job, *others.values()])):
                     for one in (planned, *others):
                         self._merge(one)
@@ -140,17 +147,15 @@ class Worker:
         """Return whether nobody works on a chunk, and the run that it starts from is finished."""
         return job.chunk.owner is None and (job.start is None or Run(job.start[0]).finished)
 
-    def _others(self, planned: Planned, first: Job, unfinished: Sequence[Planned]) -> dict[Planned, Job]:
+    def _others(self, planned: Planned, unfinished: Sequence[Planned]) -> dict[Planned, Job]:
         """Return the runs that can be trained with this one and that nobody works on, with their jobs."""
         found: dict[Planned, Job] = {}
         if planned.joined_with is None:
             return found
         for one in unfinished:
-            if one.joined_with != planned.joined_with:
+            if one.joined_with != planned.joined_with or not all(one.fits(other) for other in (planned, *found)):
                 continue
             job = self._job(one, 0)
-            if not all(fits(job, other) for other in (first, *found.values())):
-                continue
             if not job.finished and read_failure(job.chunk) is None and self._can_begin(job):
                 found[one] = job
         return found
@@ -164,12 +169,12 @@ class Worker:
             self.say(f"training {job}")
             job.train(Noting(job.chunk, self.say))
         except Exception as error:  # noqa: BLE001 - whoever asked for the training reads it
+            if isinstance(error, InUseError):  # of runs that are trained together, the next round takes those left
+                self.say(f"left {job} to another: {error}")
+                return 0
             if len(job.parts) > 1:
                 self.say(f"{job} cannot be trained together: {reason_of(error)}")
                 return sum(self._train(part) for part in job.parts if not part.finished)
-            if isinstance(error, InUseError):
-                self.say(f"left {job} to another: {error}")
-                return 0
             reason = reason_of(error)
             self.say(f"{job} failed: {reason}")
             note_failure(job.chunk, reason)

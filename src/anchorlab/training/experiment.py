@@ -220,6 +220,9 @@ class Experiment:
         """
         if data.get("format") != FORMAT:
             raise SpecError("format", f"is {data.get('format')!r}, this version reads {FORMAT}", "train it again")
+        for name in ("task", "model", "recipe", "members"):
+            if not isinstance(data.get(name), dict):
+                raise SpecError(name, "is missing", "remove the run and train it again")
         return cls(
             parse_task(data["task"]),
             parse_model(data["model"]),

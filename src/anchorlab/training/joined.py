@@ -52,7 +52,8 @@ class Group:
 
     Fields
         experiments: one, or several that `join` can join
-        mapped: whether their members are mapped on a CPU; else that is decided by how many are trained at once
+        mapped: whether their members are mapped on a CPU, also those of one that is left over; else that is decided by
+            how many are trained at once
     """
 
     experiments: list[Experiment]

@@ -107,7 +107,7 @@ class Members(Spec):
 
     @classmethod
     def filling(cls, **fields: Any) -> "Members":
-        """Return members with valid values of these fields, of which some may be alike: they only fill a pass."""
+        """Return members with valid values of these fields, for a pass in which some are repeated."""
         return cls.model_construct(**fields)
 
     def __len__(self) -> int:

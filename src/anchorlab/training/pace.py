@@ -76,7 +76,8 @@ def measure_pace(
         seconds: how long to measure; three steps are measured at least
     """
     found = check_device(device)
-    most = MOST_TOGETHER if execution != "member" and mapping_pays(experiment) else MEASURED_MEMBERS
+    mapped = execution == "mapped" or (execution == "auto" and mapping_pays(experiment))
+    most = MOST_TOGETHER if mapped else MEASURED_MEMBERS
     count = len(experiment.members) if found.type == "cuda" else min(len(experiment.members), most)
     with fast_float32():
         began = time.perf_counter()
