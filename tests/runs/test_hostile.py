@@ -3,22 +3,32 @@
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
-import time
 import traceback
-from pathlib import Path
 
 import pytest
 
 from anchorlab.cli import main
 from anchorlab.errors import AnchorlabError
 from anchorlab.runs import Store
-from tests.hostile import ATTACKS, BEGUN, FOLDER, PACKED, SECRET, UNFINISHED, attack, cell_of, sentinels, snapshot
+from tests.hostile import (
+    ATTACKS,
+    BEGUN,
+    FOLDER,
+    PACKED,
+    SECRET,
+    UNFINISHED,
+    attack,
+    cell_of,
+    prepare,
+    sentinels,
+    snapshot,
+)
 from tests.runs.tiny_trainer import train
 
 SECONDS = 60  # for all commands, which take about one on an idle machine; a pipe would be waited for without end
@@ -40,15 +50,20 @@ COMMANDS = [
 ]
 
 
+# A process that has read a table with polars cannot be forked: these are forked from one that has only imported things.
+FRESH = multiprocessing.get_context("forkserver")
+FRESH.set_forkserver_preload(
+    ["anchorlab.engine", "torch._dynamo", "tests.runs.test_hostile", "anchorlab.report.browse", "anchorlab.studies"]
+)
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    import anchorlab.report.browse
-    import anchorlab.studies  # noqa: F401 - so that no command has to wait for it
-
     root = tmp_path_factory.mktemp("prepared") / "store"
-    # elsewhere: a process that has read a table cannot be forked
-    make = f"from pathlib import Path; from tests.hostile import prepare; prepare(Path({str(root)!r}))"
-    subprocess.run([sys.executable, "-c", make], check=True, cwd=Path(__file__).parents[2])
+    process = FRESH.Process(target=prepare, args=(root,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
     return root
 
 
@@ -65,29 +80,26 @@ def outcomes(root, outside, commands):
 
     All of them run in one process of their own, which must end in time and within memory.
     """
-    before, report = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, root.parent / "report"
+    report = root.parent / "report"
     report.write_text("")
-    process = os.fork()
-    if process == 0:
-        try:
-            untouched = snapshot(outside)
-            for command in commands:
-                code, out, err = called(root, command)
-                with report.open("a") as file:
-                    print(json.dumps([command, code, out, err, snapshot(outside) == untouched]), file=file)
-        finally:
-            os._exit(0)
-    deadline = time.monotonic() + SECONDS
-    while not (ended := os.wait4(process, os.WNOHANG))[0]:
-        if time.monotonic() > deadline:
-            os.kill(process, 9)
-            os.waitpid(process, 0)
-            pytest.fail(f"the command after these does not end: {report.read_text()}")
-        time.sleep(0.005)
-    assert (ended[2].ru_maxrss - before) / 1024 < MEGABYTES
+    process = FRESH.Process(target=run_all, args=(root, outside, commands, report))
+    process.start()
+    process.join(SECONDS)
+    if process.is_alive():
+        process.kill()
+        pytest.fail(f"the command after these does not end: {report.read_text()}")
     found = [json.loads(line) for line in report.read_text().splitlines()]
-    assert len(found) == len(commands)
+    assert len(found) == len(commands) and all(one.pop() < MEGABYTES for one in found)
     return found
+
+
+def run_all(root, outside, commands, report):
+    untouched, before = snapshot(outside), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for command in commands:
+        code, out, err = called(root, command)
+        taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        with report.open("a") as file:
+            print(json.dumps([command, code, out, err, snapshot(outside) == untouched, taken]), file=file)
 
 
 def called(root, command):
