@@ -58,10 +58,11 @@ test-lowest: .venv/installed-dev
 faults: .venv/installed-all
 	$(BIN)/python -m tests.faults --report docs/faults-report.txt
 
-# torch alone first, in its CPU build: the build with CUDA that pip takes on Linux has 5.9 GB
+# torch alone first, in its CPU build: the build with CUDA that pip takes on Linux has 5.9 GB. One that is there stays.
 define torch
-	test -n "$(CUDA)$(filter Darwin,$(shell uname))" || $(1)/$(PIP) $(TORCH)+cpu 2>/dev/null || \
-		$(1)/$(PIP) $(TORCH)+cpu --extra-index-url $(CPU_BUILDS)
+	$(1)/python -m pip show --quiet torch 2>/dev/null || test -n "$(CUDA)$(filter Darwin,$(shell uname))" || \
+		$(1)/$(PIP) $(TORCH)+cpu 2>/dev/null || $(1)/$(PIP) $(TORCH)+cpu --extra-index-url $(CPU_BUILDS) || \
+		echo "no CPU build of torch can be reached: taking pip's own, which has CUDA and 5.9 GB"
 	$(1)/$(PIP) torch
 endef
 
