@@ -141,6 +141,30 @@ def test_an_index_of_own_files_opens(tmp_path):
     assert pretrained(folder)(torch.arange(3).unsqueeze(0)).isfinite().all()
 
 
+@pytest.mark.parametrize("named", ["other.safetensors.index.json", "adapter_model.bin"])
+def test_a_configuration_does_not_choose_the_files_of_weights(tmp_path, named):
+    folder, mark = tmp_path / "model", tmp_path / "mark"
+    hugging_face("llama").save_pretrained(folder)
+    torch.save({"a": _Marked(mark)}, tmp_path / "weights.bin")
+    shutil.copy(tmp_path / "weights.bin", folder / "adapter_model.bin")
+    weights = dict.fromkeys(hugging_face("llama").state_dict(), "../weights.bin")
+    (folder / "other.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"transformers_weights": named}))
+    with pytest.raises(SpecError, match=r"^model\.transformers_weights: is not understood; open a model without it"):
+        pretrained(folder)
+    assert not mark.exists()
+
+
+def test_an_adapter_opens_no_other_model(tmp_path):
+    folder, other = tmp_path / "model", tmp_path / "other"
+    for one in (folder, other):
+        hugging_face("llama").save_pretrained(one)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(other)}))
+    with pytest.raises(SpecError, match=r"^model: .*model holds an adapter .adapter_config.json.; merge it"):
+        pretrained(folder)
+
+
 @pytest.mark.parametrize(
     ("damage", "match"),
     [

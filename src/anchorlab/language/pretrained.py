@@ -1,6 +1,5 @@
 """Open a pretrained language model from the hub's cache, a folder or a GGUF file."""
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.smollm2 import smollm2_folder
+from anchorlab.plain import parse_json
 from anchorlab.printable import printable
 from anchorlab.spec import unknown_name
 from anchorlab.training.saved_model import SPECIFICATION
@@ -25,6 +25,8 @@ Precision = Literal["float32", "float64", "bfloat16", "float16"]
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _INDEX = "model.safetensors.index.json"
+_ADAPTER = "adapter_config.json"
+_REFUSED = ("quantization_config", "transformers_weights")  # no plain weights, or files of weights that nobody checks
 _PROBE = 3  # tokens; enough for a missing mask to show
 
 
@@ -70,6 +72,7 @@ def pretrained(
         )
         architecture = _architecture(config)
         config._attn_implementation = "eager"  # a configuration may name a kernel on the hub, which is code
+        _check_adapter(place, revision)
         _check_index(place, revision)
         model = _asked(
             lambda: transformers.AutoModelForCausalLM.from_pretrained(
@@ -153,20 +156,28 @@ def _architecture(config: Any) -> Architecture:
     if kind not in ARCHITECTURES:
         raise unknown_name("model", kind, ARCHITECTURES, "architecture")
     found = ARCHITECTURES[kind]
-    for setting in (*found.refused, "quantization_config"):  # quantised maps have no plain weights
+    for setting in (*found.refused, *_REFUSED):
         if getattr(config, setting, False):
             raise SpecError(f"model.{setting}", "is not understood", "open a model without it")
     return found
 
 
+def _check_adapter(place: _Place, revision: str | None) -> None:
+    """Refuse an adapter, since `peft` opens another model in its place, which it names. Errors: `SpecError`."""
+    try:
+        _file(place, _ADAPTER, revision).lstat()
+    except OSError:
+        return
+    raise SpecError("model", f"{place.source} holds an adapter ({_ADAPTER})", "merge it into its model, and give that")
+
+
 def _check_index(place: _Place, revision: str | None) -> None:
     """Refuse weights in files that are no safetensors, or not beside the index that names them. Errors: `SpecError`."""
     try:
-        path = Path(place.source, _INDEX) if place.local else Path(_from_hub(place.source, revision))
-        named = json.loads(path.read_bytes())["weight_map"].values()
+        named = parse_json(_file(place, _INDEX, revision).read_bytes())["weight_map"].values()
     except OSError:
         return  # all weights are in one file, if there are any
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise SpecError("model", f"{place.source}: {_INDEX} is damaged", "give another model") from None
     for name in named:
         if not (isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name):
@@ -174,11 +185,14 @@ def _check_index(place: _Place, revision: str | None) -> None:
             raise SpecError("model", f"{place.source}: {problem}", "give another model")
 
 
-def _from_hub(name: str, revision: str | None) -> str:
-    """Return the path of a model's index in the hub's cache. Errors: `OSError` or `ValueError` where there is none."""
+def _file(place: _Place, name: str, revision: str | None) -> Path:
+    """Return where a model's file is, in its folder or the hub's cache. Errors: `OSError` if the hub has none."""
+    if place.local:
+        return Path(place.source, name)
     from huggingface_hub import constants, hf_hub_download
 
-    return str(hf_hub_download(name, _INDEX, revision=revision, local_files_only=constants.HF_HUB_OFFLINE))
+    offline = constants.HF_HUB_OFFLINE
+    return Path(hf_hub_download(place.source, name, revision=revision, local_files_only=offline))
 
 
 def _asked(load: Any, place: _Place, revision: str | None) -> Any:

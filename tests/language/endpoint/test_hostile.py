@@ -8,7 +8,9 @@ import zlib
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.language.endpoint import Budget
+from anchorlab.language.endpoint import Budget, Server
+from anchorlab.language.endpoint.client import Client
+from anchorlab.language.endpoint.secret import Secret
 from anchorlab.language.endpoint.welcome import MOST_BYTES
 from tests.language.endpoint.kit import SOON, endpoint, lines, question
 from tests.language.endpoint.scripted import Answer, said, served, spoken
@@ -89,6 +91,22 @@ NESTED = {
 def test_json_nested_deep_is_one_line(journal, case, depth, monkeypatch):
     monkeypatch.setattr(f"{__name__}.DEEP", depth)
     refused(NESTED[case], journal, "^endpoint: ")
+
+
+def test_an_error_nested_deep_is_written_out_once(journal, monkeypatch):
+    written, dumps = [], json.dumps
+    monkeypatch.setattr(json, "dumps", lambda *given, **how: written.append(1) or dumps(*given, **how))
+    body = '{"error": ' * 500 + '{"code": ["' + "x" * 1000 + '"]}' + "}" * 500
+    refused(lambda asked: Answer(400, body), journal, '{"code": ."x')
+    assert len(written) < 20  # and not at each of the 500 levels
+
+
+def test_an_error_that_cannot_be_written_out_is_one_line():
+    deep = []
+    for _ in range(DEEP):
+        deep = [deep]
+    client = Client(Server(url="http://127.0.0.1:1/v1", model="tiny"), Secret(None), 1.0, 1)
+    assert client._words({"error": {"message": "", "detail": deep}}) == "words that are nested too deeply to read"
 
 
 @pytest.mark.parametrize(

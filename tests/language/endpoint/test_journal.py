@@ -7,6 +7,7 @@ import pytest
 
 from anchorlab.errors import StoreError
 from anchorlab.language.endpoint import Pace
+from anchorlab.language.endpoint import journal as journals
 from tests.language.endpoint.kit import endpoint, lines, question
 from tests.language.endpoint.scripted import said, served
 
@@ -60,7 +61,18 @@ def test_two_bad_lines_at_the_end_are_no_torn_one(server, journal, kept, end):
 
 
 @pytest.mark.parametrize(
-    "damage", [b"{}\n", b"garbage\n", b"[1]\n", b'{"format": 1, "key": "a", "answer": {"x": 1}}\n']
+    "damage",
+    [
+        b"{}\n",
+        b"garbage\n",
+        b"[1]\n",
+        b'{"format": 1, "key": "a", "answer": {"x": 1}}\n',
+        b'{"format": 1, "key": "a", "answer": {"text": 7}}\n',
+        b'{"format": 1, "key": "a", "answer": {"text": "b", "finish": ["stop"]}}\n',
+        b'{"format": 1, "key": "a", "answer": {"text": "b", "written": "5"}}\n',
+        b'{"format": 1, "key": "a", "answer": {"text": "b", "read": -5}}\n',
+        b"[" * 100_000 + b"\n",
+    ],
 )
 def test_a_damaged_line_is_named_and_nothing_is_lost(server, journal, kept, damage):
     parts = kept.splitlines(keepends=True)
@@ -103,3 +115,47 @@ def test_a_place_that_cannot_be_written(server, tmp_path):
     with pytest.raises(StoreError, match="cannot be written"):
         endpoint(server, tmp_path / "file" / "answers.jsonl").say(QUESTIONS)
     assert server.asked == []
+
+
+PLANTED = {
+    "a link": lambda journal, outside: journal.symlink_to(outside),
+    "a second name": lambda journal, outside: journal.hardlink_to(outside),
+    "a pipe": lambda journal, outside: os.mkfifo(journal),
+    "a linked folder": lambda journal, outside: journal.parent.rmdir() or journal.parent.symlink_to(outside.parent),
+}
+TOLD = {
+    "a link": "answers.jsonl: is a link, which a store may not hold",
+    "a second name": "answers.jsonl: has a second name",
+    "a pipe": "answers.jsonl: is neither a file nor a folder",
+    "a linked folder": "kept: is a link, which a store may not hold",
+}
+
+
+@pytest.mark.parametrize("case", PLANTED)
+@pytest.mark.parametrize("content", ["a token, on a line without an end", "a token\n"])
+def test_a_file_outside_the_store_is_neither_cut_nor_written(server, journal, tmp_path, case, content):
+    outside = tmp_path / "outside" / "answers.jsonl"
+    for folder in (outside.parent, journal.parent):
+        folder.mkdir()
+    outside.write_text(content)
+    PLANTED[case](journal, outside)
+    with pytest.raises(StoreError, match=TOLD[case]):
+        endpoint(server, journal).say(QUESTIONS)
+    assert outside.read_text() == content and list(outside.parent.iterdir()) == [outside] and server.asked == []
+
+
+def test_a_file_that_became_a_pipe_after_the_check_keeps_nobody_waiting(server, journal, monkeypatch):
+    journal.parent.mkdir()
+    os.mkfifo(journal)
+    monkeypatch.setattr(journals, "check_way", lambda path, root: None)
+    with pytest.raises(StoreError, match=r"answers.jsonl: is not a regular file; delete it"):
+        endpoint(server, journal).say(QUESTIONS)
+
+
+def test_a_file_without_end_is_not_read(server, journal, kept, monkeypatch):
+    monkeypatch.setattr(journals, "_MOST_BYTES", len(kept) - 1)
+    with pytest.raises(StoreError, match=rf"answers.jsonl: is larger than {len(kept) - 1} bytes; give another file"):
+        endpoint(server, journal).say(QUESTIONS)
+    monkeypatch.setattr(journals, "_MOST_BYTES", len(kept))
+    endpoint(server, journal).say(QUESTIONS)
+    assert journal.read_bytes() == kept and server.asked == []

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _PASSING = (408, 409, 425)  # beside 5xx: statuses of what may succeed later
 _LONGEST = 300  # characters of a server's words
+_INNER = ("message", "detail", "error")  # of an error's body
 _FILTERED = ("content_filter", "content_policy_violation")
 _OPENAI_S = ("messages", "prompt", "model", "temperature", "seed", "stop", "max_tokens", "max_completion_tokens")
 
@@ -98,9 +99,12 @@ class Client:
 
     def _words(self, body: object) -> str:
         """Return the words of an error's body: its `message`, `detail` or `error`, at any depth, or all of it."""
-        while isinstance(body, dict):
-            body = next((body[name] for name in ("message", "detail", "error") if body.get(name)), json.dumps(body))
-        return self._short(body if isinstance(body, str) else json.dumps(body, default=str))
+        while isinstance(body, dict) and (inner := [body[name] for name in _INNER if body.get(name)]):
+            body = inner[0]
+        try:
+            return self._short(body if isinstance(body, str) else json.dumps(body, default=str))
+        except RecursionError:
+            return "words that are nested too deeply to read"
 
     def _short(self, text: str) -> str:
         return printable(self._secret.hide(" ".join(text.split())))[:_LONGEST]

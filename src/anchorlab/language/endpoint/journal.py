@@ -3,28 +3,34 @@
 import asyncio
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from anchorlab.errors import StoreError
 from anchorlab.language.asking.request import Request, Said
 from anchorlab.language.endpoint.answer import Answer
 from anchorlab.language.endpoint.secret import Secret
 from anchorlab.language.endpoint.server import Server
+from anchorlab.plain import check_way, parse_json
 from anchorlab.runs.files import sync_directory
 from anchorlab.runs.lock import Lock
 
 _FORMAT = 1
+_MOST_BYTES = 2**30
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FINISHES = get_args(get_type_hints(Said)["finish"])
 
 
 class Journal:
     """A file with a line for every answer, and one for every try that brought none.
 
     A line is on the disk before its answer is used. A kill can cut the last line; it is then removed, and that
-    question is asked again. Within `with`, no other process writes.
+    question is asked again. Within `with`, no other process writes. Since it may lie in a store of somebody else, only
+    a regular file is opened that has no other name, and no link on the way to it from the folder above its own.
 
     A line holds
         format, at: the number of this form and the time
@@ -48,8 +54,10 @@ class Journal:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
+            check_way(self.path, self.path.parent.parent)
             new = not self.path.exists()
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(self.path, _FLAGS, 0o666)
+            self._check_file(self._file)
             if new:
                 sync_directory(self.path.parent)
             self._read_lines(self._file)
@@ -117,6 +125,16 @@ class Journal:
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from None
 
+    def _check_file(self, file: int) -> None:
+        """Refuse a file whose repair would change something else, and one that is too long to read at once."""
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreError(f"{self.path}: is not a regular file; delete it")
+        if found.st_nlink > 1:
+            raise StoreError(f"{self.path}: has a second name, whose content would change too; put a copy in its place")
+        if found.st_size > _MOST_BYTES:
+            raise StoreError(f"{self.path}: is larger than {_MOST_BYTES} bytes; give another file")
+
     def _read_lines(self, file: int) -> None:
         """Read the file, unless it is as this process left it; remove a torn last line."""
         if self._left is not None and _stamp(file) == self._left:
@@ -127,7 +145,7 @@ class Journal:
         lines = whole.splitlines(keepends=True)
         for number, line in enumerate(lines, start=1):
             try:
-                self._understand(json.loads(line))
+                self._understand(parse_json(line))
             except (ValueError, KeyError, TypeError, AttributeError):
                 if number < len(lines) or len(whole) < len(content):
                     raise StoreError(f"{self.path}: line {number} is damaged; remove the line, or the file") from None
@@ -140,7 +158,15 @@ class Journal:
         if line["format"] != _FORMAT:
             raise StoreError(f"{self.path}: written by another version of anchorlab; give another file")
         if "answer" in line:
-            self.answers[str(line["key"])] = Said(**line["answer"])
+            self.answers[str(line["key"])] = _checked(Said(**line["answer"]))
+
+
+def _checked(said: Said) -> Said:
+    """Return what a line says was answered. Errors: `TypeError` for a value of another kind."""
+    counts = all(one is None or (type(one) is int and one >= 0) for one in (said.read, said.written))
+    if not (isinstance(said.text, str) and said.finish in _FINISHES and counts):
+        raise TypeError("no answer")
+    return said
 
 
 def _bytes(file: int) -> bytes:
