@@ -26,7 +26,7 @@ MOST_BYTES = 2**28
 MOST_DEPTH = 100
 """How deep JSON may be nested; ours is nested ten deep at most."""
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # never goes back: a string can be long
 _NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 _LINK, _OTHER = "is a link, which a store may not hold", "is neither a file nor a folder"
 

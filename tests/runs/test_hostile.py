@@ -131,6 +131,25 @@ def test_the_prepared_store_is_whole(place):
     assert found[1][2].startswith("5 runs, all files as they were written, 1 of them unfinished")
 
 
+@pytest.mark.parametrize("string", ["a" * 3_000_000, r"\"" * 1_500_000], ids=["plain", "escaped"])
+@pytest.mark.parametrize("end", ['"]', ""], ids=["ended", "cut"])
+def test_a_long_string_among_many_brackets_takes_little_memory(string, end):
+    """In a process of its own: what the system gives to one that reads is what the largest reading took."""
+    code = (
+        "import resource, sys; from anchorlab.plain import parse_json; text = sys.stdin.buffer.read()\n"
+        "def used(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = used()\n"
+        "try: print(len(parse_json(text)[-1]))\n"
+        "except ValueError: print('no JSON')\n"
+        "print(used() - before)"
+    )
+    text = "[" + "[]," * 101 + '"' + string + end
+    done = subprocess.run([sys.executable, "-c", code], input=text.encode(), capture_output=True, timeout=SECONDS)
+    said, kilobytes = done.stdout.decode().splitlines()
+    assert said == (str(len(json.loads(f'"{string}"'))) if end else "no JSON")
+    assert int(kilobytes) < 30_000
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_strangers_store_harms_nothing(place, name):
     root, outside = place
