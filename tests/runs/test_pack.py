@@ -145,7 +145,7 @@ def test_what_is_new_is_on_the_disk_before_what_is_old_goes(filled, monkeypatch)
     assert events.count("folder goes") == COUNT and "folder goes" not in events[:3]
     events.clear()
     filled.unpack()
-    assert events[: COUNT + 2] == [*["folder is named"] * COUNT, "all", "pack goes"]
+    assert events[: COUNT + 3] == ["all", *["folder is named"] * COUNT, "directory", "pack goes"]
 
 
 def test_small_packs_are_put_together(filled):
@@ -236,6 +236,62 @@ def test_a_whole_folder_takes_the_place_of_a_damaged_copy_in_a_pack(filled, dama
     shutil.copytree(copy, filled.root / address)
     assert filled.pack() == [address]
     assert seen(filled) == expected and filled.problems() == [] and folders(filled) == set()
+
+
+@pytest.mark.parametrize("what", ["pack", "unpack"])
+@pytest.mark.parametrize("emptied", ["manifest.json", "*"])
+def test_a_folder_that_a_power_cut_has_emptied_does_not_take_the_place_of_the_pack(filled, what, emptied):
+    """The folder had its name before its files were on the disk."""
+    expected, copy = seen(filled), shutil.copytree(filled.root, filled.root.parent / "copy")
+    filled.pack()
+    folder = shutil.copytree(copy / cell_of(0).address, filled.root / cell_of(0).address)
+    for path in folder.rglob(emptied):
+        if path.is_file():
+            path.write_bytes(b"")
+    if what == "pack":
+        assert packing.pack_runs(filled.root, [folder.name], lambda run: shutil.rmtree(run.path)) == [folder.name]
+        assert folders(filled) == set()
+    else:
+        assert packing.unpack_runs(filled.root, [folder.name]) == [folder.name]
+        assert folders(filled) == {folder.name}
+    assert seen(filled) == expected and filled.problems() == []
+
+
+def test_a_damaged_folder_with_files_of_its_own_leaves_the_pack_as_it_is(filled):
+    copy = shutil.copytree(filled.root / cell_of(0).address, filled.root.parent / cell_of(0).address)
+    filled.pack()
+    folder = shutil.copytree(copy, filled.root / copy.name)
+    (folder / "manifest.json").write_bytes(b"")
+    (folder / "notes.txt").write_text("mine")
+    before = contents(folder), contents(filled.root / "packs")
+    assert packing.pack_runs(filled.root, [folder.name], lambda run: shutil.rmtree(run.path)) == []
+    with pytest.raises(StoreError, match=f"^{folder}/manifest.json: .*; a pack holds the run: move this folder"):
+        packing.unpack_runs(filled.root, [folder.name])
+    assert (contents(folder), contents(filled.root / "packs")) == before
+    assert folders(filled) == {folder.name} and not list(filled.root.glob(".unpacked-*"))
+
+
+def test_a_run_that_killed_processes_have_left_in_two_packs_is_packed_once(filled):
+    expected, folder = seen(filled), filled.root / "packs"
+    filled.pack()
+    first, both, last, *others = sorted(cell_of(number).address for number in range(COUNT))
+    (whole,) = pack.packs_of(filled.root)
+    for addresses in ([first, both], [both, last], others):
+        packing._write(folder, whole.runs(addresses))
+    whole.path.unlink()
+    packing.unpack_runs(filled.root, others)
+    assert len(packs(filled)) == 2 and filled.pack() == others
+    assert seen(filled) == expected and len(packs(filled)) == 1
+
+
+def test_a_pack_without_runs_is_damaged(filled):
+    filled.pack()
+    (path,) = packs(filled)
+    with sqlite3.connect(path) as archive:
+        archive.execute("DELETE FROM manifests")
+    fresh = path.rename(path.with_name(f"runs.{'0' * 32}.sqlar"))
+    with pytest.raises(StoreError, match=f"^{fresh}: damaged: altered after it was written"):
+        filled.runs()
 
 
 def test_a_run_that_is_removed_while_it_is_packed_stays_removed(filled, monkeypatch):

@@ -206,7 +206,7 @@ _newest = _Newest()
 def _keys(pack: Pack) -> Mapping[str, Key]:
     select = "SELECT address, changed, size FROM manifests ORDER BY address LIMIT ?"
     rows = pack.use(lambda one: one.execute(select, (MOST_RUNS + 1,)).fetchall())
-    if len(rows) > MOST_RUNS or not all(map(_is_key, rows)):
+    if not 0 < len(rows) <= MOST_RUNS or not all(map(_is_key, rows)):
         raise pack.damaged()
     return {address: (changed, size) for address, changed, size in rows}
 

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_tree, discard, is_plain_folder, read_plain
@@ -47,12 +47,14 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
         return []
     with _packing(root) as folder:
         moved = [address for address in moved if (root / address).is_dir()]  # another process may have packed it
-        _drop(root, {address for address in moved if _differs(root, address)})
+        found = {address: _compared(root, address) for address in moved}
+        _drop(root, {address for address in moved if found[address] == "other"})
+        moved = [address for address in moved if found[address] != "unclear"]
         new = [address for address in moved if pack_with(root, address) is None]
         loose = [pack for pack in packs_of(root) if _is_small(pack)] if new else []
-        found = (_folder(Run(root / address)) for address in new)
+        whole = (_folder(Run(root / address)) for address in new)
         kept = (one for pack in loose for one in pack.runs(pack.keys))
-        written = [_write(folder, batch) for batch in _batches(found, kept)]
+        written = [_write(folder, batch) for batch in _batches(whole, kept)]
         for pack in loose:
             if pack not in written:  # the same runs make the same file
                 pack.path.unlink()
@@ -67,19 +69,39 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
 
 
 def unpack_runs(root: Path, addresses: Iterable[str]) -> list[str]:
-    """Move runs out of their packs into folders, and return the addresses of those that were packed."""
+    """Move runs out of their packs into folders, and return the addresses of those that were packed.
+
+    A folder that is there already counts, unless it is what a power cut leaves of one.
+
+    Errors: `StoreError` for a damaged copy in a pack, and for a damaged folder that holds other files too.
+    """
     if not packs_of(root) and not left_behind(root):
         return []
     with _packing(root):
-        asked, moved = set(addresses), []
-        for pack in packs_of(root):
-            for address, files in pack.runs(sorted(asked & pack.keys.keys())):
-                if not (root / address).is_dir():
-                    _unpack(root / address, files)
-                moved.append(address)
-        if moved:
-            os.sync()  # the folders are on the disk before their packs are gone
-            _drop(root, set(moved))
+        left, moved = set(addresses), set[str]()
+        written: list[tuple[Path, Path]] = []
+        try:
+            for pack in packs_of(root):
+                for address, files in pack.runs(sorted(left & pack.keys.keys())):
+                    run = Run(root / address)
+                    if not _has_whole_folder(run, files):
+                        written.append((run.path.with_name(f"{_UNPACKED}{address}-{secrets.token_hex(4)}"), run.path))
+                        _unpack(run, files, written[-1][0])
+                    moved.add(address)
+                left -= moved
+            if written:
+                os.sync()  # else a power cut could leave the folders' names without their content
+            for temporary, path in written:
+                discard(path)
+                temporary.rename(path)
+            if moved:
+                sync_directory(root)  # else it could take the names, too, when their packs are gone
+                _drop(root, moved)
+        except OSError as error:
+            raise StoreError(f"{error.filename or root}: cannot be written: {error.strerror}") from error
+        finally:
+            for temporary, _ in written:
+                discard(temporary)
         return sorted(moved)
 
 
@@ -120,19 +142,49 @@ def _fits(run: Run) -> bool:
     )
 
 
-def _differs(root: Path, address: str) -> bool:
-    """Return whether a pack holds another run of the address than its folder, which counts, or a damaged one."""
+def _compared(root: Path, address: str) -> Literal["new", "same", "other", "unclear"]:
+    """Return what the folder of a run is to the packs.
+
+    `new`: no pack holds the run. `same`: one holds it, and the folder has nothing more. `other`: one holds another run
+    of the address, or a damaged copy, so that the folder counts. `unclear`: the folder is damaged, and has something
+    that no whole copy in a pack has.
+    """
     run, pack = Run(root / address), pack_with(root, address)
     if pack is None:
-        return False
-    try:
+        return "new"
+    packed = None
+    with suppress(StoreError, OSError):
         ((_, files),) = pack.runs([address])
         _check(run, files)
-        return files[run.manifest_path.name].content != read_plain(run.manifest_path, SMALL)
-    except FileNotFoundError:  # the folder was removed
+        packed = files
+    whole = _folder(run)
+    if whole is None:
+        return "same" if packed is not None and _holds_no_others(run, packed) else "unclear"
+    name = run.manifest_path.name
+    return "same" if packed is not None and packed[name].content == whole[1][name].content else "other"
+
+
+def _has_whole_folder(run: Run, files: Mapping[str, Packed]) -> bool:
+    """Return whether a run has a folder that counts; `files` is its copy in a pack.
+
+    Errors: `StoreError` for a damaged folder with files that the copy lacks.
+    """
+    if not os.path.lexists(run.path):
         return False
-    except (StoreError, OSError):
+    if not (problems := run.problems()) and run.manifest_path.exists():
         return True
+    if _holds_no_others(run, files):
+        return False
+    problem = problems[0] if problems else f"{run.path}: unfinished"
+    raise StoreError(f"{problem.partition('; ')[0]}; a pack holds the run: move this folder out of the store")
+
+
+def _holds_no_others(run: Run, files: Mapping[str, Packed]) -> bool:
+    """Return whether all files in the folder of a run have names of these."""
+    if not is_plain_folder(run.path):
+        return False
+    found = (path for path in run.path.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(run.path).as_posix() for path in found} <= {*files, "lock"}
 
 
 def _is_small(pack: Pack) -> bool:
@@ -176,10 +228,16 @@ def _check(run: Run, files: Mapping[str, Packed]) -> None:
 
 
 def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
-    """Yield runs, as many at a time as one pack takes."""
+    """Yield runs, as many at a time as one pack takes.
+
+    Of a run that comes twice, from packs that a killed process has left, the first counts.
+    """
     batch: list[_Whole] = []
-    size = 0
+    size, seen = 0, set[str]()
     for one in (one for source in sources for one in source if one is not None):
+        if one[0] in seen:
+            continue
+        seen.add(one[0])
         own = sum(len(file.content) for file in one[1].values())
         if batch and (len(batch) == MOST_RUNS or size + own > _MOST_BYTES):
             yield batch
@@ -212,18 +270,13 @@ def _table(address: str, files: Mapping[str, Packed]) -> "polars.DataFrame":
         raise damaged(Path(address, name), str(error), address) from None
 
 
-def _unpack(path: Path, files: Mapping[str, Packed]) -> None:
-    """Write the folder of a run completely, or not at all. Errors: `StoreError` if it is damaged."""
-    _check(Run(path), files)
-    temporary = path.with_name(f"{_UNPACKED}{path.name}-{secrets.token_hex(4)}")
-    try:
-        for name, (content, changed) in files.items():
-            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-            (temporary / name).write_bytes(content)
-            os.utime(temporary / name, ns=(changed, changed))
-        temporary.rename(path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+def _unpack(run: Run, files: Mapping[str, Packed], folder: Path) -> None:
+    """Write the files of a run into a new folder. Errors: `StoreError` if they are damaged; `OSError`."""
+    _check(run, files)
+    for name, (content, changed) in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+        os.utime(folder / name, ns=(changed, changed))
 
 
 def _drop(root: Path, addresses: Collection[str]) -> None:
