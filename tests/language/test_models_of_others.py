@@ -212,3 +212,31 @@ def test_a_pipe_among_the_files_of_a_model_keeps_nobody_waiting(tmp_path):
     os.mkfifo(folder / "config.json")
     with pytest.raises(SpecError, match=r"^model: .*/config.json is no file; remove it"):
         pretrained(folder)
+
+
+def test_a_pipe_among_chat_templates_or_beside_a_gguf_file_keeps_nobody_waiting(tmp_path):
+    folder = tmp_path / "model"
+    hugging_face("llama").save_pretrained(folder)
+    (folder / "model.gguf").write_bytes(b"GGUF")
+    (folder / "additional_chat_templates").mkdir()
+    os.mkfifo(folder / "additional_chat_templates" / "a.jinja")
+    for opened in (lambda: pretrained(folder), lambda: pretrained(folder / "model.gguf")):
+        with pytest.raises(SpecError, match=r"^model: .*/additional_chat_templates/a.jinja is no file; remove it"):
+            opened()
+    with pytest.raises(SpecError, match=r"^tokenizer: .*/additional_chat_templates/a.jinja is no file; remove it"):
+        open_writer(str(folder))
+
+
+def test_a_device_among_the_weights_of_a_checkpoint_is_not_read(tmp_path):
+    hugging_face("llama").save_pretrained(tmp_path)
+    (tmp_path / "more.safetensors").symlink_to("/dev/zero")
+    with pytest.raises(SpecError, match=r"^model: .*/more.safetensors is no file; remove it"):
+        checkpoints.read_weights(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "{", "[]", "null", '"llama"', "\xff", ""])
+def test_a_damaged_configuration_of_a_checkpoint_is_one_line(tmp_path, content):
+    hugging_face("llama").save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(SpecError, match=r"^model: .*/config.json is damaged; fetch it again"):
+        checkpoints.read_weights(tmp_path)

@@ -2,11 +2,12 @@
 
 import os
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from http.client import HTTPConnection
+from http.client import HTTPConnection, RemoteDisconnected
 
 import pytest
 
@@ -179,6 +180,21 @@ def test_a_damaged_store_is_named_on_the_page_without_a_traceback(server, capfd)
     answer, content = get(server, f"/?token={server.token}")
     assert answer.status == 500 and b"findings.json" in content and b"Traceback" not in content
     assert answer.getheader("Content-Type").startswith("text/plain") and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("path", ["/", "/curves/RUN", REPORT])
+def test_an_error_of_our_own_is_not_blamed_on_the_request(server, monkeypatch, path):
+    def fails(*_):
+        raise ValueError("a mistake of ours")
+
+    raised = []
+    for name in ("browser_page", "Run", "_page_file"):
+        monkeypatch.setattr(serving, name, fails)
+    monkeypatch.setattr(server, "handle_error", lambda *_: raised.append(str(sys.exc_info()[1])))
+    asked = f"{path.replace('RUN', server.store.runs()[0].address)}?token={server.token}"
+    with pytest.raises(RemoteDisconnected):
+        get(server, asked)
+    assert raised == ["a mistake of ours"]
 
 
 def test_a_visitor_who_leaves_is_no_error(server, capfd):

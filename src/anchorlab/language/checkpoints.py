@@ -1,17 +1,17 @@
 """Checkpoints of a pretrained model along its training: one folder at a time, and what is wrong with its files."""
 
 import hashlib
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.language.model_folder import check_files
+from anchorlab.plain import parse_json
 
 PYTHIA_STEPS = (0, *(2**power for power in range(10)), *range(1000, 143_001, 1000))
 """The 154 training steps at which the models of the Pythia family are published, as revisions `step0`, `step1` ..."""
@@ -113,8 +113,9 @@ class Fault:
 def read_weights(folder: Path) -> StoredWeights:
     """Read the safetensors files of a checkpoint; a folder without any has no matrices.
 
-    Errors: `SpecError` for a damaged file.
+    Errors: `SpecError` for a damaged file, a pipe and a device.
     """
+    check_files(folder, "model")
     matrices, precisions, not_finite = {}, set(), []
     for name, value in _weights(folder):
         if not value.isfinite().all():
@@ -142,9 +143,14 @@ def _weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _declared(path: Path) -> str | None:
-    if not path.exists():
+    try:
+        config = parse_json(path.read_bytes())
+    except FileNotFoundError:
         return None
-    config: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        config = None
+    if not isinstance(config, dict):
+        raise SpecError("model", f"{path} is damaged", "fetch it again")
     found = config.get("dtype") or config.get("torch_dtype")
     return None if found is None else str(found)
 

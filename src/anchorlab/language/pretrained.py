@@ -12,6 +12,7 @@ from anchorlab.errors import SpecError, is_out_of_memory
 from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.model import LanguageModel
+from anchorlab.language.model_folder import check_files
 from anchorlab.language.smollm2 import smollm2_folder
 from anchorlab.plain import parse_json
 from anchorlab.printable import printable
@@ -133,13 +134,12 @@ def _place(name: str) -> _Place:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise SpecError("model", f"there is no file {name}", "give the path of a GGUF file")
+        check_files(path.parent, "model")
         return _Place(str(path.parent), path.name, local=True)
     if path.is_dir():
         if (path / SPECIFICATION).is_file():
             raise SpecError("model", f"{name} holds a model of anchorlab", "open it with al.load_pretrained")
-        for found in path.iterdir():
-            if found.exists() and not (found.is_file() or found.is_dir()):
-                raise SpecError("model", f"{printable(str(found))} is no file", "remove it")  # a pipe would not end
+        check_files(path, "model")
         if not any(path.glob("*.safetensors")):
             pickles = any(found for pattern in _PICKLES for found in path.glob(pattern))
             problem = f"{name} holds pickle weights only" if pickles else f"{name} holds no safetensors file"

@@ -131,16 +131,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.has_asked(self.connection)
         try:
             parts = urlsplit(self.path)
-            if self.headers.get("Host") not in self.server.hosts:
-                self._say(403, "this name is not served")
-            elif not self._may_read(parse_qs(parts.query, max_num_fields=_MOST_FIELDS).get("token", [""])[0]):
-                self._say(403, "open the address that `anchorlab browse --serve` printed")
-            else:
-                self._answer(*unquote(parts.path).removeprefix("/").split("/"))
-        except AnchorlabError as error:
-            self._say(500, str(error))
+            given = parse_qs(parts.query, max_num_fields=_MOST_FIELDS).get("token", [""])[0]
+            may_read, names = self._may_read(given), unquote(parts.path).removeprefix("/").split("/")
         except (ValueError, CookieError):  # of an address or a cookie that no browser sends
             self._say(400, "this request is not understood")
+            return
+        try:
+            if self.headers.get("Host") not in self.server.hosts:
+                self._say(403, "this name is not served")
+            elif not may_read:
+                self._say(403, "open the address that `anchorlab browse --serve` printed")
+            else:
+                self._answer(*names)
+        except AnchorlabError as error:
+            self._say(500, str(error))
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing: a line would contain the token."""
@@ -218,7 +222,7 @@ def _page_file(studies: Path, names: Sequence[str]) -> BinaryIO | None:
         if any(place.is_symlink() for place in (studies, page.parent.parent, page.parent)):
             return None
         file = os.open(page, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except (OSError, ValueError):  # of a name that no file has
         return None
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)

@@ -1,10 +1,12 @@
 """Requests as the one text that a model reads, written by its tokenizer on this machine."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import Request
+from anchorlab.language.model_folder import check_files
 from anchorlab.language.smollm2 import smollm2_folder
 from anchorlab.language.start import start_token
 
@@ -39,13 +41,15 @@ class Writer:
 def open_writer(name: str) -> Writer:
     """Open a tokenizer: a folder, a name in the cache of Hugging Face's hub, or `smollm2`; nothing is fetched.
 
-    Errors: `SpecError` if it is not on this machine, or `transformers` is not installed.
+    Errors: `SpecError` if it is not on this machine, has a pipe or a device among its files, or `transformers` is not
+    installed.
     """
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
     source = str(smollm2_folder()) if name == "smollm2" else name
+    check_files(Path(source), "tokenizer")
     try:
         found = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=True)
     except Exception:  # noqa: BLE001 - a stranger's files meet errors of several libraries, of one remedy

@@ -1,6 +1,6 @@
 """Markov chains over tokens, uniform or from tables of bigram counts, sampled in bulk."""
 
-import json
+import os
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from numpy.random import Generator
 
 from anchorlab.errors import SpecError
+from anchorlab.plain import parse_json, read_plain
 from anchorlab.spec import unknown_name
 from anchorlab.tasks.alias import AliasTable
 
@@ -20,6 +21,7 @@ TABLE, CHARACTERS = "_bigrams.csv", "_characters.json"
 """The endings of the names of a table's two files."""
 
 _ROWS_AT_ONCE = 8192
+_MOST_BYTES = 2**26  # of a table's file; one of 4000 characters has half of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +111,12 @@ def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"
     """
     text = _texts(source)[0]
     try:
-        counts = np.array([[int(entry) for entry in line.split(",")] for line in text.splitlines()])
-    except ValueError:
+        counts = np.array([[int(entry) for entry in line.split(",")] for line in text.splitlines()], dtype=np.int64)
+    except (ValueError, OverflowError):
         counts = np.zeros(0, dtype=np.int64)
     if counts.ndim != 2 or len(set(counts.shape)) != 1 or len(counts) < 2 or counts.min() < 0 or counts.sum() == 0:
         raise SpecError("source", f"{source} is not a square table of counts", "make it with `anchorlab table`")
-    return counts.astype(np.int64)
+    return counts
 
 
 @cache
@@ -123,11 +125,17 @@ def table_characters(source: str, digest: str = "") -> tuple[str, ...]:
 
     Errors: as `table_counts`.
     """
-    characters = tuple(json.loads(_texts(source)[1]))
+    text = _texts(source)[1]
+    try:
+        characters = parse_json(text)
+    except ValueError:
+        characters = None
+    if not isinstance(characters, list) or not all(isinstance(one, str) for one in characters):
+        raise SpecError("source", f"{source} has no list of characters beside it", "make it with `anchorlab table`")
     if len(characters) != len(table_counts(source, digest)):
         problem = f"{source} has different numbers of rows and characters"
         raise SpecError("source", problem, "make it again with `anchorlab table`")
-    return characters
+    return tuple(characters)
 
 
 @cache
@@ -145,14 +153,21 @@ def _packaged() -> Traversable:
 
 def _texts(source: str) -> tuple[str, str]:
     """Return the texts of a table's two files: counts and characters."""
-    if is_table_file(source):
-        counts: Traversable = Path(source)
-        characters: Traversable = Path(source.removesuffix(TABLE) + CHARACTERS)
-    elif source in table_names():
-        counts, characters = _packaged() / f"{source}{TABLE}", _packaged() / f"{source}{CHARACTERS}"
-    else:
+    if source in table_names():
+        files = _packaged()
+        return (files / f"{source}{TABLE}").read_text("utf-8"), (files / f"{source}{CHARACTERS}").read_text("utf-8")
+    if not is_table_file(source):
         raise unknown_name("source", source, (*table_names(), "uniform"), "table")
     try:
-        return counts.read_text("utf-8"), characters.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError("source", f"{source} cannot be read: {error}", "make it with `anchorlab table`") from None
+        return _text(source), _text(source.removesuffix(TABLE) + CHARACTERS)
+    except OSError as error:
+        problem = error.strerror or "no such file"
+    except ValueError:  # other bytes than UTF-8, which are not shown; a sign that no path has
+        problem = "it is no text"
+    raise SpecError("source", f"{source} cannot be read: {problem}", "make it with `anchorlab table`")
+
+
+def _text(path: str) -> str:
+    """Return the text of a regular file; a run of somebody else may name any path, also that of a device."""
+    content = read_plain(Path(os.path.realpath(path)), _MOST_BYTES)
+    return content.decode().replace("\r\n", "\n")  # a table is the same with either end of a line

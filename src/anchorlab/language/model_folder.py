@@ -1,0 +1,29 @@
+"""A folder with a model's files that somebody else may have made, before a library opens them."""
+
+import os
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from stat import S_ISBLK, S_ISCHR, S_ISFIFO
+
+from anchorlab.errors import SpecError
+from anchorlab.printable import printable
+
+_TEMPLATES = "additional_chat_templates"  # the one folder below it from which transformers reads files
+
+
+def check_files(folder: Path, field: str) -> None:
+    """Refuse a pipe or a device among the files that transformers may open, since reading it need not end.
+
+    Links are followed, as the cache of the hub is made of them; a folder that is not there has nothing to refuse.
+
+    Errors: `SpecError` at `field`.
+    """
+    if not os.path.isdir(folder):  # noqa: PTH112 - for a name of the hub too, and one that no folder has
+        return
+    for path in chain(folder.glob("*"), folder.glob(f"{_TEMPLATES}/*")):
+        mode = 0
+        with suppress(OSError):  # a link to nothing, or not ours to read
+            mode = path.stat().st_mode
+        if S_ISFIFO(mode) or S_ISCHR(mode) or S_ISBLK(mode):
+            raise SpecError(field, f"{printable(str(path))} is no file", "remove it")
