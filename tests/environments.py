@@ -36,6 +36,7 @@ SMOKE = (
     "tests/cli/test_bad_input.py",
     "tests/lens/vectors/test_projections.py",
 )
+REMEDY = "set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu to run the tests"
 LEFT_OUT = "not (browser or installed or killed or language or slow)"
 
 
@@ -46,9 +47,9 @@ def lowest(requirements: Sequence[str]) -> list[str]:
 
 
 def pinned(names: Sequence[str]) -> list[str]:
-    """Packages at the versions of the tested set."""
+    """Packages, named in small letters, at the versions of the tested set."""
     lines = CONSTRAINTS.read_text("utf-8").splitlines()
-    return [line for line in lines if line.partition("==")[0] in names]
+    return [line for line in lines if line.partition("==")[0].lower() in names]
 
 
 def interpreter(version: str) -> str | None:
@@ -59,15 +60,21 @@ def interpreter(version: str) -> str | None:
     return next(runs, None)
 
 
+def build() -> str:
+    """The requirement of torch's CPU build."""
+    (torch,) = pinned(["torch"])
+    return torch if sys.platform == "darwin" else f"{torch}+cpu"
+
+
 def environment(python: str, name: str, requirements: Sequence[str], constrained: bool) -> Path | None:
-    """Make an environment with torch's CPU build; None where pip finds none."""
+    """Make an environment with torch's CPU build; None where pip cannot install that, after its last line."""
     folder = BUILD / name
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", folder], check=True)
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    (torch,) = pinned(["torch"])
-    build = torch if sys.platform == "darwin" else f"{torch}+cpu"
-    if subprocess.run([*pip, build], capture_output=True, check=False).returncode:
+    tried = subprocess.run([*pip, build()], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        print(f"pip: {(tried.stderr.strip() or f'ended with {tried.returncode}').splitlines()[-1]}")
         return None
     pins = ["-c", CONSTRAINTS] if constrained else []
     subprocess.run([*pip, *pins, *requirements, *pinned(TESTERS)], check=True)
@@ -93,8 +100,7 @@ def under(version: str) -> int:
         return 1
     made = environment(python, version, PROJECT["dependencies"], constrained=True)
     if made is None:
-        remedy = "set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu to run the tests"
-        print(f"Python {version}: the source compiles; left out, pip finds no CPU build of torch for it; {remedy}")
+        print(f"Python {version}: the source compiles; left out, pip cannot install {build()} for it; {REMEDY}")
         return 0
     print(f"Python {version}:")
     return smoke(made)
@@ -103,9 +109,11 @@ def under(version: str) -> int:
 def main(which: str) -> int:
     if which == "versions":
         here = "{}.{}".format(*sys.version_info)
-        return max(under(version) for version in VERSIONS if version != here)
+        codes = [under(version) for version in VERSIONS if version != here]  # all of them; below 0 for a signal
+        return int(any(codes))
     made = environment(sys.executable, "lowest", lowest(PROJECT["dependencies"]), constrained=False)
-    assert made is not None, "pip finds no CPU build of torch"
+    if made is None:
+        raise SystemExit(f"pip cannot install {build()}; {REMEDY}")
     return smoke(made)
 
 

@@ -1,6 +1,8 @@
 """What is built holds all that an installation needs; the suite's other environments are those that are declared."""
 
 import os
+import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -8,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import environments
 from tests.documents import ROOT
-from tests.environments import SMOKE, lowest, pinned
+from tests.environments import SMOKE, TESTERS, lowest, pinned
 from tests.extras import PROJECT
 
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
@@ -78,3 +81,30 @@ def test_the_lowest_dependencies_are_the_declared_bounds():
 def test_the_smoke_part_is_there_and_its_tools_are_pinned():
     assert [path for path in SMOKE if not (ROOT / path).exists()] == []
     assert [line.partition("==")[0] for line in pinned(["torch", "beartype"])] == ["beartype", "torch"]
+
+
+@pytest.mark.parametrize("codes", [(-11, 0), (0, -11), (1, 0), (0, 2)])
+def test_a_crash_under_one_python_is_red_and_every_python_has_its_turn(monkeypatch, codes):
+    asked = []
+    others = [version for version in environments.VERSIONS if version != "{}.{}".format(*sys.version_info)]
+    found = dict(zip(others, codes, strict=False))
+    monkeypatch.setattr(environments, "under", lambda version: asked.append(version) or found.get(version, 0))
+    assert environments.main("versions") > 0 and asked == others
+    found.clear()
+    assert environments.main("versions") == 0
+
+
+def test_every_tester_is_pinned():
+    assert sorted(line.partition("==")[0].lower() for line in pinned(TESTERS)) == sorted(TESTERS)
+
+
+def test_why_pip_failed_is_said(tmp_path, monkeypatch, capsys):
+    def run(command, **_):
+        failed = "install" in command
+        return subprocess.CompletedProcess(command, int(failed), "", "a warning\nERROR: the disk is full\n")
+
+    monkeypatch.setattr(environments.subprocess, "run", run)
+    monkeypatch.setattr(environments, "BUILD", tmp_path)
+    with pytest.raises(SystemExit, match=r"^pip cannot install torch==.*; set PIP_EXTRA_INDEX_URL="):
+        environments.main("lowest")
+    assert capsys.readouterr().out == "pip: ERROR: the disk is full\n"
