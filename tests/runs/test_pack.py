@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from anchorlab.errors import InUseError, StoreError
-from anchorlab.runs import Cell, Index, Run, Store, entry_of, metrics_frame, pack, packing
+from anchorlab.runs import Cell, Index, Run, Store, entry_of, metrics, metrics_frame, pack, packing
 from anchorlab.runs.lock import Lock
 from tests.runs.tiny_trainer import FINISHED, contents, train
 
@@ -161,6 +161,21 @@ def test_packs_have_a_largest_size(filled, monkeypatch):
     monkeypatch.setattr(packing, "MOST_RUNS", 2)
     filled.pack()
     assert [len(one.keys) for one in pack.packs_of(filled.root)] in ([1, 2, 2], [2, 1, 2], [2, 2, 1])
+    assert seen(filled) == before
+
+
+def test_a_pack_takes_no_more_rows_than_are_read_at_once(filled, monkeypatch):
+    """A run has 18 rows. Readers say that a pack of an earlier version is too long, and leave out none of its rows."""
+    before = seen(filled)
+    filled.pack()
+    for module in (metrics, pack):
+        monkeypatch.setattr(module, "MOST_ROWS", 60)
+    with pytest.raises(StoreError, match="has 60 rows of metrics or more; run `anchorlab runs unpack`, then"):
+        filled.metrics()
+    monkeypatch.setattr(packing, "MOST_ROWS", 60)
+    filled.unpack()
+    filled.pack()
+    assert sorted(len(one.keys) for one in pack.packs_of(filled.root)) == [2, 3]
     assert seen(filled) == before
 
 

@@ -90,6 +90,14 @@ def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
     return found
 
 
+def count_rows(source: "Path | bytes", *before: str) -> int:
+    """Return the rows of a table of metrics, at most `MOST_ROWS`, without reading them. Errors: as `scan_metrics`."""
+    import polars as pl
+
+    with reading_metrics():
+        return int(scan_metrics(source, *before).select(pl.len()).collect().item())
+
+
 def read_metrics(source: "Path | bytes") -> "polars.DataFrame":
     """Return a table of metrics. Errors: as `scan_metrics`, and `ValueError` for one of `MOST_ROWS` or more."""
     with reading_metrics():

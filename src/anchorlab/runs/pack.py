@@ -25,7 +25,7 @@ from anchorlab.errors import StoreError
 from anchorlab.plain import check_way
 from anchorlab.runs.database import limit_work, open_database
 from anchorlab.runs.files import DIGEST_LENGTH, fingerprint, sync_directory
-from anchorlab.runs.metrics import scan_metrics
+from anchorlab.runs.metrics import MOST_ROWS, count_rows, scan_metrics
 from anchorlab.runs.names import MANIFEST, is_address, is_file_of_run
 
 if TYPE_CHECKING:
@@ -126,7 +126,10 @@ class Pack:
         return content
 
     def metrics(self, addresses: Collection[str]) -> "polars.LazyFrame":
-        """Return the metrics of some runs as one table, the address in the column `run`, in order of addresses."""
+        """Return the metrics of some runs as one table, the address in the column `run`, in order of addresses.
+
+        Errors: `StoreError` for a table that is longer than is read at once, too.
+        """
         import polars as pl
 
         select = "SELECT sha256, data FROM tables WHERE name = ?"
@@ -134,9 +137,12 @@ class Pack:
         if row is None or type(row[1]) is not bytes or sha256(row[1]).hexdigest() != row[0]:
             raise self.damaged()
         try:
-            found = scan_metrics(row[1], "run")
+            found, count = scan_metrics(row[1], "run"), count_rows(row[1], "run")
         except ValueError:
             raise self.damaged() from None
+        if count >= MOST_ROWS:
+            remedy = "run `anchorlab runs unpack`, then `anchorlab runs pack`, which makes smaller packs"
+            raise StoreError(f"{self.path}: has {MOST_ROWS} rows of metrics or more; {remedy}")
         return found if len(addresses) == len(self.keys) else found.filter(pl.col("run").is_in(list(addresses)))
 
     def problem(self) -> str | None:

@@ -9,13 +9,13 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_tree, discard, is_plain_folder, read_plain
 from anchorlab.runs.files import check_content, damaged, json_in, matching, sync_directory
 from anchorlab.runs.lock import Lock
-from anchorlab.runs.metrics import read_metrics, scan_metrics
+from anchorlab.runs.metrics import MOST_ROWS, count_rows, read_metrics
 from anchorlab.runs.names import listed_files
 from anchorlab.runs.pack import MOST_RUNS, SMALL, Pack, Packed, pack_with, packs_of, write_pack
 from anchorlab.runs.record import checked_record
@@ -28,6 +28,7 @@ _MOST_BYTES = 2**28  # of the files of a pack
 _PATIENCE = 10.0  # seconds to wait for another process that packs
 _UNPACKED = ".unpacked-"
 
+_Result = TypeVar("_Result")
 _Whole = tuple[str, Mapping[str, Packed]]
 """A run: its address and all of its files."""
 
@@ -192,14 +193,15 @@ def _is_small(pack: Pack) -> bool:
 
 
 def _folder(run: Run) -> _Whole | None:
-    """Return a run as its folder holds it; None for one that is damaged, has other files, or has been removed."""
+    """Return a run as its folder holds it; None for one that is damaged, large, has other files, or is gone."""
     try:
         check_tree(run.path)
         paths = {path.relative_to(run.path).as_posix(): path for path in run.path.rglob("*") if not path.is_dir()}
         paths.pop("lock", None)  # of a process that read or wrote it
         files = {name: Packed(read_plain(path, SMALL), path.lstat().st_mtime_ns) for name, path in paths.items()}
         _check(run, files)
-        scan_metrics(files[run.metrics_path.name].content)
+        if count_rows(files[run.metrics_path.name].content) >= MOST_ROWS:
+            return None
     except (StoreError, OSError, ValueError):
         return None
     return run.address, files
@@ -233,17 +235,18 @@ def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
     Of a run that comes twice, from packs that a killed process has left, the first counts.
     """
     batch: list[_Whole] = []
-    size, seen = 0, set[str]()
+    size, rows, seen = 0, 0, set[str]()
     for one in (one for source in sources for one in source if one is not None):
         if one[0] in seen:
             continue
         seen.add(one[0])
         own = sum(len(file.content) for file in one[1].values())
-        if batch and (len(batch) == MOST_RUNS or size + own > _MOST_BYTES):
+        own_rows = _rows(*one)
+        if batch and (len(batch) == MOST_RUNS or size + own > _MOST_BYTES or rows + own_rows >= MOST_ROWS):
             yield batch
-            batch, size = [], 0
+            batch, size, rows = [], 0, 0
         batch.append(one)
-        size += own
+        size, rows = size + own, rows + own_rows
     if batch:
         yield batch
 
@@ -258,14 +261,19 @@ def _metrics(runs: Iterable[_Whole]) -> "polars.DataFrame":
     """Return the metrics of runs as one table, the address in the column `run`."""
     import polars as pl
 
-    tables = ((address, _table(address, files)) for address, files in runs)
+    tables = ((address, _of_table(read_metrics, address, files)) for address, files in runs)
     return pl.concat([table.select(pl.lit(address).alias("run"), pl.all()) for address, table in tables])
 
 
-def _table(address: str, files: Mapping[str, Packed]) -> "polars.DataFrame":
+def _rows(address: str, files: Mapping[str, Packed]) -> int:
+    return _of_table(count_rows, address, files)
+
+
+def _of_table(look: Callable[[bytes], _Result], address: str, files: Mapping[str, Packed]) -> _Result:
+    """Return what `look` finds in the table of metrics of a run. Errors: `StoreError` if it is damaged."""
     name = "metrics.parquet"
     try:
-        return read_metrics(files[name].content)
+        return look(files[name].content)
     except (KeyError, ValueError) as error:
         raise damaged(Path(address, name), str(error), address) from None
 
