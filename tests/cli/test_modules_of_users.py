@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from anchorlab.cli.main import commands
+from anchorlab.runs import plugins
 from anchorlab.runs.plugins import named_modules, note_modules
 
 pytestmark = pytest.mark.slow
@@ -179,6 +181,21 @@ class TestNamed:
         before = (tmp_path / "new" / "plugins.json").stat().st_mtime_ns
         note_modules(tmp_path / "new", {"b"})
         assert (tmp_path / "new" / "plugins.json").stat().st_mtime_ns == before
+
+    def test_two_studies_that_begin_at_once_both_add_theirs(self, tmp_path, monkeypatch):
+        write, other = plugins.write_file, threading.Thread(target=note_modules, args=(tmp_path, {"b"}))
+
+        def slowly(*arguments):
+            if other.ident is None:
+                other.start()
+                other.join(0.5)
+            return write(*arguments)
+
+        monkeypatch.setattr(plugins, "write_file", slowly)
+        note_modules(tmp_path, {"a"})
+        other.join()
+        assert named_modules(tmp_path) == ("a", "b")
+        assert [path.name for path in tmp_path.iterdir()] == ["plugins.json"]
 
     @pytest.mark.parametrize(
         "text",

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from anchorlab.runs.files import write_file
+from anchorlab.runs.lock import Lock
 
 NAME = "plugins.json"
 
 _LARGEST = 2**16  # bytes that are read
+_PATIENCE = 10.0  # seconds to wait for another study that adds its modules
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 
 
@@ -35,11 +37,17 @@ def named_modules(root: Path) -> tuple[str, ...]:
 
 def note_modules(root: Path, names: Iterable[str]) -> None:
     """Add modules to those that a store names. Errors: `StoreError` if that cannot be written."""
-    known = set(named_modules(root))
-    if found := set(names) - known:
-        root.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"modules": sorted(known | found)}, indent=1)
+    if set(names) <= set(named_modules(root)):
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    lock = Lock(root / f"{NAME}.lock")
+    lock.acquire(_PATIENCE)
+    try:  # another study may have added its own meanwhile
+        text = json.dumps({"modules": sorted({*named_modules(root), *names})}, indent=1)
         write_file(root, NAME, [text.encode()])
+    finally:
+        lock.remove()
+        lock.release()
 
 
 def is_module_name(text: str) -> bool:
