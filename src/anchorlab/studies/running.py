@@ -71,16 +71,16 @@ def run_study(
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
     check_place(device, workers)
-    kept_at = findings_directory(store, study.name, profile)
-    check_way(kept_at, store.root)
-    check_tree(kept_at)
+    folder = findings_directory(store, study.name, profile)
+    check_way(folder, store.root)
+    check_tree(folder)
     check_way(store.root / "answers", store.root)
     experiments = list(study.experiments_of(profile))
     cells = {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = sum(cell in store for cell in cells.values())
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
-    folder, behind = kept_at, _behind(cells.values())
+    behind = _behind(cells.values())
     if behind:  # from the beginning, so that nobody takes the runs of a study in progress for runs that nothing needs
         make_directory(folder)
         with writing(folder):
@@ -92,23 +92,22 @@ def run_study(
             show(Status(1, label="reading the runs"))
         observed = None
         if study.observe is not None:
-            setting, kept = study.profile(profile).setting, findings_directory(store, study.name, profile) / "partial"
             answers = store.root / "answers"
-            workplace = Workplace(kept, show, device, download, answers, access or Access())
-            observed = study.observe(setting, workplace)
+            workplace = Workplace(folder / "partial", show, device, download, answers, access or Access())
+            observed = study.observe(study.profile(profile).setting, workplace)
         findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
         findings = with_controls(study, findings, store, runs, device, show)
-    path = findings_directory(store, study.name, profile) / FINDINGS
+    path = folder / FINDINGS
     before = _findings_at(path)
     if before is not None and before.study != study.name:
         raise StoreError(f"{path}: holds findings of {before.study}; give {study.name} another name or store")
     if before is not None and trained_before:  # reading runs again is not what they cost
         made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
-    make_directory(path.parent)
-    with writing(path.parent):
-        record_use(path.parent, study.name, profile, behind)
-        write_file(path.parent, path.name, [seal(findings.to_json()).encode()])
+    make_directory(folder)
+    with writing(folder):
+        record_use(folder, study.name, profile, behind)
+        write_file(folder, path.name, [seal(findings.to_json()).encode()])
     return findings
 
 

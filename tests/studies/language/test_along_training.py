@@ -121,6 +121,22 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monke
         assert (stopped / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("change", ["cut", "list", "without faults", "linked"])
+def test_a_kept_file_that_is_not_as_it_was_written_is_measured_anew(hub, tmp_path, change):
+    work, path = Workplace(tmp_path / "work"), tmp_path / "work" / "step0.json"
+    setting = Setting("lab/tiny", None, (0,), FEW)
+    expected, content = observe(setting, work), path.read_bytes()
+    if change == "linked":
+        path.rename(tmp_path / "elsewhere.json")
+        path.symlink_to(tmp_path / "elsewhere.json")
+    else:
+        kept = json.loads(content)
+        del kept["faults"]
+        path.write_bytes({"cut": content[:-9], "list": b"[]", "without faults": json.dumps(kept).encode()}[change])
+    assert observe(setting, work) == expected
+    assert path.read_bytes() == content and not path.is_symlink()
+
+
 def test_another_setting_is_measured_anew(hub, tmp_path):
     work = Workplace(tmp_path / "work")
     few = observe(Setting("lab/tiny", None, (0,), FEW), work)

@@ -11,6 +11,7 @@ from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.language import pretrained
 from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
+from anchorlab.plain import parse_json, read_plain
 from anchorlab.runs.files import write_file
 from anchorlab.studies.language.along_training_measures import Measuring, measure
 from anchorlab.studies.language.opening import TINY, ModelSetting, check_weights, described
@@ -99,12 +100,12 @@ def _key(setting: Setting) -> dict[str, Any]:
 def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint | None:
     """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
     try:
-        content = json.loads(path.read_bytes())
-    except (FileNotFoundError, json.JSONDecodeError):
+        content = parse_json(read_plain(path))
+        if content.pop("setting") != _key(setting) or content.pop("after") != [one.step for one in before]:
+            return None
+        wrong = tuple(Fault(**one) for one in content.pop("faults"))
+        weights = content.pop("weights")
+        stored = StoredWeights(**{**weights, "not_finite": tuple(weights["not_finite"])})
+        return Checkpoint(faults=wrong, weights=stored, **content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, cut or of another version
         return None
-    if content.pop("setting") != _key(setting) or content.pop("after") != [one.step for one in before]:
-        return None
-    wrong = tuple(Fault(**one) for one in content.pop("faults"))
-    weights = content.pop("weights")
-    stored = StoredWeights(**{**weights, "not_finite": tuple(weights["not_finite"])})
-    return Checkpoint(faults=wrong, weights=stored, **content)
