@@ -8,12 +8,15 @@ import sqlite3
 import subprocess
 import sys
 import warnings
+import zlib
 from multiprocessing import get_context
 
 import pytest
 
 from anchorlab.errors import StoreError
-from anchorlab.runs import Cell, Index, Store, index, metrics_frame, unpacked
+from anchorlab.runs import Cell, Index, Store, index, metrics_frame
+from anchorlab.runs.curves import Curve
+from anchorlab.runs.files import write_json
 from tests.runs.tiny_trainer import contents, train
 
 
@@ -99,6 +102,23 @@ def test_a_damaged_run_is_listed_as_such_until_it_is_repaired(filled):
     assert truth(filled) == listed(filled)
 
 
+@pytest.mark.parametrize("odd", [{"label": "\ud800"}, {"spec": {"members": [3], "rate": float("nan")}}])
+def test_a_text_or_number_of_one_run_that_cannot_be_kept_leaves_the_list_of_the_others(filled, odd):
+    expected, folder = listed(filled), filled.root / cell_of(1).address
+    shutil.rmtree(filled.root / "index")
+    record, manifest = (json.loads((folder / name).read_bytes()) for name in ("spec.json", "manifest.json"))
+    for one in (record, manifest):
+        del one["checksum"]
+    manifest["files"]["spec.json"] = write_json(folder, "spec.json", {**record, **odd})._asdict()
+    write_json(folder, "manifest.json", manifest)
+    entries = Index(filled.root).entries()
+    assert [one.address for one in entries if one.state == "damaged"] == [folder.name]
+    assert {one.address: one.label for one in entries if one.state != "damaged"} == {
+        address: label for address, (label, *_) in expected.items() if address != folder.name
+    }
+    assert any("holds a number or a sign that JSON does not have" in one for one in filled.find(folder.name).problems())
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_damaged_index_is_made_anew(filled, seed):
     listed(filled)
@@ -141,6 +161,28 @@ def test_an_index_with_an_altered_value_is_made_anew(filled, change):
     assert truth(filled) == listed(filled)
     assert said() == expected
     assert truth(filled) == listed(filled)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"ends": 5}, {"ends": "[]"}, {"ends": '{"test.loss": "x"}'}, {"ends": "{"}, {"curves": 2**40}], ids=str
+)
+def test_curves_of_a_stranger_are_made_anew(filled, odd):
+    """The checksum of a row is right, for whoever writes the row can write that, too."""
+    listing = Index(filled.root)
+
+    def said():
+        entries = listing.entries()
+        return listing.ends(entries), listing.curves(entries), listing.curves_of(cell_of(1).address)
+
+    expected = said()
+    assert expected[0]
+    with sqlite3.connect(filled.root / "index" / "runs.sqlite") as connection:
+        names = ("address", "changed", "ends", "curves")
+        row = connection.execute("SELECT * FROM curves WHERE address = ?", (cell_of(1).address,)).fetchone()
+        values = index._sealed(tuple({**dict(zip(names, row, strict=False)), **odd}.values()))
+        connection.execute("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?, ?)", values)
+    assert listing.curves_of(cell_of(1).address) == expected[2]
+    assert said() == expected
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE parts", "DELETE FROM parts", "PRAGMA user_version = 99"])
@@ -202,6 +244,13 @@ ROWS = [  # member, seed, step, split, group, edit, metric, value
     (0, 7, 10, "test", "all", "rank 1", "loss", 60.0),
     (0, 7, 10, "train", "all", "none", "accuracy", 0.25),
 ]
+
+
+def unpacked(content):
+    """The curves that the index gives as compressed JSON."""
+    found = json.loads(zlib.decompress(content))
+    numbers = "steps", "mean", "low", "high"
+    return tuple(Curve(one["split"], one["metric"], *(tuple(one[name]) for name in numbers)) for one in found)
 
 
 def test_metrics_at_the_end_and_along_training_are_over_members(store):

@@ -72,6 +72,11 @@ def test_uses_are_recorded_with_those_before(tmp_path):
     assert studies_by_run(tmp_path) == {"a": {"own/one", "own/two"}, "e": {"own/two"}}
 
 
+def test_a_file_in_place_of_the_folder_of_studies_has_no_uses(tmp_path):
+    (tmp_path / "studies").write_text("mine")
+    assert uses(tmp_path) == [] and studies_by_run(tmp_path) == {}
+
+
 def test_a_damaged_record_is_named_until_the_study_writes_it_anew(tmp_path):
     """Passed over, it would make orphans of runs that findings need."""
     folder = tmp_path / "studies" / "own-one" / "quick"

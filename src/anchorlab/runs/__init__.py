@@ -3,7 +3,7 @@
 from anchorlab.runs.cell import Cell, canonical_json
 from anchorlab.runs.chunk_directory import ChunkDirectory, ChunkState
 from anchorlab.runs.compare import differing, side_by_side
-from anchorlab.runs.curves import Curve, unpacked
+from anchorlab.runs.curves import Curve
 from anchorlab.runs.entry import Entry, flat
 from anchorlab.runs.index import Index
 from anchorlab.runs.labels import differences, words

@@ -22,13 +22,12 @@ LEASE = 120.0
 """Seconds after which a claim that was not renewed is free: longer than a shared file system remembers what it read."""
 
 LONGEST_LEASE = 3600.0
-"""The longest lease that a claim can have, an hour: one that asks for more claims nothing."""
+"""The longest lease that a claim can have, an hour: one that asks for more holds for `LEASE` after its last renewal."""
 
 NAME = "claim.json"
 
-_OURS: set[str] = (
-    set()
-)  # the tokens of the claims that this process holds: a file that it could not remove claims nothing
+# The tokens of the claims that this process holds: a file that it could not remove claims nothing.
+_OURS: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ def holder(directory: Path) -> str | None:
     if not is_plain_folder(directory):
         return None
     try:
-        age = abs(file_time(directory.parent) - path.lstat().st_mtime)  # nobody's clock renews a claim in the future
+        # A time in the future counts as old: no honest claim has one.
+        age = abs(file_time(directory.parent) - path.lstat().st_mtime)
     except FileNotFoundError:
         return None
     try:

@@ -51,13 +51,6 @@ def packed(curves: tuple[Curve, ...]) -> bytes:
     return zlib.compress(json.dumps([vars(one) for one in curves], separators=(",", ":")).encode())
 
 
-def unpacked(content: bytes) -> tuple[Curve, ...]:
-    """Return the curves of `packed`."""
-    found = json.loads(zlib.decompress(content))
-    numbers = "steps", "mean", "low", "high"
-    return tuple(Curve(one["split"], one["metric"], *(tuple(one[name]) for name in numbers)) for one in found)
-
-
 def all_metrics(tables: Tables) -> "polars.DataFrame":
     """Return several tables of metrics as one, by address, with a column `run` first.
 

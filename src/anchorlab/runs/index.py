@@ -69,8 +69,12 @@ class Index:
         They are means over members at their last steps, over all sequences of a split, with unedited weights.
         """
         finished = _finished(entries)
-        found = self.use(lambda connection: _measured(self.root, connection, finished, "ends"))
-        return {address: parse_json(text) for address, text in found.items()}
+
+        def read(connection: sqlite3.Connection) -> dict[str, dict[str, float]]:
+            found = _measured(self.root, connection, finished, "ends")
+            return {address: _numbers(text) for address, text in found.items()}
+
+        return self.use(read)
 
     def curves(self, entries: Iterable[Entry]) -> dict[str, bytes]:
         """Return the curves of each finished run by address, as `packed` writes them."""
@@ -86,7 +90,7 @@ class Index:
 
         def read(connection: sqlite3.Connection) -> bytes | None:
             rows = connection.execute("SELECT * FROM curves WHERE address = ?", (address,))
-            return next((bytes(row[3]) for row in map(_intact, rows) if row[1] == changed), None)
+            return next((row[3] for row in map(_checked, rows) if row[1] == changed), None)
 
         found = self.use(read)
         return found or next((packed(one.curves) for _, one in _measure(self.root, [address])), None)
@@ -214,7 +218,7 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
         with connection:
             connection.executemany("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?, ?)", rows)
     place = ("address", "changed", "ends", "curves").index(column)
-    found = map(_intact, connection.execute("SELECT * FROM curves"))
+    found = map(_checked, connection.execute("SELECT * FROM curves"))
     return {row[0]: row[place] for row in found if finished.get(row[0]) == row[1]}
 
 
@@ -254,6 +258,21 @@ def _intact(row: Any) -> Any:
     if _crc(row[:-1]) != row[-1]:
         raise ValueError(f"the row of {row[0]} is damaged")
     return row
+
+
+def _checked(row: Any) -> Any:
+    """Return a row of curves as it was written. Errors: as `_intact`, and `ValueError` for other kinds of values."""
+    if list(map(type, row)) != [str, int, str, bytes, int]:  # SQLite keeps any kind
+        raise ValueError("a row holds what we never write")
+    return _intact(row)
+
+
+def _numbers(text: str) -> dict[str, float]:
+    """Return what a row says of the end of a run. Errors: `ValueError` for what is no object of numbers."""
+    found = parse_json(text)
+    if not isinstance(found, dict) or not all(type(value) in (int, float) for value in found.values()):
+        raise ValueError("a row holds what we never write")
+    return found
 
 
 def _crc(row: tuple[Any, ...]) -> int:

@@ -1,5 +1,6 @@
 """The record of a run, the content of its `spec.json`: checked, so that its readers can rely on its fields."""
 
+import json
 from typing import Any
 
 
@@ -17,6 +18,11 @@ def checked_record(data: Any, address: str) -> dict[str, Any]:
         raise ValueError(f"belongs to the run {own[:40]}")
     if not is_environments(environments):
         raise ValueError("does not say where it was computed")
+    try:
+        data["label"].encode()
+        json.dumps([data["spec"], environments], allow_nan=False)
+    except ValueError:
+        raise ValueError("holds a number or a sign that JSON does not have") from None
     made_by = data.get("made_by", [])
     if not (isinstance(made_by, list) and all(isinstance(one, dict) for one in made_by)):
         raise ValueError("does not say where it was computed")

@@ -19,7 +19,7 @@ from anchorlab.runs.run import Run
 NO_MANIFEST = -1
 """In place of the size of the manifest that an unfinished run does not have."""
 
-_MOST = 2**60  # bytes that a manifest can say
+_MOST = 2**60  # the largest size that is kept; SQLite's integers end at 2**63
 
 _Result = TypeVar("_Result")
 
@@ -92,7 +92,7 @@ def _changed(path: Path) -> int:
 
 
 def read(run: Run) -> Found | None:
-    """Return what an index keeps of a run; None for a damaged one, nothing for one that has only a folder yet.
+    """Return what an index keeps of a run; None for a damaged one, an empty one for a run that has only a folder.
 
     The specification of a finished run is compared with the manifest, and this with its own checksum.
     """

@@ -86,11 +86,11 @@ def study_files(root: Path, name: str) -> list[Path]:
 
 
 def _folders(folder: Path | str) -> list[str]:
-    """Return the folders in a folder, in order; none if it is missing. Errors: `StoreError` for a link to one."""
+    """Return the folders in a folder, in order; none if there is none. Errors: `StoreError` for a link to one."""
     try:
         with os.scandir(folder) as entries:
             found = sorted((one.name, one.path, one.is_symlink()) for one in entries if one.is_dir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     for _, path, is_link in found:
         if is_link:
