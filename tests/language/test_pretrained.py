@@ -60,6 +60,10 @@ def test_a_revision_opens_from_the_cache_of_the_hub(empty_hub: Path) -> None:
     assert torch.equal(second.ln_final.w, 2 * first.ln_final.w)
     with pytest.raises(SpecError, match=r"lab/tiny at step3 .*--download"):
         pretrained("lab/tiny", "step3")
+    (weights.parent / "adapter_config.json").write_text('{"base_model_name_or_path": "lab/other"}')
+    with pytest.raises(SpecError, match=r"model: lab/tiny holds an adapter"):
+        pretrained("lab/tiny", "step2")
+    assert pretrained("lab/tiny", "step1").ln_final.w.equal(first.ln_final.w)
 
 
 @pytest.mark.usefixtures("no_network", "empty_hub")
