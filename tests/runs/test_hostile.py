@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import traceback
 
