@@ -60,7 +60,7 @@ faults: .venv/installed-all
 
 # torch alone first, in its CPU build: the build with CUDA that pip takes on Linux has 5.9 GB. One that is there stays.
 define torch
-	$(1)/python -m pip show --quiet torch 2>/dev/null || test -n "$(CUDA)$(filter Darwin,$(shell uname))" || \
+	$(1)/python -m pip show torch >/dev/null 2>&1 || test -n "$(CUDA)$(filter Darwin,$(shell uname))" || \
 		$(1)/$(PIP) $(TORCH)+cpu 2>/dev/null || $(1)/$(PIP) $(TORCH)+cpu --extra-index-url $(CPU_BUILDS) || \
 		echo "no CPU build of torch can be reached: taking pip's own, which has CUDA and 5.9 GB"
 	$(1)/$(PIP) torch
