@@ -50,13 +50,14 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
 def parse_json(content: bytes | str) -> Any:
     """Return what a text of JSON says. Errors: `ValueError` for one that is no JSON, or nested too deeply."""
     text = content.encode() if isinstance(content, str) else content
+    said = text.decode()  # in UTF-16, which `json.loads` knows too, brackets and quotes are other bytes
     if text.count(b"[") + text.count(b"{") > MOST_DEPTH:
         brackets = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
         for _ in range(MOST_DEPTH):  # takes the innermost ones away
             brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
         if brackets:
             raise ValueError(f"JSON nested more than {MOST_DEPTH} deep")
-    return json.loads(content)
+    return json.loads(said)
 
 
 def is_plain_folder(path: Path) -> bool:

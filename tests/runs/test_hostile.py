@@ -16,6 +16,7 @@ import pytest
 
 from anchorlab.cli import main
 from anchorlab.errors import AnchorlabError
+from anchorlab.plain import parse_json
 from anchorlab.runs import Store
 from tests.hostile import (
     ATTACKS,
@@ -149,6 +150,13 @@ def test_a_long_string_among_many_brackets_takes_little_memory(string, end):
     said, kilobytes = done.stdout.decode().splitlines()
     assert said == (str(len(json.loads(f'"{string}"'))) if end else "no JSON")
     assert int(kilobytes) < 30_000
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_nested_json_is_refused_in_every_encoding(encoding):
+    """In UTF-16 the sign ∀ has a byte of a quote, behind which the brackets seem to lie in a string."""
+    with pytest.raises(ValueError, match="nested|decode"):
+        parse_json(('["∀", ' + "[" * 20_000 + "]" * 20_000 + ', "x"]').encode(encoding))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
