@@ -155,7 +155,7 @@ def test_a_long_string_among_many_brackets_takes_little_memory(string, end):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_nested_json_is_refused_in_every_encoding(encoding):
     """In UTF-16 the sign ∀ has a byte of a quote, behind which the brackets seem to lie in a string."""
-    with pytest.raises(ValueError, match="nested|decode"):
+    with pytest.raises(ValueError, match=r"nested|decode"):
         parse_json(('["∀", ' + "[" * 20_000 + "]" * 20_000 + ', "x"]').encode(encoding))
 
 
