@@ -64,8 +64,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
     What does not fit on the terminal without breaking words is printed below, beside the first column.
     """
     if title is not None:
-        print_text(Text(printable(title), "bold"))
-    columns = [printable(column) for column in columns]
+        print_text(Text(printable(title, lines=True), "bold"))
+    columns = [printable(column, lines=True) for column in columns]
     cells = [[_seen(cell) if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
     texts = [[column, *(_whole(row[index]) for row in cells)] for index, column in enumerate(columns)]
     for place, (part, widths) in enumerate(lay_out(texts, Console().width)):
