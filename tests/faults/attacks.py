@@ -1,5 +1,6 @@
 """Attacks: what somebody who sends a store may have changed in it."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -33,9 +34,10 @@ def _sealed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def _listed(run: Path, name: str) -> None:
-    """Write the fingerprint of a file into the manifest of its run."""
-    size, digest = fingerprint(run / name)
-    _sealed(run / "manifest.json", lambda data: data["files"].update({name: {"size": size, "sha256": digest}}))
+    """Write size and digest of a file, or of what a link leads to, into the manifest of its run."""
+    content = (run / name).read_bytes()
+    entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    _sealed(run / "manifest.json", lambda data: data["files"].update({name: entry}))
 
 
 def _linked(name: str, to: str) -> Attack:

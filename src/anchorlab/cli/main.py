@@ -67,6 +67,9 @@ for name, text in {
 app.command(runs)
 
 
+app.meta.suppress_keyboard_interrupt = False
+
+
 @app.meta.default
 def launch(
     *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
