@@ -48,10 +48,6 @@ class Plan:
     execution: ExecutionName
     places: Places | None = None
 
-    def __post_init__(self) -> None:
-        if self.places is not None:
-            self.places = Places(*self.places)  # a list in the file
-
     def is_of(self, members: int) -> bool:
         """Return whether this is a plan of a run of so many members; one that was read can say anything."""
         numbers = [member for chunk in self.chunks for member in chunk]
@@ -74,7 +70,10 @@ class Plan:
         """
         lacking = {"execution": "auto"} if asked is None else {**vars(asked), "places": None}
         try:
-            plan = cls(**{**lacking, **recorded})
+            said = {**lacking, **recorded}
+            if said.get("places") is not None:
+                said["places"] = Places(*said["places"])  # a list in the file
+            plan = cls(**said)
             if plan.is_of(members):
                 return plan
         except (TypeError, ValueError):
