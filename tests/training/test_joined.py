@@ -10,7 +10,7 @@ from anchorlab.models.edits import Truncate
 from anchorlab.training import SGD, Adam, AdamW, Evaluation, Experiment, FixedSample, Members, Stop, Times, fit
 from anchorlab.training.cost import LEAST_MAPPED, is_tiny
 from anchorlab.training.evaluation import Row
-from anchorlab.training.joined import Group, JoinedKeeper, Places, fit_joined, groups, join
+from anchorlab.training.joined import Group, JoinedKeeper, Places, fit_joined, groups, join, share_a_pass
 from anchorlab.training.trainer import TrainingState
 from tests.small_experiments import KINDS, SAMPLE, STREAM, train_plainly, worst
 
@@ -169,8 +169,8 @@ def test_places_follow_one_another():
 )
 def test_members_fit_into_a_pass_at_places_that_are_free(other, fit_together):
     """Three members at the places 0, 1 and 2 of nine, beside two others."""
-    assert Places(0, 9).meets(Places(*other), 3, 2) is fit_together
-    assert Places(*other).meets(Places(0, 9), 2, 3) is fit_together
+    assert share_a_pass(Places(0, 9), 3, Places(*other), 2) is fit_together
+    assert share_a_pass(Places(*other), 2, Places(0, 9), 3) is fit_together
 
 
 def test_joined_are_those_that_differ_only_in_numbers_of_their_members():

@@ -8,7 +8,7 @@ from itertools import groupby
 from anchorlab.engine.job import Job, with_threads
 from anchorlab.errors import DamagedChunkError
 from anchorlab.training import ChunkKeeper, Progress
-from anchorlab.training.joined import Places, fit_joined, join
+from anchorlab.training.joined import Places, fit_joined, join, share_a_pass
 from anchorlab.training.trainer import TrainingState
 
 
@@ -96,9 +96,7 @@ def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 
 def _fits(job: Job, other: Job) -> bool:
     """Return whether two jobs of experiments that can be joined have different places of one pass."""
-    if job.places is None or other.places is None:
-        return False
-    return job.places.meets(other.places, len(job.experiment.members), len(other.experiment.members))
+    return share_a_pass(job.places, len(job.experiment.members), other.places, len(other.experiment.members))
 
 
 def _places(jobs: Iterable[Job]) -> list[Places]:

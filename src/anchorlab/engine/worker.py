@@ -14,7 +14,7 @@ from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_o
 from anchorlab.runs import Run, Store
 from anchorlab.runs.claim import LEASE
 from anchorlab.training import Experiment, work_per_step
-from anchorlab.training.joined import common
+from anchorlab.training.joined import common, share_a_pass
 from anchorlab.training.plugins import experiment_of
 from anchorlab.training.trainer import check_device
 
@@ -44,10 +44,8 @@ class Planned:
 
     def fits(self, other: "Planned") -> bool:
         """Return whether the members of two runs that can be joined have different places of one pass."""
-        ours, theirs = self.plan.places, other.plan.places
-        if ours is None or theirs is None:
-            return False
-        return ours.meets(theirs, len(self.experiment.members), len(other.experiment.members))
+        members, others = len(self.experiment.members), len(other.experiment.members)
+        return share_a_pass(self.plan.places, members, other.plan.places, others)
 
 
 class Worker:

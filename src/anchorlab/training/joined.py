@@ -40,10 +40,12 @@ class Places(NamedTuple):
     first: int
     of: int
 
-    def meets(self, other: "Places", own: int, others: int) -> bool:
-        """Return whether so many `own` members and `others` fit into one pass: of one size, no place taken twice."""
-        apart = self.first + own <= other.first or other.first + others <= self.first
-        return self.of == other.of and apart
+
+def share_a_pass(ours: Places | None, members: int, theirs: Places | None, others: int) -> bool:
+    """Return whether experiments with `members` and `others` members have different places in passes of one size."""
+    if ours is None or theirs is None or ours.of != theirs.of:
+        return False
+    return ours.first + members <= theirs.first or theirs.first + others <= ours.first
 
 
 @dataclass(eq=False)
