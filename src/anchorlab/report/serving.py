@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from anchorlab.errors import AnchorlabError, SpecError
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send("text/plain; charset=utf-8", BytesIO(content), len(content), code=code)
 
     def _send(
-        self, kind: str, content: BinaryIO, size: int, headers: Mapping[str, str] | None = None, code: int = 200
+        self, kind: str, content: BufferedIOBase, size: int, headers: Mapping[str, str] | None = None, code: int = 200
     ) -> None:
         self.send_response(code)
         for name, value in {"Content-Type": kind, "Content-Length": str(size), **(headers or {})}.items():
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         shutil.copyfileobj(content, self.wfile)
 
 
-def _page_file(studies: Path, names: Sequence[str]) -> BinaryIO | None:
+def _page_file(studies: Path, names: Sequence[str]) -> BufferedIOBase | None:
     """Open the page of a study, a file `report.html` two folders below `studies`; None where there is none.
 
     Links are not followed, since they can lead out of the store, and what is not a file is not read.
