@@ -1,9 +1,9 @@
 # make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
 # minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.   make test-installed:
-# the pages' commands on the wheel alone.   make test-versions, make test-lowest: other Pythons, the lowest dependencies.
-# make test-bytes: equal bytes under other settings of the numerical libraries.
-# make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of
-# language models and their tests.   CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
+# the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the lowest dependencies and
+# the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make language: a real
+# language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of language models and their
+# tests.   CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
 PYTHON ?= python3
 BIN := .venv/bin
 PIN := -c requirements/constraints.txt
@@ -16,7 +16,7 @@ SLOW := browser or installed or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
 
-.PHONY: demo notebooks language test test-all test-bytes test-installed test-versions test-lowest faults lint types \
+.PHONY: demo notebooks language test test-all test-bytes test-installed test-versions test-bounds faults lint types \
 	imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
@@ -50,9 +50,10 @@ test-installed: .venv/installed-dev
 test-versions: .venv/installed-dev
 	$(BIN)/python -m tests.environments versions
 
-# the same with the lowest dependencies that pyproject.toml allows
-test-lowest: .venv/installed-dev
+# the same with the lowest dependencies that pyproject.toml allows, and with the newest
+test-bounds: .venv/installed-dev
 	$(BIN)/python -m tests.environments lowest
+	$(BIN)/python -m tests.environments newest
 
 # hundreds of kills, full disks, flipped bits and chunks with two owners, and what they cost; the docs show the report
 faults: .venv/installed-all

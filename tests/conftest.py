@@ -1,18 +1,27 @@
 """Every test computes on one thread. Shapes are checked at run time in models and the task contract.
 
-With `ANCHORLAB_CHECK_TYPES=all`, as in the first part of `make test-all`, they are checked everywhere, at twice
-the time.
+With `ANCHORLAB_CHECK_TYPES=all`, as in the first part of `make test-all`, they are checked in every module that
+names one. The other modules have plain types, which mypy checks without running them.
 """
 
 import os
+from pathlib import Path
 
 from jaxtyping import install_import_hook
 
 import tests.checked  # noqa: F401 - the hook looks it up by name
 
+
+def with_shapes() -> list[str]:
+    """Return the modules of the package that name shapes of tensors."""
+    source = Path(__file__).parents[1] / "src"
+    paths = [path for path in (source / "anchorlab").rglob("*.py") if "jaxtyping" in path.read_text()]
+    return [".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+
+
 everywhere = os.environ.get("ANCHORLAB_CHECK_TYPES") == "all"
-packages = ["anchorlab"] if everywhere else ["anchorlab.models", "anchorlab.tasks.batch", "anchorlab.tasks.task"]
-install_import_hook(packages, "tests.checked.checked")
+modules = with_shapes() if everywhere else ["anchorlab.models", "anchorlab.tasks.batch", "anchorlab.tasks.task"]
+install_import_hook(modules, "tests.checked.checked")
 
 import torch  # noqa: E402 - after the hook, which checks only what is imported later
 from hypothesis import HealthCheck, settings  # noqa: E402

@@ -1,8 +1,9 @@
-"""Part of the suite in other environments: under other Pythons, and with the lowest dependencies that are declared.
+"""Part of the suite in other environments: under other Pythons, with the lowest dependencies and with the newest.
 
 `python -m tests.environments versions` takes every other Python from 3.11 to 3.13 that is on this machine. The source
 is compiled there, and tests run where pip finds a CPU build of torch, since the one with CUDA has gigabytes. `lowest`
-installs the lower bound of every dependency except torch's, which stays the pinned one for the same reason.
+installs the lower bound of every dependency and `newest` what pip takes within the bounds, without the constraints;
+torch stays the pinned one for the same reason.
 """
 
 import os
@@ -111,7 +112,8 @@ def main(which: str) -> int:
         here = "{}.{}".format(*sys.version_info)
         codes = [under(version) for version in VERSIONS if version != here]  # all of them; below 0 for a signal
         return int(any(codes))
-    made = environment(sys.executable, "lowest", lowest(PROJECT["dependencies"]), constrained=False)
+    declared = PROJECT["dependencies"]
+    made = environment(sys.executable, which, lowest(declared) if which == "lowest" else declared, constrained=False)
     if made is None:
         raise SystemExit(f"pip cannot install {build()}; {REMEDY}")
     return smoke(made)

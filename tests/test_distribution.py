@@ -98,6 +98,16 @@ def test_every_tester_is_pinned():
     assert sorted(line.partition("==")[0].lower() for line in pinned(TESTERS)) == sorted(TESTERS)
 
 
+@pytest.mark.parametrize(("which", "numpy"), [("lowest", "numpy==2.0"), ("newest", "numpy>=2.0,<3")])
+def test_neither_bound_is_held_by_the_constraints(monkeypatch, which, numpy):
+    asked = []
+    monkeypatch.setattr(environments, "environment", lambda *given, **named: asked.append((given, named)) or ROOT)
+    monkeypatch.setattr(environments, "smoke", lambda python: 5)
+    assert environments.main(which) == 5
+    (((_, name, requirements), constrained),) = asked
+    assert name == which and numpy in requirements and constrained == {"constrained": False}
+
+
 def test_why_pip_failed_is_said(tmp_path, monkeypatch, capsys):
     def run(command, **_):
         failed = "install" in command
