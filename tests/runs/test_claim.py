@@ -49,13 +49,38 @@ def test_a_claim_holds_while_its_own_process_lives(tmp_path, changes, holds):
     assert holder(tmp_path) == (f"process {owner.process} on {os.uname().nodename}" if holds else None)
 
 
-@pytest.mark.parametrize("lease", [60.0, None], ids=["its own lease", "the usual one, where nobody can read it"])
+@pytest.mark.parametrize("lease", [60.0, None], ids=["its own lease", "the usual one, where it cannot be opened"])
 def test_a_claim_that_was_not_renewed_for_its_lease_is_free(tmp_path, lease):
-    owner = replace(Owner.new(), machine="another")
-    write_json(tmp_path, NAME, {**asdict(owner), "lease": lease or LEASE})
     if lease is None:
-        (tmp_path / NAME).write_text("half")
+        (tmp_path / NAME).mkdir()
+    else:
+        write_json(tmp_path, NAME, {**asdict(replace(Owner.new(), machine="another")), "lease": lease})
     limit = lease or LEASE
     for age, held in ((limit - 20, True), (limit + 20, False)):
         os.utime(tmp_path / NAME, (time.time() - age,) * 2)
         assert (holder(tmp_path) is not None) == held
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"lease": None}, {"lease": 1e18}, {"lease": 0.0}, {"process": "12"}, {"process": 0}, {"token": 3}],
+    ids=str,
+)
+def test_a_claim_that_none_of_ours_can_be_is_free_at_once(tmp_path, changes):
+    honest = {**asdict(replace(Owner.new(), machine="another")), "lease": 60.0}
+    write_json(tmp_path, NAME, honest)
+    assert holder(tmp_path) is not None
+    write_json(tmp_path, NAME, honest | changes)
+    assert holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("keep", [0, 40])
+def test_a_claim_that_a_power_cut_has_damaged_is_free_at_once_and_its_owner_stops(tmp_path, keep):
+    claim = Claim(tmp_path)
+    claim.write()
+    try:
+        assert claim.holds
+        os.truncate(tmp_path / NAME, keep)
+        assert holder(tmp_path) is None and not claim.holds
+    finally:
+        claim.release()

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.errors import StoreError
-from anchorlab.plain import is_plain_folder
-from anchorlab.runs.files import file_time, read_json, write_json
+from anchorlab.plain import is_plain_folder, read_plain
+from anchorlab.runs.files import file_time, json_in, read_json, write_json
 
 LEASE = 120.0
 """Seconds after which a claim that was not renewed is free: longer than a shared file system remembers what it read."""
 
 LONGEST_LEASE = 3600.0
-"""The longest lease that a claim can have, an hour: one that asks for more holds for `LEASE` after its last renewal."""
+"""The longest lease that a claim can have, an hour: one that asks for more is none of ours."""
 
 NAME = "claim.json"
 
@@ -92,7 +92,11 @@ class Claim:
 
 
 def holder(directory: Path) -> str | None:
-    """Return who works in a directory, in words, or None if it is free."""
+    """Return who works in a directory, in words, or None if it is free.
+
+    A damaged claim, or one with fields that none of ours has, holds nothing, however new it is. A claim that the system
+    does not let us read holds for `LEASE` after its last renewal.
+    """
     path = directory / NAME
     if not is_plain_folder(directory):
         return None
@@ -102,9 +106,15 @@ def holder(directory: Path) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        owner, lease = _parsed(_read(directory))
-    except (StoreError, ValueError):
-        return "another process" if age <= LEASE and path.exists() else None
+        content = read_plain(path)
+    except FileNotFoundError:
+        return None
+    except OSError:  # another user's, or on a disk that does not answer: its owner may well be alive
+        return "another process" if age <= LEASE else None
+    try:
+        owner, lease = _parsed(json_in(path, content, ""))
+    except (StoreError, ValueError):  # a claim is renamed into its place whole, and its owner stops once it is not
+        return None
     return None if owner.ended or age > lease else str(owner)
 
 
