@@ -6,96 +6,87 @@ import re
 import resource
 import shutil
 import signal
-import stat
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from anchorlab.cli import main
-from anchorlab.errors import AnchorlabError
-from tests.faults.attacks import ATTACKS, first_run
 from tests.faults.case import Case
 from tests.faults.crews import end
 from tests.faults.judge import Reference
 from tests.faults.moments import Struck
-from tests.faults.roles import Place, start
-from tests.faults.study import run_the_study
-
-COMMANDS: dict[str, tuple[str, ...]] = {
-    "list": ("runs", "--json"),
-    "list of fields": ("runs", "--columns", "run,label,state,MB,model.layers,metrics.test.loss"),
-    "selection": ("runs", "--where", "test.loss>0"),
-    "show": ("runs", "show", "RUN"),
-    "check": ("runs", "check"),
-    "count what can be pruned": ("runs", "prune"),
-    "prune": ("runs", "prune", "orphans", "superseded", "unfinished", "damaged", "--yes"),
-    "remove": ("runs", "remove", "RUN", "--yes"),
-    "pack": ("runs", "pack"),
-    "unpack": ("runs", "unpack"),
-    "claims": ("claims", "--measured"),
-    "report": ("report",),
-    "browse": ("browse",),
-    "inspect": ("inspect", "RUN"),
-    "study": (),
-}
-"""How a store is opened; the study is the only one that has no command."""
+from tests.faults.roles import start
+from tests.hostile.attacks import ATTACKS, attack
+from tests.hostile.store import (
+    COMMANDS,
+    MORE_COMMANDS,
+    opened,
+    prepare,
+    sentinels,
+    signs_that_a_terminal_obeys,
+    snapshot,
+)
 
 _SECONDS = 10  # of the processor
 _PATIENCE = 60.0  # seconds by the clock, for a process that waits for a pipe; other processes may be at work
 _MEMORY = 2**30  # bytes beyond what a process has at its start
 _MOST_SAID = 100_000  # bytes
-_LONG_AGO = 1e9  # a date
+_LONG_AGO = 10**18  # nanoseconds: a date
 
 
 def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
     """Let one command open one attacked store, and judge what it says and what it touches."""
-    attack, command = _pairs(seed)[number]
-    found, began, place = Case(f"hostile:{number}"), time.monotonic(), Place(folder)
-    outside, here = folder / "outside", folder / "here"
-    shutil.copytree(expected.place.root, place.root)
-    address = first_run(place.root).name
-    shutil.copytree(place.root / address, outside / "run")
-    for path in (outside / "folder" / "file", outside / "secret"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("a secret that nobody may read")
+    name, command = _pairs(seed)[number]
+    found, began, words = Case(f"hostile:{number}"), time.monotonic(), " ".join(command)
+    root, outside, here = (folder / part for part in ("store", "outside", "here"))
+    shutil.copytree(_prepared(folder.parent / "hostile-prepared"), root)
+    sentinels(outside, root)
     here.mkdir()
-    ATTACKS[attack](place.root, outside)
-    arguments = [address if one == "RUN" else one for one in COMMANDS[command]]
-    found.cost = judged(folder, place.root, lambda: start(_open, place.root, here, arguments))
-    found.faults = [Struck(command, 0, attack, act="hostile")]
-    found.cost = [f"{command}, {attack}: {words}" for words in found.cost]
+    attack(name, root, outside)
+    found.cost = [
+        f"{words}, {name}: {wrong}" for wrong in judged(folder, root, lambda: start(_open, root, here, command))
+    ]
+    found.faults = [Struck(words, 0, name, act="hostile")]
     found.seconds = time.monotonic() - began
     if not found.cost:
         shutil.rmtree(folder)
     return found
 
 
-def judged(folder: Path, root: Path, opened: Callable[[], Any]) -> list[str]:
+def _prepared(root: Path) -> Path:
+    """Return the store as it is before the attacks, which is made once."""
+    if not root.exists():
+        child = start(prepare, root)
+        child.join()
+        assert child.exitcode == 0, "the store cannot be made"
+    return root
+
+
+def judged(folder: Path, root: Path, launch: Callable[[], Any]) -> list[str]:
     """Return in words what is wrong with a process that opens a store.
 
     Args:
-        folder: all files that may tell of it: `outside` and `here` beside the store
+        folder: holds the store, `outside`, and `here`, the process's own folder
         root: the store
-        opened: starts the process, whose output is `here.said`
+        launch: starts the process, whose output is `here.said`
     """
-    before = _outside(folder, root)
+    before = _all_but(root, folder)
     _date_back(folder / "outside")
-    child = opened()
+    child = launch()
     ending = _ending(child)
     end(child)
     read = list(_read(folder / "outside"))
     said = (folder / "here.said").read_bytes().decode(errors="replace")
     (folder / "here.said").unlink()
-    now = _outside(folder, root)
+    now = _all_but(root, folder)
+    changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
     return [
-        *(f"{name} was written or removed" for name in sorted(dict(before.items() ^ now.items()))),
+        *(f"{Path(name).relative_to(folder)} was written or removed" for name in sorted(changed)),
         *(f"{path.relative_to(folder)} was read" for path in read),
         *([ending] if isinstance(ending, str) else _wrong_words(ending, said)),
     ]
@@ -126,7 +117,7 @@ def _wrong_words(code: int, said: str) -> list[str]:
     if code == -signal.SIGXCPU:
         return [f"it has not ended after {_SECONDS} s of the processor"]
     errors = [line for line in said.splitlines() if line.startswith("anchorlab: ")]
-    control = sorted({sign for sign in said if (ord(sign) < 32 and sign not in "\n\t") or 127 <= ord(sign) < 160})
+    control = signs_that_a_terminal_obeys(said)
     return [
         *([f"exit code {code}"] if code not in (0, 1, 2) else []),
         *(["a traceback"] if "Traceback" in said else []),
@@ -137,10 +128,9 @@ def _wrong_words(code: int, said: str) -> list[str]:
     ]
 
 
-def _open(root: Path, here: Path, arguments: list[str]) -> None:
-    """Open a store in the folder `here`; no arguments stand for the study."""
+def _open(root: Path, here: Path, command: tuple[str, ...]) -> None:
     torch.set_num_threads(1)
-    confined(here, lambda: main([*arguments, "--store", str(root)]) if arguments else _study(root))
+    confined(here, lambda: opened(root, command))
 
 
 def confined(here: Path, work: Callable[[], int]) -> None:
@@ -161,55 +151,34 @@ def confined(here: Path, work: Callable[[], int]) -> None:
     os._exit(code)
 
 
-def _study(root: Path) -> int:
-    try:
-        run_the_study(root)
-    except AnchorlabError as error:
-        print(f"anchorlab: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def _every(folder: Path) -> list[Path]:
-    return [folder, *folder.rglob("*")]
+def _all_but(root: Path, folder: Path) -> dict[str, tuple[object, ...]]:
+    """Return all that a command could have changed in a folder, but for the store in it."""
+    return snapshot(*(path for path in folder.iterdir() if path != root))
 
 
 def _date_back(folder: Path) -> None:
-    """Give files and folders an old date of access, which the system changes when anyone reads them."""
-    for path in sorted(_every(folder), reverse=True):
-        status = path.lstat()
-        os.utime(path, (_LONG_AGO, status.st_mtime), follow_symlinks=False)
+    """Give files and folders an old date of access, which the system changes when they are read."""
+    for path in sorted([folder, *folder.rglob("*")], reverse=True):
+        os.utime(path, ns=(_LONG_AGO, path.lstat().st_mtime_ns), follow_symlinks=False)
 
 
 def _read(path: Path) -> Iterator[Path]:
     """Yield what was read since its date was put back, a folder before this function itself lists it."""
-    if path.lstat().st_atime != _LONG_AGO:
+    if path.lstat().st_atime_ns != _LONG_AGO:
         yield path
     if path.is_dir():
         for inside in path.iterdir():
             yield from _read(inside)
 
 
-def _outside(folder: Path, root: Path) -> dict[str, str]:
-    """Return everything below a folder but for the store, each with what would tell that it was changed."""
-    found = {}
-    for path in _every(folder):
-        if path == root or root in path.parents:
-            continue
-        status = path.lstat()
-        content = sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
-        found[str(path.relative_to(folder))] = f"{status.st_mode} {content}"
-    return found
-
-
-def _pairs(seed: int) -> list[tuple[str, str]]:
+def _pairs(seed: int) -> list[tuple[str, tuple[str, ...]]]:
     """Return all attacks with all commands, in an order that the seed chooses."""
-    pairs = [(attack, command) for attack in ATTACKS for command in COMMANDS]
+    pairs = [(name, command) for name in ATTACKS for command in (*COMMANDS, *MORE_COMMANDS)]
     random.Random(f"{seed} hostile").shuffle(pairs)
     return pairs
 
 
 def cases(count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
-    """Yield so many cases, or all that there are."""
+    """Yield `count` cases, or all that there are if these are fewer."""
     for number in range(min(count, len(_pairs(seed)))):
         yield case(number, seed, expected, folder / f"hostile-{number}")

@@ -9,7 +9,7 @@ import torch
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store
-from tests.runs.tiny_trainer import FINISHED, train, train_chunk
+from tests.runs.tiny_trainer import FINISHED, begin, train
 
 
 def truncated(content, chance):
@@ -83,14 +83,7 @@ def test_a_run_under_another_address_is_named(store, cell):
 @pytest.fixture
 def unfinished(store, cell):
     """A run with one chunk finished and one with a state, two checkpoints behind."""
-    with store.open(cell) as run:
-        run.plan([[3, 1], [4]])
-        with run.chunk(0) as chunk:
-            train_chunk(chunk, [3, 1])
-        with run.chunk(1) as chunk:
-            chunk.finish = lambda rows: None
-            train_chunk(chunk, [4])
-    return run
+    return begin(store, cell)
 
 
 def settled(text):
