@@ -136,6 +136,12 @@ def test_a_damaged_index_is_made_anew(filled, seed):
     assert len(listing.ends(listing.entries())) == 4
 
 
+def curves_in(store):
+    listing = Index(store.root)
+    entries = listing.entries()
+    return listing.ends(entries), listing.curves(entries), listing.curves_of(cell_of(1).address)
+
+
 ALTERED = [
     "UPDATE runs SET size = size + 1",
     "UPDATE runs SET label = 'tinx'",
@@ -149,17 +155,11 @@ ALTERED = [
 @pytest.mark.parametrize("change", ALTERED)
 def test_an_index_with_an_altered_value_is_made_anew(filled, change):
     """SQLite has no checksums of its own."""
-    listing = Index(filled.root)
-
-    def said():
-        entries = listing.entries()
-        return listing.ends(entries), listing.curves(entries), listing.curves_of(cell_of(1).address)
-
-    expected = said()
+    expected = curves_in(filled)
     with sqlite3.connect(filled.root / "index" / "runs.sqlite") as connection:
         assert connection.execute(change).rowcount > 0
     assert truth(filled) == listed(filled)
-    assert said() == expected
+    assert curves_in(filled) == expected
     assert truth(filled) == listed(filled)
 
 
@@ -167,22 +167,16 @@ def test_an_index_with_an_altered_value_is_made_anew(filled, change):
     "odd", [{"ends": 5}, {"ends": "[]"}, {"ends": '{"test.loss": "x"}'}, {"ends": "{"}, {"curves": 2**40}], ids=str
 )
 def test_curves_of_a_stranger_are_made_anew(filled, odd):
-    """The checksum of a row is right, for whoever writes the row can write that, too."""
-    listing = Index(filled.root)
-
-    def said():
-        entries = listing.entries()
-        return listing.ends(entries), listing.curves(entries), listing.curves_of(cell_of(1).address)
-
-    expected = said()
+    """The checksum of a row is right: a stranger who writes the row can write that, too."""
+    expected = curves_in(filled)
     assert expected[0]
     with sqlite3.connect(filled.root / "index" / "runs.sqlite") as connection:
         names = ("address", "changed", "ends", "curves")
         row = connection.execute("SELECT * FROM curves WHERE address = ?", (cell_of(1).address,)).fetchone()
         values = index._sealed(tuple({**dict(zip(names, row, strict=False)), **odd}.values()))
         connection.execute("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?, ?)", values)
-    assert listing.curves_of(cell_of(1).address) == expected[2]
-    assert said() == expected
+    assert Index(filled.root).curves_of(cell_of(1).address) == expected[2]
+    assert curves_in(filled) == expected
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE parts", "DELETE FROM parts", "PRAGMA user_version = 99"])

@@ -142,33 +142,14 @@ def test_what_is_answered_without_some_attention():
     )
     right, other = [1, 0, 0, 0], pytest.approx([0, 1, 0, 0])
     smallest = pytest.approx([SMALLEST, 1 - SMALLEST, 0, 0], abs=1e-5)
-    assert matching == {
-        WHOLE: right,
-        FUSED: smallest,
-        OTHER_FUSED: right,
-        READ: other,
-        OTHER_READ: right,
-        MATCHED: right,
-    }
     first = pytest.approx([FIRST, 1 - FIRST, 0, 0], abs=1e-5)
-    assert fixed == {
-        WHOLE: first,
-        FUSED: first,
-        OTHER_FUSED: first,
-        READ: other,
-        OTHER_READ: pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5),
-        MATCHED: first,
-    }
+    first_or_last = pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5)
     # of the items that it is left with, all equally likely, it names the smallest
     beside = pytest.approx([SMALLEST_BESIDE, 1 - SMALLEST_BESIDE, 0, 0], abs=1e-5)
-    assert any_item == {
-        WHOLE: smallest,
-        FUSED: other,
-        OTHER_FUSED: beside,
-        READ: other,
-        OTHER_READ: beside,
-        MATCHED: smallest,
-    }
+    cuts = WHOLE, FUSED, OTHER_FUSED, READ, OTHER_READ, MATCHED
+    assert matching == dict(zip(cuts, (right, smallest, right, other, right, right), strict=True))
+    assert fixed == dict(zip(cuts, (first, first, first, other, first_or_last, first), strict=True))
+    assert any_item == dict(zip(cuts, (smallest, other, beside, other, beside, smallest), strict=True))
     left = answers.without_head[..., 0]  # [member layer head], accuracies
     assert left[0, 0].tolist() == pytest.approx([1, by_frequency()], abs=1e-5)
     assert left[0, 1].tolist() == [1, 1]  # either head of layer 1 does for both
