@@ -1,13 +1,13 @@
-"""Bit flips: one bit of one file changes; whoever reads it is told, or reads what was there before."""
+"""Bit flips: one bit of one file changes; what reads it says so, or reads what was there before."""
 
 import os
 import random
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from anchorlab.engine import plan, run
@@ -24,7 +24,6 @@ from tests.faults.roles import DRIVER, Place
 from tests.faults.study import PROFILE, STUDY, keep_often, outcome_of_runs
 
 _UNFINISHED_SHARE = 0.4  # of the flips
-_OLD = 1000.0  # seconds since the claims of the unfinished runs were renewed
 
 _KILLED_AT = (
     Moment("state", 60),
@@ -45,12 +44,14 @@ class Stores:
     unfinished: tuple[tuple[Path, Experiment], ...]
 
 
-def prepare(expected: Reference, folder: Path) -> Stores:
-    """Make the stores; `folder` holds that of the reference in `reference`."""
-    finished = []
-    for name in ("as it was left", "packed"):
-        root = folder / name.replace(" ", "-")
-        shutil.copytree(Place(folder / "reference").root, root)
+@cache
+def prepare(reference: Place) -> Stores:
+    """Make the stores, once for each place of a reference and next to it."""
+    keep_often()
+    finished, folder = [], reference.folder.with_name("to-be-flipped")
+    for name in ("as-it-was-left", "packed"):
+        root = folder / name
+        shutil.copytree(reference.root, root)
         if name == "packed":
             assert Store(root).pack(), "no run was packed"
         readings(root)  # the first time makes the index
@@ -66,8 +67,6 @@ def prepare(expected: Reference, folder: Path) -> Stores:
         crew.turn(Fault(DRIVER, moment))
         begun = [one for one in all_of_it if one.cell not in store and _has_chunks(store, one)]
         assert begun, f"no run was left unfinished by the kill at {moment}"
-        for claim in place.root.rglob("claim.json"):
-            os.utime(claim, (time.time() - _OLD,) * 2)
         unfinished.append((place.root, begun[0]))
     return Stores(tuple(finished), tuple(unfinished))
 
@@ -89,14 +88,12 @@ def flip(path: Path, bit: int) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def case(number: int, seed: int, expected: Reference, stores: Stores, folder: Path) -> Case:
+def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
     """Flip one bit and judge what is read, or what the training makes of it."""
-    chance, found = random.Random(f"{seed} bit flip {number}"), Case(f"bit-flip:{number}")
-    began = time.monotonic()
+    chance, found, stores = random.Random(f"{seed} bit flip {number}"), Case(), prepare(expected.place)
     if chance.random() < _UNFINISHED_SHARE:
         root, one = chance.choice(stores.unfinished)
         copy, kind = folder / "copy", "unfinished"
-        shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(root, copy)
         path, bit = _draw(copy, one.cell.address, chance)
         flip(path, bit)
@@ -117,7 +114,6 @@ def case(number: int, seed: int, expected: Reference, stores: Stores, folder: Pa
     name = str(path.relative_to(copy))
     act = "detected" if noticed else "harmless"
     found.faults = [Struck(kind, 0, _kind_of(name), f"{name}, bit {bit}", act)]
-    found.seconds = time.monotonic() - began
     return found
 
 
@@ -188,11 +184,3 @@ def _settled(text: object) -> str:
 def _kind_of(name: str) -> str:
     top = name.partition("/")[0]
     return top if top in ("index", "packs") else place_of(name)
-
-
-def cases(count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
-    """Yield so many flips."""
-    keep_often()
-    stores = prepare(expected, folder)
-    for number in range(count):
-        yield case(number, seed, expected, stores, folder)

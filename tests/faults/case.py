@@ -18,7 +18,7 @@ class Case:
         seconds: how long it took
     """
 
-    name: str
+    name: str = ""
     faults: list[Struck] = field(default_factory=list)
     late: int = 0
     cost: list[str] = field(default_factory=list)

@@ -1,12 +1,16 @@
 """Crews: the processes that run a study on each backend, and how one of them meets a fault."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from anchorlab.engine import plan
+from anchorlab.runs import Store
 from tests.faults.moments import PLACES, Moment, Struck, struck
 from tests.faults.roles import DRIVER, WORKER, Place, children, drive, kill_alive, start, work
+from tests.faults.study import PROFILE, STUDY
 
 HANGS = 300.0
 """Seconds after which a study that has not come to its end is said to hang."""
@@ -123,6 +127,27 @@ class OnAFolder:
     def close(self) -> None:
         for one in (self.driver, *self.workers):
             end(one)
+
+
+@contextmanager
+def team_of(place: Place) -> Iterator[list[Any]]:
+    """Plan the study, one chunk a run, and give the list of the processes that work on it; those in it are ended."""
+    team: list[Any] = []
+    place.disk.mkdir(parents=True)
+    plan(STUDY.experiments_of(PROFILE), Store(place.root), chunks=1)
+    try:
+        yield team
+    finally:
+        for one in team:
+            end(one)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something holds, at most for some seconds; return whether it does."""
+    until = time.monotonic() + seconds
+    while not (found := holds()) and time.monotonic() < until:
+        time.sleep(0.005)
+    return found
 
 
 def strike_later(place: Place, fault: Fault, victims: Callable[[], list[int]], driver: Any) -> None:

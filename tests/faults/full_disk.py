@@ -3,7 +3,7 @@
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,41 +23,23 @@ _REASON = "No space left on device"
 def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
     """Run one study whose disk is full for a while, and judge what it said and what it leaves."""
     backend = _BACKENDS[number % len(_BACKENDS)]
-    chance, found = random.Random(f"{seed} full disk {number}"), Case(f"full-disk:{number}")
-    place, began = Place(folder), time.monotonic()
-    crew = CREWS[backend](place)
+    chance, found, place = random.Random(f"{seed} full disk {number}"), Case(), Place(folder)
     fault = draw(CREWS[backend], expected, chance)
     assert fault.moment is not None
-    with small_disk(place.disk) as sized:
+    with small_disk(place.disk) as sized, closing(CREWS[backend](place)) as crew:
         sized(_KILOBYTES)
-        try:
-            crew.turn(replace(fault, moment=replace(fault.moment, act="fill")))
-            found.faults = struck(place.record)
-            if found.faults:
-                time.sleep(_FULL_FOR if backend == "folder" else 0)
-                found.cost += [f"the reason is not named: {one}" for one in errors(place) if _REASON not in one.words]
-                (place.disk / BALLAST).unlink()
-            else:
-                found.late = 1
+        crew.turn(replace(fault, moment=replace(fault.moment, act="fill")))
+        found.faults = struck(place.record)
+        if found.faults:
+            time.sleep(_FULL_FOR if backend == "folder" else 0)
+            found.cost += [f"the reason is not named: {one}" for one in errors(place) if _REASON not in one.words]
+            (place.disk / BALLAST).unlink()
+        else:
+            found.late = 1
+        crew.turn(None)
+        if (said := read_said(place)) is not None and _REASON in said.words:  # of what was set aside meanwhile
             crew.turn(None)
-            if (said := read_said(place)) is not None and _REASON in said.words:  # of what was set aside meanwhile
-                crew.turn(None)
-            found.cost += wrong(place, expected)
-            if found.cost:
-                shutil.copytree(place.root, folder / "kept")
-        finally:
-            crew.close()
-    found.seconds = time.monotonic() - began
-    if not found.cost:
-        shutil.rmtree(folder)
+        found.cost += wrong(place, expected)
+        if found.cost:
+            shutil.copytree(place.root, folder / "kept")
     return found
-
-
-def cases(count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
-    """Yield cases until the disk was full so often."""
-    done = number = 0
-    while done < count:
-        found = case(number, seed, expected, folder / f"full-disk-{number}")
-        done += len(found.faults)
-        number += 1
-        yield found

@@ -1,9 +1,7 @@
 """Kills: processes of a study are killed again and again, until it is at its end; then its bytes are judged."""
 
 import random
-import shutil
-import time
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from tests.faults.case import Case
@@ -30,11 +28,10 @@ def draw(crew: type[Crew], expected: Reference, chance: random.Random, by_time: 
 
 def case(backend: str, number: int, seed: int, expected: Reference, folder: Path) -> Case:
     """Run one study to its end through one to five kills, and judge what it leaves."""
-    crew_of, chance, found = CREWS[backend], random.Random(f"{seed} {backend} {number}"), Case(f"{backend}:{number}")
-    place, began = Place(folder), time.monotonic()
+    crew_of, chance, found = CREWS[backend], random.Random(f"{seed} {backend} {number}"), Case()
+    place = Place(folder)
     place.disk.mkdir(parents=True)
-    crew = crew_of(place)
-    try:
+    with closing(crew_of(place)) as crew:
         for _ in range(chance.choice((1, 2, 3, 5))):
             before = len(found.faults)
             crew.turn(draw(crew_of, expected, chance, _BY_TIME))
@@ -48,19 +45,4 @@ def case(backend: str, number: int, seed: int, expected: Reference, folder: Path
         crew.turn(None)
         found.faults = struck(place.record)
         found.cost += wrong(place, expected)
-    finally:
-        crew.close()
-    found.seconds = time.monotonic() - began
-    if not found.cost:
-        shutil.rmtree(folder)
     return found
-
-
-def cases(backend: str, kills: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
-    """Yield cases until so many kills have happened."""
-    done = number = 0
-    while done < kills:
-        found = case(backend, number, seed, expected, folder / f"{backend}-{number}")
-        done += len(found.faults)
-        number += 1
-        yield found

@@ -1,5 +1,6 @@
 """Plays the faults of one kind, and tells how it goes."""
 
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,22 +39,14 @@ NAMES = {
 }
 
 
-_CASE: dict[str, Callable[..., Case]] = {
+_CASE: dict[str, Callable[[int, int, Reference, Path], Case]] = {
     **{backend: partial(kills.case, backend) for backend in CREWS},
     "full-disk": full_disk.case,
+    "bit-flip": bit_flips.case,
     "two-owners": two_owners.case,
     **{kind: partial(power_cuts.case, kind) for kind in power_cuts.KINDS},
     "stopped": stopped.case,
     "hostile": hostile_stores.case,
-}
-_CASES: dict[str, Callable[..., Iterator[Case]]] = {
-    **{backend: partial(kills.cases, backend) for backend in CREWS},
-    "full-disk": full_disk.cases,
-    "bit-flip": bit_flips.cases,
-    "two-owners": two_owners.cases,
-    **{kind: partial(power_cuts.cases, kind) for kind in power_cuts.KINDS},
-    "stopped": stopped.cases,
-    "hostile": hostile_stores.cases,
 }
 
 
@@ -63,15 +56,28 @@ def counts(kills: int, full: int, flips: int, owners: int, cuts: int, stopped: i
     shares["local"] += kills - sum(shares.values())
     cut = dict.fromkeys(power_cuts.KINDS, cuts)
     of_stores = {"full-disk": full, "bit-flip": flips, "two-owners": owners, **cut}
-    return {**shares, **of_stores, "stopped": stopped, "hostile": hostile}
+    return {**shares, **of_stores, "stopped": stopped, "hostile": min(hostile, hostile_stores.MOST)}
 
 
-def alone(case: str, seed: int, expected: Reference, folder: Path) -> Case:
-    """Repeat one case by its name."""
-    name, _, number = case.partition(":")
-    if name == "bit-flip":
-        return bit_flips.case(int(number), seed, expected, bit_flips.prepare(expected, folder), folder)
-    return _CASE[name](int(number), seed, expected, folder / name)
+def alone(name: str, seed: int, expected: Reference, folder: Path) -> Case:
+    """Play one case by its name, such as `local:17`; what it leaves is kept if it has cost something."""
+    kind, _, number = name.partition(":")
+    place, began = folder / f"{kind}-{number}", time.monotonic()
+    found = _CASE[kind](int(number), seed, expected, place)
+    found.name, found.seconds = name, time.monotonic() - began
+    if not found.cost:
+        shutil.rmtree(place, ignore_errors=True)
+    return found
+
+
+def cases(kind: str, count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
+    """Yield cases of one kind until `count` faults have happened."""
+    done = number = 0
+    while done < count:
+        found = alone(f"{kind}:{number}", seed, expected, folder)
+        done += len(found.faults)
+        number += 1
+        yield found
 
 
 @contextmanager
@@ -90,7 +96,7 @@ def play(name: str, count: int, seed: int) -> Part:
     try:
         with prepared() as (expected, folder):
             began = time.monotonic()
-            for case in _CASES[name](count, seed, expected, folder):
+            for case in cases(name, count, seed, expected, folder):
                 part.cases.append(case)
                 for words in case.cost:
                     print(f"{case.name}: {words}", flush=True)

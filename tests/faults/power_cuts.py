@@ -9,17 +9,13 @@ helps, and that does help.
 import os
 import random
 import re
-import shutil
-import time
-from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 from anchorlab.cli import main
 from anchorlab.errors import AnchorlabError
 from anchorlab.runs import Store
-from anchorlab.runs.claim import NAME
 from tests.faults.case import Case
 from tests.faults.crews import Crew
 from tests.faults.durable import Account, PowerCut, begin_account
@@ -33,25 +29,21 @@ KINDS = NEWEST, UNSYNCHRONISED = "newest-emptied", "unsynchronised-lost"
 _BACKENDS = ("local", "local", "folder")
 _BY_TIME = 0.5  # of the cuts; the others come at an operation on files
 _MOST_EMPTIED = 5
-_OFF = 1000.0  # seconds that the machine is off, in which claims that nobody can read run out
 _REMEDY = re.compile("anchorlab runs remove ([0-9a-f]+)")
 
 
 def case(kind: str, number: int, seed: int, expected: Reference, folder: Path) -> Case:
     """Run one study to its end through one or two power cuts, and judge what it says and what it leaves."""
     backend = _BACKENDS[number % len(_BACKENDS)]
-    chance, found = random.Random(f"{seed} {kind} {number}"), Case(f"{kind}:{number}")
-    place, began = Place(folder), time.monotonic()
+    chance, found, place = random.Random(f"{seed} {kind} {number}"), Case(), Place(folder)
     place.root.mkdir(parents=True)
     if kind == UNSYNCHRONISED:
         begin_account(place.root, place.account)
     damaged: list[Path] = []
     for _ in range(chance.choice((1, 1, 2))):
-        before, crew = len(struck(place.record)), CREWS[backend](place)
-        try:
+        before = len(struck(place.record))
+        with closing(CREWS[backend](place)) as crew:
             crew.turn(draw(CREWS[backend], expected, chance, _BY_TIME))
-        finally:
-            crew.close()
         cut = struck(place.record)[before:]
         if kind == NEWEST:
             newest = empty_newest(place.root, chance) if cut else []
@@ -69,17 +61,9 @@ def case(kind: str, number: int, seed: int, expected: Reference, folder: Path) -
         if not cut:
             found.late += 1
             break
-        for claim in place.root.rglob(NAME):
-            os.utime(claim, (time.time() - _OFF,) * 2)
-    crew = CREWS[backend](place)
-    try:
+    with closing(CREWS[backend](place)) as crew:
         found.cost += resume(crew, place, damaged)
         found.cost += wrong(place, expected) if not found.cost else unclear(place)
-    finally:
-        crew.close()
-    found.seconds = time.monotonic() - began
-    if not found.cost:
-        shutil.rmtree(folder)
     return found
 
 
@@ -157,13 +141,3 @@ def resume(crew: Crew, place: Place, damaged: list[Path]) -> list[str]:
             except AnchorlabError as error:
                 return [f"the remedy does not help: {error}"]
     return [f"the remedy does not help: {read_said(place)}"]
-
-
-def cases(kind: str, count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
-    """Yield cases until the power was cut so often."""
-    done = number = 0
-    while done < count:
-        found = case(kind, number, seed, expected, folder / f"{kind}-{number}")
-        done += len(found.faults)
-        number += 1
-        yield found

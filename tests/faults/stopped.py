@@ -3,23 +3,17 @@
 import json
 import os
 import random
-import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from anchorlab.engine import plan
-from anchorlab.runs import Store
 from anchorlab.runs.claim import NAME
 from tests.faults.case import Case
-from tests.faults.crews import HANGS, OnAFolder, end
+from tests.faults.crews import HANGS, OnAFolder, team_of, wait_until
 from tests.faults.judge import Reference, wrong
 from tests.faults.moments import Moment, struck
 from tests.faults.roles import WORKER, Place, drive, errors, start, state_of, work
-from tests.faults.study import PROFILE, STUDY
 
 _LEASE = 3.0  # seconds, enough for a renewal on a busy machine
 _PATIENCE = 30.0  # seconds for a worker to come to its moment, and for the other to take over
@@ -30,22 +24,19 @@ def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
 
     Both must end by themselves, without an error.
     """
-    chance, found = random.Random(f"{seed} stopped {number}"), Case(f"stopped:{number}")
-    place, began, team = Place(folder), time.monotonic(), list[Any]()
-    place.disk.mkdir(parents=True)
-    plan(STUDY.experiments_of(PROFILE), Store(place.root), chunks=1)
+    chance, found, place = random.Random(f"{seed} stopped {number}"), Case(), Place(folder)
     at = chance.choice([one for one in OnAFolder.roles[WORKER] if one not in ("note", "removal of the states")])
     moment = Moment(at, int(expected.counts[at] ** chance.random()), act="freeze")
     waits_for_all, patience = chance.random() < 0.3, chance.random() * 0.3
-    try:
+    with team_of(place) as team:
         first = start(work, place, moment, _LEASE, True)
         team.append(first)
-        _wait(lambda: state_of(first.pid) == "T" or not first.is_alive())
+        wait_until(lambda: state_of(first.pid) == "T" or not first.is_alive(), _PATIENCE)
         held = _held(place.root, first.pid)
         second = start(work, place, None, _LEASE, True)
         team.append(second)
         if state_of(first.pid) == "T":
-            _wait(lambda: any(map(_is_taken, held)) or not second.is_alive())
+            wait_until(lambda: any(map(_is_taken, held)) or not second.is_alive(), _PATIENCE)
             if waits_for_all:
                 second.join(_PATIENCE)
             time.sleep(patience)
@@ -56,16 +47,9 @@ def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
             one.join(HANGS)
         found.cost += [f"a worker ended with exit code {one.exitcode}" for one in team if one.exitcode != 0]
         found.cost += [f"a worker ended with an error: {said}" for said in errors(place)]
-        driver = start(drive, place, "folder", 1, None, None)
-        team.append(driver)
+        team.append(driver := start(drive, place, "folder", 1, None, None))
         driver.join(HANGS)
         found.cost += wrong(place, expected)
-    finally:
-        for one in team:
-            end(one)
-    found.seconds = time.monotonic() - began
-    if not found.cost:
-        shutil.rmtree(folder)
     return found
 
 
@@ -83,19 +67,3 @@ def _held(root: Path, process: int) -> list[_Held]:
 def _is_taken(held: _Held) -> bool:
     path, number = held
     return not path.exists() or path.stat().st_ino != number
-
-
-def _wait(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + _PATIENCE
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.005)
-
-
-def cases(count: int, seed: int, expected: Reference, folder: Path) -> Iterator[Case]:
-    """Yield cases until so many workers were stopped beyond their lease."""
-    done = number = 0
-    while done < count:
-        found = case(number, seed, expected, folder / f"stopped-{number}")
-        done += len(found.faults)
-        number += 1
-        yield found

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.killed import contents
-from tests.faults import bit_flips, full_disk, kills, power_cuts, two_owners
+from tests.faults import bit_flips, power_cuts
+from tests.faults.case import Case
 from tests.faults.crews import Alone, Fault
 from tests.faults.judge import judged, wrong
 from tests.faults.moments import PLACES, Moment, place_of, struck
-from tests.faults.play import SHARES, counts
+from tests.faults.play import SHARES, cases, counts
 from tests.faults.readings import Reading, differences, readings
 from tests.faults.report import Part, report
 from tests.faults.roles import DRIVER, Place, Said, kill_alive, start
@@ -20,35 +21,28 @@ from tests.small_disk import NoDiskError
 pytestmark = [pytest.mark.killed, pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def stores(expected, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("flipped")
-    shutil.copytree(expected.place.folder, folder / "reference")
-    return bit_flips.prepare(expected, folder)
-
-
 @pytest.mark.parametrize(("backend", "count"), [("local", 2), ("folder", 1)])
 def test_kills_cost_nothing(expected, tmp_path, backend, count):
-    found = list(kills.cases(backend, count, 5, expected, tmp_path))
+    found = list(cases(backend, count, 5, expected, tmp_path))
     assert sum(len(one.faults) for one in found) >= count
     assert [one for one in found if one.cost] == []
 
 
 def test_a_full_disk_costs_nothing(expected, tmp_path):
     try:
-        (found,) = full_disk.cases(1, 0, expected, tmp_path)
+        (found,) = cases("full-disk", 1, 0, expected, tmp_path)
     except NoDiskError as error:
         pytest.skip(str(error))
     assert (found.cost, len(found.faults)) == ([], 1)
 
 
 def test_two_owners_cost_nothing(expected, tmp_path):
-    found = list(two_owners.cases(1, 0, expected, tmp_path))
+    found = list(cases("two-owners", 1, 0, expected, tmp_path))
     assert [one for one in found if one.cost] == [] and found[-1].faults[0].act == "two owners"
 
 
-def test_flipped_bits_are_detected_or_harmless(expected, stores, tmp_path):
-    found = [bit_flips.case(number, 0, expected, stores, tmp_path) for number in range(30)]
+def test_flipped_bits_are_detected_or_harmless(expected, tmp_path):
+    found = list(cases("bit-flip", 30, 0, expected, tmp_path))
     assert [one for one in found if one.cost] == []
     assert {one.faults[0].act for one in found} == {"detected", "harmless"}
     assert {one.faults[0].role for one in found} == {"finished", "unfinished"}
@@ -122,8 +116,8 @@ def test_every_file_of_a_store_has_a_place(expected):
     assert set(expected.counts) <= set(PLACES) and len(expected.counts) == len(PLACES) - 1  # no notes
 
 
-def test_a_reading_that_differs_without_a_word_is_noticed(expected, stores):
-    root, before = stores.finished[0]
+def test_a_reading_that_differs_without_a_word_is_noticed(expected):
+    root, before = bit_flips.prepare(expected.place).finished[0]
     path = root / "0123456789abcdef0123" / "metrics.parquet"
     assert differences(before, readings(root), path) == (False, [])
     name = "metrics of all runs"
@@ -139,7 +133,7 @@ def test_a_reading_that_differs_without_a_word_is_noticed(expected, stores):
 
 
 def test_the_report_counts_what_happened_and_names_what_it_cost():
-    found = kills.Case("local:3", late=2, cost=["/tmp/a/disk/store/1/spec.json is missing"])
+    found = Case("local:3", late=2, cost=["/tmp/a/disk/store/1/spec.json is missing"])
     part = Part("kills, one process", 1, [found])
     text = report([part], 7, 60.0)
     assert "| kills, one process | 0 | 1 | 2 | 1 |" in text

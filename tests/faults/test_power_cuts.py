@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from anchorlab.runs.files import fingerprint, write_file, write_json
-from tests.faults import power_cuts
 from tests.faults.durable import Account, PowerCut, begin_account, keep_account
 from tests.faults.judge import judged, unreadable, wrong
+from tests.faults.play import cases
 from tests.faults.power_cuts import NEWEST, UNSYNCHRONISED, empty_newest, resume, unnoticed, wrong_numbers
 from tests.faults.roles import Place, Said, read_said, start
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.killed, pytest.mark.slow]
 
 @pytest.mark.parametrize("kind", [NEWEST, UNSYNCHRONISED])
 def test_power_cuts_cost_nothing(expected, tmp_path, kind):
-    found = list(power_cuts.cases(kind, 1, 2, expected, tmp_path))
+    found = list(cases(kind, 1, 2, expected, tmp_path))
     assert sum(len(one.faults) for one in found) >= 1
     assert [one for one in found if one.cost] == []
 

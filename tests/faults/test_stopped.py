@@ -7,12 +7,13 @@ import pytest
 from anchorlab.runs.claim import Claim
 from anchorlab.runs.files import write_json
 from tests.faults import stopped
+from tests.faults.play import cases
 
 pytestmark = [pytest.mark.killed, pytest.mark.slow]
 
 
 def test_stopped_workers_cost_nothing(expected, tmp_path):
-    found = list(stopped.cases(1, 0, expected, tmp_path))
+    found = list(cases("stopped", 1, 0, expected, tmp_path))
     assert [one for one in found if one.cost] == [] and found[-1].faults[0].act == "stopped"
 
 
