@@ -1,7 +1,9 @@
 """Text of others as it may be shown: nothing in it moves the cursor, colours the screen or turns its direction."""
 
 import unicodedata
+from collections.abc import Sequence
 
+_FEW = 5
 _JOINERS = "\u200c\u200d"  # within words of Persian and within emoji
 
 
@@ -15,6 +17,12 @@ def printable(text: str, *, lines: bool = False) -> str:
         return text
     kept = _JOINERS + ("\n\t" if lines else "")
     return "".join(one if one in kept or _is_seen(one) else _written(one) for one in text)
+
+
+def first_few(words: Sequence[str], between: str = ", ", most: int = _FEW) -> str:
+    """Return the first words joined, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return between.join(words[:most]) + more
 
 
 def _is_seen(sign: str) -> bool:

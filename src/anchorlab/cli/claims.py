@@ -1,17 +1,18 @@
 """`anchorlab claims`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from anchorlab.cli.complete import StudyName
 from anchorlab.cli.output import Flag, Json, number, print_json, print_table, print_text
+from anchorlab.errors import SpecError
+from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings, Verdict
@@ -25,12 +26,18 @@ _COLOURS = {
     "supported": "green",
     "not supported": "red",
 }
+_FIRST_PAGE = 1000  # results that are printed unless --limit says otherwise
+_MOST_PROFILES = 20  # profiles of a study that are named
+
+Block = tuple[Text, "Sequence[Sequence[ClaimResult]]", bool]
+"""A study's heading, the results of each claim with the strongest first, and whether each names its profile."""
 
 
 def claims(
     *names: StudyName,
     measured: Flag = False,
     counts: Flag = False,
+    limit: int | None = None,
     store: Path | None = None,
     json: Json = False,
 ) -> None:
@@ -51,11 +58,16 @@ def claims(
         Leave out studies that have not been run in this store.
     counts
         Print the counts alone.
+    limit
+        Number of results to print: by default 1000, in JSON all; 0 for all.
     store
         Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
         Print JSON: one entry for each claim and profile; with `--counts`, an object of counts.
     """
+    if limit is not None and limit < 0:
+        raise SpecError("limit", f"{limit} is negative", "give a number of results, or 0 for all")
+
     from anchorlab.findings import counts as count
     from anchorlab.findings import ledger
     from anchorlab.runs import Store
@@ -82,18 +94,18 @@ def claims(
         print_json(_counts_data(counted))
     elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
-        print_json(rows + [_unmeasured(study, claim) for study in missing for claim in study.claims])
+        rows += [_unmeasured(study, claim) for study in missing for claim in study.claims]
+        print_json(rows[: limit or None])
     elif not kept and not missing:
         print_text("none of these studies has been run in this store yet")
     elif counts:
         _print_counts(counted)
     else:
-        for name, own in groupby(entries, key=lambda entry: entry.study):
-            _print_entries(name, list(own))
+        blocks = [_entries_block(name, list(own)) for name, own in groupby(entries, key=lambda entry: entry.study)]
         for study in missing:
             head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
-            _print_ledger(head, [(study.claim(one).judge(None, ""), ()) for one in study.claims])
-        print_claims(silent)
+            blocks.append((head, [[study.claim(one).judge(None, "")] for one in study.claims], False))
+        _print_blocks([*blocks, *map(_findings_block, silent)], _FIRST_PAGE if limit is None else limit)
         if counted.total:
             _print_counts(counted)
 
@@ -117,7 +129,6 @@ def _print_counts(counted: "Counts") -> None:
 
 def _judged_again(findings: "Findings") -> "Findings":
     """Return findings judged by the claims of today; as they are if the study is not ours or measured otherwise."""
-    from anchorlab.errors import SpecError
     from anchorlab.studies import STUDIES, study
 
     if findings.study not in STUDIES:
@@ -163,9 +174,7 @@ def _unmeasured(study: "Study[Any]", measure: Any) -> dict[str, Any]:
 
 def print_claims(kept: "Sequence[Findings]") -> None:
     """Print the claims of findings, study by study: each with its verdict, our value and the paper's."""
-    for findings in kept:
-        head = Text.assemble((findings.study, "bold"), f"  profile {findings.profile}")
-        _print_ledger(head.append(f", {reproduced_text(findings.claims)}"), [(one, ()) for one in findings.claims])
+    _print_blocks(list(map(_findings_block, kept)), 0)
 
 
 def reproduced_text(results: "Sequence[ClaimResult]") -> str:
@@ -185,36 +194,56 @@ def reproduced_text(results: "Sequence[ClaimResult]") -> str:
     return f"{verdicts.count(named)} of {len(verdicts)} claims {named}{others}"
 
 
-def _print_entries(study: str, entries: "Sequence[Entry]") -> None:
-    profiles = dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence)
-    named = f"profile{'s' if len(profiles) > 1 else ''} {', '.join(profiles)}"
+def _findings_block(findings: "Findings") -> Block:
+    text = f"  profile {findings.profile}, {reproduced_text(findings.claims)}"
+    return Text.assemble((findings.study, "bold"), text), [[one] for one in findings.claims], False
+
+
+def _entries_block(study: str, entries: "Sequence[Entry]") -> Block:
+    profiles = list(dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence))
+    named = f"profile{'s' if len(profiles) > 1 else ''} {first_few(profiles, most=_MOST_PROFILES)}"
     text = reproduced_text([entry.strongest for entry in entries])
     head = Text.assemble((study, "bold"), f"  {named}, {text}")
-    one_profile = len(profiles) == 1
-    rows = [(entry.strongest, () if one_profile else [one.result for one in entry.evidence[1:]]) for entry in entries]
-    _print_ledger(head, rows, with_profile=not one_profile)
+    most = 1 if len(profiles) == 1 else None
+    return head, [[one.result for one in entry.evidence[:most]] for entry in entries], most is None
 
 
-def _print_ledger(
-    head: Text, rows: "Sequence[tuple[ClaimResult, Sequence[ClaimResult]]]", with_profile: bool = False
-) -> None:
-    """Print each claim's strongest result, and below it those under other profiles."""
+def _print_blocks(blocks: Sequence[Block], most: int) -> None:
+    """Print each claim's strongest result, and below it those under other profiles: `most` results, or all for 0."""
+    total = sum(max(1, sum(map(len, claims))) for _, claims, _ in blocks)  # a study without claims has a line, too
+    left = most or total
+    console = Console()
+    for head, claims, with_profile in blocks:
+        if left <= 0:
+            break
+        print_text(head)
+        parts = []
+        for results in claims:
+            for sign, line in _lines(results[:left], with_profile) if left > 0 else ():
+                for place, part in enumerate(line.wrap(console, max(console.width - 4, 1))):
+                    part.rstrip()
+                    parts.append(Text.assemble("  ", sign if place == 0 else " ", " ", part))
+            left -= len(results)
+        if claims:
+            print_text(Text("\n").join(parts).append("\n"), wrapped=False)
+        else:
+            left -= 1
+    if most and total > most:
+        print_text(f"{most} of {total} results; name studies, or --limit 0 shows all")
+
+
+def _lines(results: "Sequence[ClaimResult]", with_profile: bool) -> Iterator[tuple[Text, Text]]:
+    """Yield what is printed of a claim, each line after its sign."""
     from anchorlab.findings import SYMBOLS
 
-    print_text(head)
-    if not rows:
-        return
-    lines = Table.grid(padding=(0, 1))
-    for result, others in rows:
-        colour = _COLOURS[result.verdict]
-        lines.add_row(Text(SYMBOLS[result.verdict], f"bold {colour}"), Text(result.claim.statement))
-        values = _values(result, with_profile)
-        lines.add_row("", Text(f"measured as {result.claim.measured_as}", "dim"))
-        lines.add_row("", values.append(f" · paper {result.claim.paper} · accepted {result.claim.band_text}", "dim"))
-        for other in others:
-            if other.verdict != "not measured":
-                lines.add_row("", Text("also: ", "dim").append(_values(other, with_profile)))
-    print_text(Padding(lines, (0, 0, 1, 2)))
+    first, blank = results[0], Text(" ")
+    yield Text(SYMBOLS[first.verdict], f"bold {_COLOURS[first.verdict]}"), Text(first.claim.statement)
+    yield blank, Text(f"measured as {first.claim.measured_as}", "dim")
+    told = f" · paper {first.claim.paper} · accepted {first.claim.band_text}"
+    yield blank, _values(first, with_profile).append(told, "dim")
+    for other in results[1:]:
+        if other.verdict != "not measured":
+            yield blank, Text("also: ", "dim").append(_values(other, with_profile))
 
 
 def _values(result: "ClaimResult", with_profile: bool) -> Text:

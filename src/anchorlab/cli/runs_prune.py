@@ -11,6 +11,7 @@ from anchorlab.cli.output import Flag, Json, agreed, counted, print_json, print_
 from anchorlab.cli.runs_list import print_runs
 from anchorlab.cli.runs_matching import Where, matching, size_text
 from anchorlab.errors import SpecError
+from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
     from anchorlab.runs import Entry, Store, Use
@@ -62,7 +63,7 @@ def prune_(
     if "orphans" in kinds and unknown:
         raise SpecError(
             "kinds",
-            f"findings of {', '.join(unknown)} do not say which runs they were made from",
+            f"findings of {first_few(unknown)} do not say which runs they were made from",
             "run these studies again, which reuses their runs, or delete their findings",
         )
     every = removable(fields.entries, used, _in_use(kept, fields.entries))
@@ -113,8 +114,7 @@ def _uses(store: "Store") -> "tuple[list[Use], list[str]]":
     from anchorlab.runs.uses import FILE, study_files
 
     found = uses(store.root)
-    recorded = {path.parent for path in study_files(store.root, FILE)}
-    if all(path.parent in recorded for path in study_files(store.root, "findings.json")):
+    if not study_files(store.root, "findings.json", without=FILE):
         return found, []
 
     from anchorlab.studies.running import without_record  # imports torch, which most stores do not need here
@@ -150,7 +150,7 @@ def _print_counts(found: "dict[str, list[Entry]]", unknown: Sequence[str], json:
     print_table(("kind", "runs", "size", "meaning"), rows_shown)
     if unknown:
         print_text(
-            f"orphans are not certain: findings of {', '.join(unknown)} do not say which runs they were made from"
+            f"orphans are not certain: findings of {first_few(unknown)} do not say which runs they were made from"
         )
     print_text("nothing was removed; name kinds to remove them: anchorlab runs prune superseded")
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
+from anchorlab.printable import first_few
 from anchorlab.runs import Store
-
-_MOST = 5  # runs, and members of each, that are named
 
 
 def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
@@ -24,10 +23,5 @@ def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
         found.setdefault(address, []).append(f"seed {seed} by step {step}")
     if not found:
         return None
-    named = [f"{labels[address]} ({address}): {_first(members)}" for address, members in found.items()]
-    return f"diverged (metrics are not finite): {_first(named, '; ')}; lower the learning rate or clip"
-
-
-def _first(words: list[str], between: str = ", ") -> str:
-    more = f" and {len(words) - _MOST} more" if len(words) > _MOST else ""
-    return between.join(words[:_MOST]) + more
+    named = [f"{labels[address]} ({address}): {first_few(members)}" for address, members in found.items()]
+    return f"diverged (metrics are not finite): {first_few(named, '; ')}; lower the learning rate or clip"

@@ -1,5 +1,6 @@
 """The ledger: every claim with its results under all profiles, the strongest first."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -59,9 +60,9 @@ def counts(results: Iterable[ClaimResult]) -> Counts:
     Hypotheses of one's own are left out.
     """
     found = [result for result in results if result.scope != "own"]
-    pairs = [(result.verdict, result.scope) for result in found]
+    pairs = Counter((result.verdict, result.scope) for result in found)
     verdicts: dict[Verdict, Mapping[Scope, int]] = {
-        verdict: {scope: pairs.count((verdict, scope)) for scope in SCOPES} for verdict in VERDICTS
+        verdict: {scope: pairs[verdict, scope] for scope in SCOPES} for verdict in VERDICTS
     }
     return Counts(verdicts, sum(result.holds_untrained for result in found))
 

@@ -74,15 +74,22 @@ def uses(root: Path) -> list[Use]:
     return [use for path in study_files(root, FILE) if (use := read_use(path.parent)) is not None]
 
 
-def study_files(root: Path, name: str) -> list[Path]:
-    """Return the files of a name beside the findings of every study and profile in a store, in their order.
+def study_files(root: Path, name: str, without: str | None = None) -> list[Path]:
+    """Return the files of a name in the folders of every study and profile in a store, in their order.
+
+    Folders that hold a file `without` are left out.
 
     Errors: `StoreError` for a link in place of a folder.
     """
     folder = root / "studies"
     check_way(folder, root)
     profiles = (profile for study in _folders(folder) for profile in _folders(study))
-    return [Path(profile, name) for profile in profiles if os.path.lexists(f"{profile}/{name}")]
+    return [
+        Path(profile, name)
+        for profile in profiles
+        if os.path.lexists(f"{profile}/{name}")
+        and not (without is not None and os.path.lexists(f"{profile}/{without}"))
+    ]
 
 
 def _folders(folder: Path | str) -> list[str]:

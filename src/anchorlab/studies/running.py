@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,19 +130,22 @@ def without_record(store: Store) -> list[tuple[str, str, set[str] | None]]:
     """Return study and profile of findings that do not record their runs, with the addresses of those runs.
 
     They are those of the study's experiments of today, if the store has them all; None if it has not, or if the study
-    is not one of ours.
+    is not one of ours. Each study and profile is there once.
 
     Errors: `StoreError` that names damaged findings.
     """
-    found: list[tuple[str, str, set[str] | None]] = []
-    for findings in kept_findings(store, but_with=FILE):
-        behind = None
-        if findings.study in STUDIES:
-            with suppress(SpecError):
-                cells = [one.cell for one in find_study(findings.study).experiments_of(findings.profile)]
-                behind = _behind(cells) if all(cell in store for cell in cells) else None
-        found.append((findings.study, findings.profile, behind))
-    return found
+    kept = dict.fromkeys((one.study, one.profile) for one in kept_findings(store, without=FILE))
+    return [(study, profile, _behind_kept(store, study, profile)) for study, profile in kept]
+
+
+def _behind_kept(store: Store, study: str, profile: str) -> set[str] | None:
+    if study not in STUDIES:
+        return None
+    try:
+        cells = [one.cell for one in find_study(study).experiments_of(profile)]
+    except SpecError:
+        return None
+    return _behind(cells) if all(cell in store for cell in cells) else None
 
 
 def _findings_at(path: Path) -> Findings | None:
@@ -162,15 +164,13 @@ def findings_directory(store: Store, study: str, profile: str) -> Path:
     return store.root / "studies" / study.replace("/", "-") / file_name(profile)
 
 
-def kept_findings(store: Store, but_with: str | None = None) -> list[Findings]:
-    """Return the findings of every study in the store, by study and profile; not those beside a file `but_with`.
+def kept_findings(store: Store, without: str | None = None) -> list[Findings]:
+    """Return the findings of every study in the store, by study and profile; not those beside a file `without`.
 
     Errors: `StoreError` that names a damaged file.
     """
     found = []
-    for path in study_files(store.root, FINDINGS):
-        if but_with is not None and (path.parent / but_with).exists():
-            continue
+    for path in study_files(store.root, FINDINGS, without):
         try:
             found.append(Findings.from_json(read_plain(path)))
         except OSError as error:

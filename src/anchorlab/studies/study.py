@@ -288,7 +288,8 @@ class Study(Generic[Setting]):
         chosen, before = self.profile(findings.profile), {one.claim.id: one for one in findings.claims}
         results = []
         for measure in self.claims:
-            claim, old = self.claim(measure), before.get(self.claim(measure).id)
+            claim = self.claim(measure)
+            old = before.get(claim.id)
             if old is None or old.claim.measured_as != claim.measured_as:
                 problem = "has no value" if old is None else f"was measured as {old.claim.measured_as!r}"
                 raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
