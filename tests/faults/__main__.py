@@ -20,7 +20,7 @@ from tests.faults.play import alone, counts, play, prepared
 from tests.faults.report import report
 
 COUNTS = {"kills": 200, "full": 20, "flips": 1000, "owners": 10, "cuts": 50, "stopped": 10, "hostile": 300}
-"""How many faults of each kind there are to be, if nobody says otherwise."""
+"""How many faults of each kind there are to be, by default."""
 
 
 def main(arguments: list[str]) -> int:

@@ -22,6 +22,7 @@ from tests.faults.moments import Moment, Struck, place_of
 from tests.faults.readings import Readings, differences, readings
 from tests.faults.roles import DRIVER, Place
 from tests.faults.study import PROFILE, STUDY, keep_often, outcome_of_runs
+from tests.runs.tiny_trainer import settled
 
 _UNFINISHED_SHARE = 0.4  # of the flips
 
@@ -159,7 +160,7 @@ def _train(root: Path, one: Experiment, path: Path, expected: Reference) -> tupl
         train()
     except AnchorlabError as error:
         lines.append(str(error))
-        if "\n" in str(error) or _settled(path) not in _settled(error):
+        if "\n" in str(error) or settled(path) not in settled(error):
             cost.append(f"the error does not name the file in one line: {error}")
         if remove := re.search("anchorlab runs remove ([0-9a-f]+)", str(error)):
             store.remove(remove[1])
@@ -174,11 +175,6 @@ def _train(root: Path, one: Experiment, path: Path, expected: Reference) -> tupl
         if name.startswith(one.cell.address) and not cost and found.get(name) != content:
             cost.append(f"{name} has other bytes")
     return bool(lines or notes), cost
-
-
-def _settled(text: object) -> str:
-    """Return a path without the number of the attempt, which each opening of a chunk raises."""
-    return re.sub(r"(chunk-\d+)\.\d+", r"\1", str(text))
 
 
 def _kind_of(name: str) -> str:

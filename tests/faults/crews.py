@@ -95,7 +95,7 @@ class OnAFolder:
     def turn(self, fault: Fault | None) -> None:
         role, moment = (fault.role, fault.moment) if fault else ("", None)
         self.workers = [one for one in self.workers if one.is_alive()]
-        if role == WORKER and moment:  # in place of one that knows nothing of it
+        if role == WORKER and moment:  # in place of a worker that is not to be struck
             while len(self.workers) >= self.share:
                 end(self.workers.pop())
             self.workers.append(start(work, self.place, moment))

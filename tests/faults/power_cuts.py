@@ -1,9 +1,8 @@
 """Power cuts: all processes end at once, and the disk loses what was written last; then the study goes on.
 
-There are two kinds. After the one, whatever was not synchronised may be lost: nobody can then tell that the power was
-cut, and no file may be damaged. After the other, up to five of the newest files are empty, synchronised or not, as
-disks that promise too much leave them: the study goes on from an older state, or says which file is damaged and what
-helps, and that does help.
+There are two kinds. After the first, whatever was not synchronised may be lost: the store shows no trace of the cut,
+and no file may be damaged. After the second, up to five of the newest files are empty, synchronised or not, as on disks
+that promise too much: the study goes on from an older state, or names the damaged file and a remedy that works.
 """
 
 import os

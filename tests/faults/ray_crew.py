@@ -54,7 +54,7 @@ class OnRay(Alone):
 
 
 def _pid(node: Any, alive: bool = False) -> int:
-    """Return the process of a node's raylet; with `alive`, 0 for one that has ended."""
+    """Return the process of a node's raylet; with `alive`, 0 if it has ended."""
     process = node.all_processes["raylet"][0].process
     return 0 if alive and process.poll() is not None else int(process.pid)
 

@@ -55,7 +55,7 @@ def _every(store: Store) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _of_run(run: Run) -> object:
-    run = Run(run.path)  # one that has read nothing
+    run = Run(run.path)  # which has read nothing yet
     metrics, steps = run.metrics().rows(), run.checkpoints()
     tensors = [sorted(run.read_checkpoint(step).items()) for step in steps]
     weights = TrainedRun(run).ensemble().weights

@@ -143,14 +143,14 @@ def _watch(place: Place, moment: Moment | None, role: str) -> None:
 
 
 def _begin() -> None:
-    """Let this process train on one thread, keep states often, and end with the one that started it."""
+    """Let this process train on one thread, keep states often, and end with its parent."""
     torch.set_num_threads(1)
     keep_often()
     end_with_parent()
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it has ended."""
+    """End this process when its parent has ended."""
     threading.Thread(target=local._exit_with, args=(os.getppid(),), daemon=True).start()
 
 

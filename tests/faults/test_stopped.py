@@ -19,7 +19,7 @@ def test_stopped_workers_cost_nothing(expected, tmp_path):
 
 def test_a_worker_that_fails_is_noticed(expected, tmp_path, monkeypatch):
     monkeypatch.setattr(stopped, "work", _fail)
-    monkeypatch.setattr(stopped, "HANGS", 3.0)  # nobody works, so the study does not end
+    monkeypatch.setattr(stopped, "HANGS", 3.0)  # without workers the study does not end
     found = stopped.case(0, 0, expected, tmp_path / "case")
     assert found.cost == ["a worker ended with exit code 3"] * 2 + ["the study is not complete: its driver was killed"]
 

@@ -44,7 +44,7 @@ def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
         team.append(driver := start(drive, place, "folder", 1, None, None))
         until = time.monotonic() + HANGS
         while driver.is_alive() and time.monotonic() < until:
-            for one in filter(_is_frozen, team):  # one that has come to its moment only now
+            for one in filter(_is_frozen, team):  # it may come to its moment only now
                 os.kill(one.pid, signal.SIGCONT)
             driver.join(0.1)
         found.cost = wrong(place, expected)

@@ -32,7 +32,7 @@ TRAINED = replace(
 )
 IN_FOLDER, IN_PACK, UNFINISHED = 1, (2, 3), 4
 FOLDER, PACKED, BEGUN = TRAINED.cell.address, cell_of(2).address, cell_of(UNFINISHED).address
-"""The runs that attacks change: a decoder in a folder, a tiny run in a pack, one that is not finished."""
+"""The runs that attacks change: a decoder in a folder, a tiny run in a pack, and an unfinished one."""
 
 TRAIN = ("train",)
 COMMANDS: tuple[tuple[str, ...], ...] = (

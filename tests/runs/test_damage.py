@@ -1,7 +1,6 @@
 """Whatever byte is lost or changed: the error names the file."""
 
 import random
-import re
 import shutil
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store
-from tests.runs.tiny_trainer import FINISHED, begin, train
+from tests.runs.tiny_trainer import FINISHED, begin, settled, train
 
 
 def truncated(content, chance):
@@ -84,11 +83,6 @@ def test_a_run_under_another_address_is_named(store, cell):
 def unfinished(store, cell):
     """A run with one chunk finished and one with a state, two checkpoints behind."""
     return begin(store, cell)
-
-
-def settled(text):
-    """A path without the number of the attempt, which each opening of a chunk raises."""
-    return re.sub(r"(chunk-\d+)\.\d+", r"\1", str(text))
 
 
 def files_of(run):

@@ -30,8 +30,8 @@ SECONDS = 60  # for all commands, which take about one on an idle machine; a pip
 MEGABYTES = 400
 
 
-# A process that has read a table with polars cannot be forked: these are forked from one that has only imported things,
-# all that commands import when they are called, which would take half of each test.
+# A process that has read a table with polars cannot be forked: these are forked from a process that has only imported
+# things: all that commands import when they are called, which would take half of each test.
 FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(
     [
@@ -112,7 +112,7 @@ def test_the_prepared_store_is_whole(place):
 @pytest.mark.parametrize("string", ["a" * 3_000_000, r"\"" * 1_500_000], ids=["plain", "escaped"])
 @pytest.mark.parametrize("end", ['"]', ""], ids=["ended", "cut"])
 def test_a_long_string_among_many_brackets_takes_little_memory(string, end):
-    """In a process of its own: what the system gives to one that reads is what the largest reading took."""
+    """In a process of its own, since the peak of its memory is that of the largest reading so far."""
     code = (
         "import resource, sys; from anchorlab.plain import parse_json; text = sys.stdin.buffer.read()\n"
         "def used(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

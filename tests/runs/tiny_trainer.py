@@ -1,5 +1,7 @@
 """A tiny deterministic trainer that keeps everything a real one keeps."""
 
+import re
+
 import torch
 
 from anchorlab.runs import metrics_frame
@@ -68,6 +70,11 @@ def _shifted(chunks):
         rows = chunk.result()
         yield from ([row[0] + offset, *row[1:]] for row in rows)
         offset += 1 + max(row[0] for row in rows)
+
+
+def settled(text):
+    """A path without the number of the attempt, which each opening of a chunk raises."""
+    return re.sub(r"(chunk-\d+)\.\d+", r"\1", str(text))
 
 
 def contents(path):

@@ -92,7 +92,7 @@ FIRST = share(ASKED == 0)  # how often the first pair is asked for
 SMALLEST = share(TEXT.amin(dim=1) == BATCH.answers[:, 0])  # how often the asked item is the smallest of its text
 # the item of the pair after the asked one left out
 WITHOUT_NEXT = TEXT.scatter(1, ((ASKED + 1) % 4).unsqueeze(1), ITEMS.stop)
-SMALLEST_BESIDE = share(WITHOUT_NEXT.amin(dim=1) == BATCH.answers[:, 0])
+SMALLEST_LEFT = share(WITHOUT_NEXT.amin(dim=1) == BATCH.answers[:, 0])
 # The last pair is asked for and smaller than the two before it: so it is named where the first pair cannot be read.
 LAST_OF_THREE = share((ASKED == 3) & (TEXT[:, 1:].argmin(dim=1) == 2))
 
@@ -103,7 +103,7 @@ def by_frequency() -> float:
     return share(counts[QUESTION - 1].argmax(dim=1) == ASKED)
 
 
-def test_a_circuit_that_shifts_and_matches_beside_one_that_reads_the_same_item():
+def test_a_circuit_that_shifts_and_matches_and_another_that_reads_the_same_item():
     seen = see(run([0.98, 0.94], [1.0, 0.97], PAPERS, FIXED))
     of_uniform = float((1 / (2 * ASKED + 2)).mean())  # what a head without a preference gives an item's anchor
     assert values_of(STUDY, seen) == {
@@ -120,7 +120,7 @@ def test_a_circuit_that_shifts_and_matches_beside_one_that_reads_the_same_item()
         # with its mean in its place, each place has all anchors by their frequency there
         "shifting-head": pytest.approx((1 - by_frequency()) / 2, abs=1e-5),
     }
-    assert 0.2 < SMALLEST < 0.3 < SMALLEST_BESIDE < 0.4 and 0.2 < FIRST < 0.3 and by_frequency() < 0.5
+    assert 0.2 < SMALLEST < 0.3 < SMALLEST_LEFT < 0.4 and 0.2 < FIRST < 0.3 and by_frequency() < 0.5
 
 
 def test_a_model_that_shifts_and_matches_does_what_the_paper_says():
@@ -128,8 +128,8 @@ def test_a_model_that_shifts_and_matches_does_what_the_paper_says():
 
 
 def test_members_that_did_not_learn_are_not_judged():
-    alone, beside = see(run([0.98], [1.0], PAPERS)), see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED))
-    judged = {name: value for name, value in values_of(STUDY, beside).items() if name != "learned"}
+    alone, together = see(run([0.98], [1.0], PAPERS)), see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED))
+    judged = {name: value for name, value in values_of(STUDY, together).items() if name != "learned"}
     assert judged == pytest.approx({name: values_of(STUDY, alone)[name] for name in judged}, abs=1e-5)
     none = values_of(STUDY, see(run([0.89], [1.0], PAPERS)))
     assert [name for name, value in none.items() if value is not None] == ["learned", "fits"]
@@ -145,11 +145,11 @@ def test_what_is_answered_without_some_attention():
     first = pytest.approx([FIRST, 1 - FIRST, 0, 0], abs=1e-5)
     first_or_last = pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5)
     # of the items that it is left with, all equally likely, it names the smallest
-    beside = pytest.approx([SMALLEST_BESIDE, 1 - SMALLEST_BESIDE, 0, 0], abs=1e-5)
+    smallest_left = pytest.approx([SMALLEST_LEFT, 1 - SMALLEST_LEFT, 0, 0], abs=1e-5)
     cuts = WHOLE, FUSED, OTHER_FUSED, READ, OTHER_READ, MATCHED
     assert matching == dict(zip(cuts, (right, smallest, right, other, right, right), strict=True))
     assert fixed == dict(zip(cuts, (first, first, first, other, first_or_last, first), strict=True))
-    assert any_item == dict(zip(cuts, (smallest, other, beside, other, beside, smallest), strict=True))
+    assert any_item == dict(zip(cuts, (smallest, other, smallest_left, other, smallest_left, smallest), strict=True))
     left = answers.without_head[..., 0]  # [member layer head], accuracies
     assert left[0, 0].tolist() == pytest.approx([1, by_frequency()], abs=1e-5)
     assert left[0, 1].tolist() == [1, 1]  # either head of layer 1 does for both
@@ -174,7 +174,7 @@ def test_the_reading_head_is_found_among_all_later_layers():
     assert [one.tolist() for one in deep.reading] == [[1, 0], [2, 1]]
 
 
-def test_one_head_has_no_others_beside_it():
+def test_the_only_head_of_its_layer_has_no_others_to_do_without():
     seen = see(run([1.0], [1.0], PAPERS))
     heads = Heads(**{name: values[..., 1:] for name, values in vars(seen.heads).items()})
     answers = replace(seen.answers, without_head=seen.answers.without_head[:, :, 1:])
