@@ -121,17 +121,38 @@ def test_no_text_of_the_store_becomes_part_of_the_page(store):
 
 
 def test_links_to_pages_are_relative_to_the_page(with_study, tmp_path):
-    link = 'href="studies/anchor-identity/quick/report.html"'
-    assert link in write_browser(with_study).read_text()
+    def link(*place):
+        (study,) = data_of(write_browser(with_study, *place).read_text())["studies"]
+        return study["page"]
+
+    assert link() == "studies/anchor-identity/quick/report.html"
     elsewhere = tmp_path / "other place" / "page.html"
     elsewhere.parent.mkdir()
-    assert (
-        'href="../store/studies/anchor-identity/quick/report.html"' in write_browser(with_study, elsewhere).read_text()
-    )
+    assert link(elsewhere) == "../store/studies/anchor-identity/quick/report.html"
     (with_study.root / "studies" / "anchor-identity" / "quick" / "report.html").unlink()
-    assert "report.html" not in write_browser(with_study).read_text()
+    assert link() is None
     with pytest.raises(SpecError, match="there is no folder"):
         write_browser(with_study, tmp_path / "none" / "page.html")
+
+
+def test_what_findings_add_to_the_page_is_data(with_study):
+    """No part of the page is made per study: its text outside the data stays as it is with many of them."""
+    folder = with_study.root / "studies"
+    one = write_browser(with_study).read_text()
+    for number in range(20):
+        findings = replace(make_findings(), study=f"own/{number:02d}", title=NASTY)
+        copy = folder / f"own-{number:02d}" / "quick"
+        copy.mkdir(parents=True)
+        write_file(copy, "findings.json", [findings.to_json().encode()])
+    many = write_browser(with_study).read_text()
+    outside = [re.sub(r'id="data">.*?</script>', "", text, flags=re.DOTALL) for text in (one, many)]
+    assert outside[0] == outside[1]
+    studies = data_of(many)["studies"]
+    assert [study["study"] for study in studies] == ["anchor/identity", *(f"own/{number:02d}" for number in range(20))]
+    assert [claim["value"] for claim in studies[3]["claims"]] == ["0.9877", "0.75", "—", "1.5"]
+    verdicts = ["reproduced", "not at this scale", "not measured", "contradicted"]
+    assert [claim["verdict"] for claim in studies[3]["claims"]] == verdicts
+    assert NASTY not in many and studies[3]["title"] == NASTY
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from anchorlab.findings import Findings
-from anchorlab.report.page import environment, write_page
+from anchorlab.findings import ALSO_UNTRAINED, SYMBOLS, Findings
+from anchorlab.report.page import environment, value_text, write_page
 from anchorlab.runs import Entry, Fields, Index, Store, differences, studies_by_run, text_of, words
 
 MOST_CURVES = 20_000
@@ -63,14 +63,16 @@ def browser_page(
     table = run_table(Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(store.root)))
     order = [entries[at].address for at in table["order"]]
     packed = [b64encode((curves or {}).get(address, b"")).decode() for address in order]
-    data = {**table, "served": curves is None, "lengths": [len(one) for one in packed] if curves is not None else []}
+    lengths = [len(one) for one in packed] if curves is not None else []
+    words = {"symbols": SYMBOLS, "also_untrained": ALSO_UNTRAINED, "studies": [_study_data(one) for one in studies]}
+    data = {**table, **words, "served": curves is None, "lengths": lengths}
     return (
         environment()
         .get_template("browse.html.jinja")
         .render(
             title=f"Runs in {store.root.name}",
             count=len(entries),
-            studies=studies,
+            has_studies=bool(studies),
             served=curves is None,
             data=Markup(_safe(data)),
             curves=Markup("".join(packed) if curves is not None else ""),
@@ -78,6 +80,25 @@ def browser_page(
             chart_style=Markup(_vendored("uPlot.min.css")),
         )
     )
+
+
+def _study_data(row: StudyRow) -> dict[str, Any]:
+    """Return what the page shows of a study, in words."""
+    found = row.findings
+    claims = [
+        {
+            "verdict": one.verdict,
+            "statement": one.claim.statement,
+            "source": one.claim.source,
+            "paper": one.claim.paper,
+            "value": value_text(one.value),
+            "untrained": one.holds_untrained,
+            "accepted": one.claim.band_text,
+        }
+        for one in found.claims
+    ]
+    about = {"title": found.title, "study": found.study, "profile": found.profile, "origin": found.provenance.line}
+    return {**about, "page": row.page, "claims": claims}
 
 
 def run_table(fields: Fields) -> dict[str, Any]:
