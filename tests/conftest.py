@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jaxtyping import install_import_hook
 
-import tests.checked  # noqa: F401 - the hook looks it up by name
+import tests.checked
 
 
 def with_shapes() -> list[str]:
@@ -32,3 +32,7 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 pytest_plugins = ["tests.browser", "tests.installation", "tests.left_out", "tests.serving", "tests.smollm2"]
+
+
+def pytest_runtest_setup(item):
+    tests.checked.begin()
