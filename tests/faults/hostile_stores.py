@@ -117,12 +117,13 @@ def _wrong_words(code: int, said: str) -> list[str]:
     if code == -signal.SIGXCPU:
         return [f"it has not ended after {_SECONDS} s of the processor"]
     errors = [line for line in said.splitlines() if line.startswith("anchorlab: ")]
+    lists_them = "\nkept: " in said  # as `runs prune` does: a line for each run that it could not remove
     control = signs_that_a_terminal_obeys(said)
     return [
         *([f"exit code {code}"] if code not in (0, 1, 2) else []),
         *(["a traceback"] if "Traceback" in said else []),
         *(["it runs out of memory"] if "out of memory" in said else []),
-        *([f"{len(errors)} lines of errors"] if code == 2 and len(errors) != 1 else []),
+        *([f"{len(errors)} lines of errors"] if code == 2 and len(errors) != 1 and not lists_them else []),
         *([f"signs that a terminal obeys: {control}"] if control else []),
         *([f"{len(said)} signs of output"] if len(said) > _MOST_SAID else []),
     ]

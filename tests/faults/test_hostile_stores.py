@@ -64,6 +64,12 @@ def _says_two_lines(folder):
     os._exit(2)
 
 
+def _lists_what_it_kept(folder):
+    print("removed 0 runs\nkept: one\nkept: two")
+    sys.stdout.flush()
+    os._exit(2)
+
+
 def _says_nothing(folder):
     os._exit(2)
 
@@ -78,6 +84,7 @@ def _says_much(folder):
 
 HARM = {
     _well: None,
+    _lists_what_it_kept: None,
     _reads: "outside/secret was read",
     _lists: "outside/folder was read",
     _writes: "outside/secret was written or removed",
