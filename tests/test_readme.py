@@ -1,6 +1,7 @@
 """The README and the quickstart work as they stand: their Python and commands run, their numbers are published ones."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -74,3 +75,12 @@ def test_results_are_the_published_ones():
         pytest.fail("docs/gallery is empty; `make gallery` writes it")
     text = gallery_build().readme_text(found)
     assert text in README.read_text("utf-8"), f"the README does not show {DOCS / 'gallery'}; run docs/gallery/build.py"
+
+
+@pytest.mark.parametrize("page", [README, QUICKSTART], ids=["README", "quickstart"])
+def test_the_torch_that_is_named_is_the_tested_one(page):
+    """Pip would else install one torch by this line and replace it by another for the constraints."""
+    (tested,) = re.findall(
+        r"^torch==(\S+)$", (ROOT / "requirements" / "constraints.txt").read_text("utf-8"), re.MULTILINE
+    )
+    assert re.findall(r"torch==([\w.]+)", page.read_text("utf-8")) == [tested]

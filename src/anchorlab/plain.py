@@ -18,15 +18,17 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any
 
+from anchorlab.depth import MOST_DEPTH, TOO_DEEP
 from anchorlab.errors import StoreError
 
-MOST_BYTES = 2**28
-"""The bytes of the longest file that is read at once."""
+MOST_BYTES = 2**24
+"""The largest file that is read at once, in bytes; a specification, a plan or a record has a few hundred kB at most."""
 
-MOST_DEPTH = 100
-"""How deep JSON may be nested; ours is nested ten deep at most."""
+MOST_BYTES_OF_RESULTS = 2**28
+"""The largest file of results that is read at once, in bytes: findings with their views, and tables of metrics."""
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # never goes back: a string can be long
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")  # one kind of bracket, so that one pass takes one level away
 _NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 _LINK, _OTHER = "is a link, which a store may not hold", "is neither a file nor a folder"
 
@@ -52,11 +54,11 @@ def parse_json(content: bytes | str) -> Any:
     text = content.encode() if isinstance(content, str) else content
     said = text.decode()  # in UTF-16, which `json.loads` knows too, brackets and quotes are other bytes
     if text.count(b"[") + text.count(b"{") > MOST_DEPTH:
-        brackets = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
+        brackets = _STRING.sub(b"", text).translate(_AS_LISTS, _NO_BRACKETS)
         for _ in range(MOST_DEPTH):  # takes the innermost ones away
-            brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+            brackets = brackets.replace(b"[]", b"")
         if brackets:
-            raise ValueError(f"JSON nested more than {MOST_DEPTH} deep")
+            raise ValueError(TOO_DEEP)
     return json.loads(said)
 
 

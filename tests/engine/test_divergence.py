@@ -1,6 +1,7 @@
 """A member whose learning rate is absurd diverges beside a healthy one, and that is said once."""
 
 import warnings
+from hashlib import sha256
 
 import pytest
 
@@ -9,6 +10,7 @@ from anchorlab.engine import Worker, plan, run
 from anchorlab.engine.divergence import divergence
 from anchorlab.errors import DivergedWarning
 from anchorlab.runs import Store
+from anchorlab.runs.files import read_json, write_json
 from anchorlab.training import AdamW, Evaluation, Members, Recipe, TrainedRun
 from tests.small_experiments import SAMPLE, experiment
 
@@ -68,3 +70,23 @@ def test_train_warns_of_members_in_python(tmp_path):
     with pytest.warns(DivergedWarning, match="anchor/identity .*: seed 0 by step .*, seed 1 by step"):
         found = al.train("anchor/identity", "recall", recipe.replace(clip=None), seeds=2, store=tmp_path)
     assert set(found.diverged) == {0, 1}
+
+
+def test_a_table_that_is_none_hides_no_other(tmp_path):
+    """The files have the digests in their manifests, as a stranger can write them; what is no table names nobody."""
+    store = Store(tmp_path)
+    made = [asked((1e30,), (number,)) for number in range(3)]
+    with pytest.warns(DivergedWarning):
+        run(made, store, workers=1)
+    paths = {one.cell.address: store.open(one.cell).metrics_path for one in made}
+    labels = dict.fromkeys(paths, "mine")
+    odd = made[1].cell.address
+    content = b"no table"
+    paths[odd].write_bytes(content)
+    manifest = store.open(made[1].cell).manifest_path
+    data = read_json(manifest, odd)
+    data["files"][paths[odd].name] = {"size": len(content), "sha256": sha256(content).hexdigest()}
+    write_json(manifest.parent, manifest.name, data)
+    said = divergence(store, labels)
+    assert said.count(" by step 3") == 2 and odd not in said
+    assert divergence(store, {odd: "mine"}) is None

@@ -1,6 +1,5 @@
 """Options for the fields of an experiment's parts, at any depth: `--model.layers 4`, `--recipe.data.size 600`."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,8 +7,9 @@ from typing import Any
 
 from cyclopts import Parameter
 
-from anchorlab.depth import MOST_DEPTH, TOO_DEEP, is_too_deep
+from anchorlab.depth import MOST_DEPTH, TOO_DEEP
 from anchorlab.errors import SpecError
+from anchorlab.plain import parse_json
 
 PARTS = ("task", "model", "recipe", "members")
 """The parts of an experiment whose fields are options."""
@@ -75,18 +75,15 @@ def read_value(text: str, at: str) -> Any:
 
     A rule such as `A x y -> max(x, y)` and pairs such as `3,4;4,3` remain text.
 
-    Errors: `SpecError` at `at` for invalid JSON, and for lists or tables that are nested without end.
+    Errors: `SpecError` at `at` for invalid JSON, and for lists or tables that are nested too deeply.
     """
     if text[:1] in ("[", "{"):
         try:
-            value = json.loads(text)
+            return parse_json(text)
         except ValueError as error:
+            if str(error) == TOO_DEEP:
+                raise SpecError(at, TOO_DEEP, _LESS) from None
             raise SpecError(at, f"is not valid JSON: {error}", "check its brackets and quotes") from None
-        except RecursionError:
-            value = None
-        if value is None or is_too_deep(value):
-            raise SpecError(at, TOO_DEEP, _LESS)
-        return value
     if "," in text and not set(text) & set("();>"):  # the field itself parses rules and pairs
         return [item.strip() for item in text.split(",") if item.strip()]
     return None if text == "none" else text

@@ -5,7 +5,6 @@ import os
 import secrets
 import shutil
 import socket
-import stat
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from anchorlab.errors import AnchorlabError, SpecError
+from anchorlab.plain import open_plain
 from anchorlab.report.browse import browser_page, study_rows
 from anchorlab.runs import Index, Run, Store
 from anchorlab.runs.names import is_address
@@ -221,10 +221,6 @@ def _page_file(studies: Path, names: Sequence[str]) -> BufferedIOBase | None:
     try:
         if any(place.is_symlink() for place in (studies, page.parent.parent, page.parent)):
             return None
-        file = os.open(page, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open_plain(page)
     except (OSError, ValueError):  # of a name that no file has
         return None
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        return None
-    return os.fdopen(file, "rb")

@@ -65,8 +65,18 @@ def all_metrics(tables: Tables) -> "polars.DataFrame":
 
 
 def all_diverged(tables: Tables) -> "polars.DataFrame":
-    """Return the members that diverged in several tables of metrics, with columns run, member, seed, step."""
-    return diverged_members(_rows(tables, _MOST_OF_ALL), ("run", "member", "seed")).collect()
+    """Return the members that diverged in several tables of metrics, with columns run, member, seed, step.
+
+    A file that is no table of metrics has none.
+    """
+    import polars as pl
+
+    try:
+        with reading_metrics():
+            return diverged_members(_rows(tables, _MOST_OF_ALL), ("run", "member", "seed")).collect()
+    except ValueError:  # each by itself, which leaves out those that cannot be read
+        alone = tables.one_by_one()
+        return pl.concat(map(all_diverged, alone if len(alone) > 1 else [Tables({}, {})]))
 
 
 def measure(tables: Tables) -> list[tuple[str, Measured]]:

@@ -1,15 +1,14 @@
-"""The modules of users that a store's runs need, by name. They are told to people, and never imported by themselves.
+"""The names of the users' own modules that a store's runs need. They are shown to people and never imported unasked.
 
-A store may come from a stranger, and importing a module runs it: so `plugins.json` is read as names and nothing else.
+A store may come from a stranger, and importing a module runs it, so `plugins.json` is read as names and nothing else.
 """
 
 import json
-import os
 import re
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from anchorlab.plain import parse_json, read_plain
 from anchorlab.runs.files import write_file
 from anchorlab.runs.lock import Lock
 
@@ -21,14 +20,10 @@ _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 
 
 def named_modules(root: Path) -> tuple[str, ...]:
-    """Return the modules that a store names; none where there is no such file, or it is not one that we write."""
+    """Return the modules that a store names; none if the file is missing, or has another format than ours."""
     try:
-        with os.fdopen(os.open(root / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ()
-            text = file.read(_LARGEST + 1)
-        names = json.loads(text)["modules"] if len(text) <= _LARGEST else ()
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        names = parse_json(read_plain(root / NAME, _LARGEST))["modules"]
+    except (OSError, ValueError, LookupError, TypeError):
         return ()
     if not isinstance(names, list):
         return ()

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from anchorlab.errors import SpecError
+from anchorlab.plain import parse_json
 from anchorlab.runs.entry import Entry, flat
 
 _ORDERS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
@@ -275,8 +276,8 @@ def _value(text: str) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return text
 
 

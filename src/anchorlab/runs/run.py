@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
-from anchorlab.plain import check_tree, check_way, is_plain_folder, read_plain
+from anchorlab.plain import MOST_BYTES_OF_RESULTS, check_tree, check_way, is_plain_folder, read_plain
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.files import (
     Fingerprint,
@@ -309,7 +309,7 @@ class Run:
     def _content(self, path: Path) -> bytes:
         check_way(path, self.path.parent)
         try:
-            return read_plain(path)
+            return read_plain(path, MOST_BYTES_OF_RESULTS)
         except FileNotFoundError:
             pack = self.pack
             found = None if pack is None else pack.read(self.address, path.relative_to(self.path).as_posix())

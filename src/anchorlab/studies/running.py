@@ -12,7 +12,7 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.seal import seal
 from anchorlab.language.endpoint import Access
-from anchorlab.plain import check_tree, check_way, read_plain
+from anchorlab.plain import MOST_BYTES_OF_RESULTS, check_tree, check_way, read_plain
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.files import file_name, make_directory, write_file
@@ -151,7 +151,7 @@ def _behind_kept(store: Store, study: str, profile: str) -> set[str] | None:
 def _findings_at(path: Path) -> Findings | None:
     """Return kept findings; None where there are none, or damaged ones, which the study then writes anew."""
     try:
-        return Findings.from_json(read_plain(path)) if path.exists() else None
+        return Findings.from_json(read_plain(path, MOST_BYTES_OF_RESULTS)) if path.exists() else None
     except (OSError, SpecError):
         return None
 
@@ -172,7 +172,7 @@ def kept_findings(store: Store, without: str | None = None) -> list[Findings]:
     found = []
     for path in study_files(store.root, FINDINGS, without):
         try:
-            found.append(Findings.from_json(read_plain(path)))
+            found.append(Findings.from_json(read_plain(path, MOST_BYTES_OF_RESULTS)))
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror}; delete it") from None
         except SpecError as error:

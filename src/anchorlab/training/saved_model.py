@@ -11,6 +11,7 @@ from torch import nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import ModelSpec, parse_model
+from anchorlab.plain import parse_json
 from anchorlab.runs.environment import environment
 from anchorlab.runs.files import write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
@@ -127,8 +128,8 @@ def _read(folder: Path) -> SavedModel:
         remedy = "open a language model with al.pretrained" if other else "give one that run.save_pretrained wrote"
         raise SpecError("folder", f"{folder} holds no {SPECIFICATION}", remedy)
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = parse_json(path.read_bytes())
+    except (OSError, ValueError):
         raise SpecError(str(path), "is damaged", _AGAIN) from None
     if isinstance(data, dict) and isinstance(version := data.get("format"), int) and version > 1:
         raise SpecError(str(path), f"has format {version}, this version reads 1", "update anchorlab")

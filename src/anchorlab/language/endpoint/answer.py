@@ -6,6 +6,7 @@ from typing import Any
 
 from anchorlab.language.asking.request import Request, Said
 from anchorlab.language.endpoint.secret import Secret
+from anchorlab.plain import parse_json
 from anchorlab.printable import printable
 
 _MOST_TOKENS = 10**9  # of one request, by far; a count above it is none
@@ -33,8 +34,8 @@ def read_answer(text: str, request: Request, messages: bool, secret: Secret) -> 
     Errors: `MalformedError` for a body that is not JSON, or without an answer.
     """
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+        data = parse_json(text)
+    except ValueError:
         raise MalformedError("the reply is not JSON") from None
     if not isinstance(data, dict):
         raise MalformedError("the reply is not an object")

@@ -11,7 +11,7 @@ from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.language import pretrained
 from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
-from anchorlab.plain import parse_json, read_plain
+from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_plain
 from anchorlab.runs.files import write_file
 from anchorlab.studies.language.along_training_measures import Measuring, measure
 from anchorlab.studies.language.opening import TINY, ModelSetting, check_weights, described
@@ -100,7 +100,7 @@ def _key(setting: Setting) -> dict[str, Any]:
 def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint | None:
     """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
     try:
-        content = parse_json(read_plain(path))
+        content = parse_json(read_plain(path, MOST_BYTES_OF_RESULTS))
         if content.pop("setting") != _key(setting) or content.pop("after") != [one.step for one in before]:
             return None
         wrong = tuple(Fault(**one) for one in content.pop("faults"))
