@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from anchorlab.errors import InUseError, StoreError
-from anchorlab.runs import Cell, Index, Run, Store, entry_of, metrics, metrics_frame, pack, packing
+from anchorlab.runs import Cell, Index, Run, Store, curves, entry_of, metrics, metrics_frame, pack, packing
 from anchorlab.runs.lock import Lock
 from tests.runs.tiny_trainer import FINISHED, contents, train
 
@@ -177,6 +177,22 @@ def test_a_pack_takes_no_more_rows_than_are_read_at_once(filled, monkeypatch):
     filled.pack()
     assert sorted(len(one.keys) for one in pack.packs_of(filled.root)) == [2, 3]
     assert seen(filled) == before
+
+
+def test_a_run_with_more_rows_than_a_pack_takes_is_read_and_listed(filled, monkeypatch):
+    """A run has 18 rows, and 90 are in all: a limit on rows holds for packs, a higher one for reading."""
+    before = seen(filled)
+    shutil.rmtree(filled.root / "index")
+    for module in (metrics, pack, packing, curves):
+        monkeypatch.setattr(module, "MOST_ROWS", 10)
+    assert filled.pack() == []
+    assert seen(filled) == before
+    for module in (metrics, curves):
+        monkeypatch.setattr(module, "MOST_READ", 18)
+    with pytest.raises(StoreError, match="has 18 rows or more"):
+        filled.runs()[0].metrics()
+    with pytest.raises(StoreError, match="these runs have 18 rows of metrics or more"):
+        filled.metrics()
 
 
 def test_what_stays_in_its_folder(filled, monkeypatch):

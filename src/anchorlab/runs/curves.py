@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anchorlab.runs.metrics import MOST_ROWS, diverged_members, metrics_schema, reading_metrics
+from anchorlab.runs.metrics import MOST_READ, MOST_ROWS, diverged_members, metrics_schema, reading_metrics
 from anchorlab.runs.scan import Tables
 
 if TYPE_CHECKING:
     import polars
-
-_MOST_OF_ALL = 200_000_000  # rows of several runs in one table
 
 _DIGITS = 5
 """The significant digits of a curve, which is drawn; the exact values are in the run's table of metrics."""
@@ -57,9 +55,9 @@ def all_metrics(tables: Tables) -> "polars.DataFrame":
     Errors: `ValueError` if one of them is no table of metrics.
     """
     with reading_metrics():
-        found = _rows(tables, _MOST_OF_ALL).collect()
-    if len(found) >= _MOST_OF_ALL:
-        raise ValueError(f"these runs have {_MOST_OF_ALL} rows of metrics or more")
+        found = _rows(tables, MOST_READ).collect()
+    if len(found) >= MOST_READ:
+        raise ValueError(f"these runs have {MOST_READ} rows of metrics or more")
     sources = len(tables.packed) + bool(tables.paths)
     return found if sources == 1 else found.sort("run", maintain_order=True)
 
@@ -73,31 +71,32 @@ def all_diverged(tables: Tables) -> "polars.DataFrame":
 
     try:
         with reading_metrics():
-            return diverged_members(_rows(tables, _MOST_OF_ALL), ("run", "member", "seed")).collect()
+            return diverged_members(_rows(tables, MOST_READ), ("run", "member", "seed")).collect()
     except ValueError:  # each by itself, which leaves out those that cannot be read
         alone = tables.one_by_one()
         return pl.concat(map(all_diverged, alone if len(alone) > 1 else [Tables({}, {})]))
 
 
-def measure(tables: Tables) -> list[tuple[str, Measured]]:
+def measure(tables: Tables, most: int | None = None) -> list[tuple[str, Measured]]:
     """Return the addresses of runs and what is kept of their tables of metrics; nothing of what is no such table.
 
-    Reads all tables at once, which is several times as fast as one after the other.
+    Reads all tables at once, which is several times as fast as one after the other, unless they have `most` rows, by
+    default `MOST_ROWS`.
     """
     try:
-        return list(_measure(tables))
+        return list(_measure(tables, MOST_ROWS if most is None else most))
     except ValueError:  # each by itself, which leaves out those that cannot be read
-        alone = tables.one_by_one()
-        return [found for one in alone for found in measure(one)] if len(alone) > 1 else []
+        alone = [] if most is not None else tables.one_by_one()
+        return [found for one in alone for found in measure(one, MOST_READ)]
 
 
-def _measure(tables: Tables) -> Iterator[tuple[str, Measured]]:
+def _measure(tables: Tables, most: int) -> Iterator[tuple[str, Measured]]:
     """Yield what `measure` returns. Errors: `ValueError` if a table cannot be read, or all have too many rows."""
     import polars as pl
 
     if not (addresses := sorted(tables.addresses)):
         return
-    rows = _rows(tables, MOST_ROWS)
+    rows = _rows(tables, most)
     count = rows.select(pl.len())
     rows = rows.filter(pl.col("group") == "all", pl.col("edit") == "none").cast({"run": pl.Enum(addresses)})
     series, value = ("run", "split", "metric"), pl.col("value")
@@ -110,8 +109,8 @@ def _measure(tables: Tables) -> Iterator[tuple[str, Measured]]:
     ends = last.group_by(*series).agg(value.mean()).sort(*series)
     with reading_metrics():
         found_curves, found_ends, found_count = pl.collect_all([curves, ends, count])
-    if found_count.item() >= MOST_ROWS:
-        raise ValueError(f"these runs have {MOST_ROWS} rows of metrics or more")
+    if found_count.item() >= most:
+        raise ValueError(f"these runs have {most} rows of metrics or more")
     ends_of: dict[str, dict[str, float]] = {address: {} for address in addresses}
     for address, split, metric, mean in found_ends.iter_rows():
         ends_of[address][f"{split}.{metric}"] = mean

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 SomeFrame = TypeVar("SomeFrame", "polars.DataFrame", "polars.LazyFrame")
 MOST_ROWS = 20_000_000
-"""The rows of a table above which it is not read; each takes about 90 bytes."""
+"""The rows of a pack, and of the tables that are measured together: fewer than this; each takes about 90 bytes."""
+
+MOST_READ = 200_000_000
+"""The rows of one run, or of several in one table, above which they are not read: about 18 GB."""
 
 _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 
@@ -76,14 +79,14 @@ def reading_metrics() -> Iterator[None]:
 
 
 def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
-    """Return a table of metrics, at most `MOST_ROWS` of it, with columns of text `before` the others.
+    """Return a table of metrics, at most `MOST_READ` rows of it, with columns of text `before` the others.
 
     Errors: `ValueError` for what is no table, or has other columns.
     """
     import polars as pl
 
     with reading_metrics():
-        found = pl.scan_parquet(source, glob=False, n_rows=MOST_ROWS)
+        found = pl.scan_parquet(source, glob=False, n_rows=MOST_READ)
         schema = found.collect_schema()
     if schema != pl.Schema({**dict.fromkeys(before, pl.String()), **metrics_schema()}):
         raise ValueError("has other columns than a table of metrics")
@@ -91,7 +94,7 @@ def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
 
 
 def count_rows(source: "Path | bytes", *before: str) -> int:
-    """Return the rows of a table of metrics, at most `MOST_ROWS`, without reading them. Errors: as `scan_metrics`."""
+    """Return the rows of a table of metrics, at most `MOST_READ`, without reading them. Errors: as `scan_metrics`."""
     import polars as pl
 
     with reading_metrics():
@@ -99,11 +102,11 @@ def count_rows(source: "Path | bytes", *before: str) -> int:
 
 
 def read_metrics(source: "Path | bytes") -> "polars.DataFrame":
-    """Return a table of metrics. Errors: as `scan_metrics`, and `ValueError` for one of `MOST_ROWS` or more."""
+    """Return a table of metrics. Errors: as `scan_metrics`, and `ValueError` for one of `MOST_READ` rows or more."""
     with reading_metrics():
         found = scan_metrics(source).collect()
-    if len(found) == MOST_ROWS:
-        raise ValueError(f"has {MOST_ROWS} rows or more")
+    if len(found) == MOST_READ:
+        raise ValueError(f"has {MOST_READ} rows or more")
     return found
 
 
