@@ -1,10 +1,10 @@
-"""Plain files and folders: what is read and written in a store that somebody else may have made.
+"""Safe access to the files and folders of a store that may come from a stranger.
 
-Such a store can hold links to files elsewhere, pipes that nobody writes to, devices that never end, and JSON that is
-nested until Python gives up. Whoever reads a store reads it through these functions, which open regular files alone,
-look at what lies on the way to them, and say in one line what is wrong.
+Such a store can hold links to files elsewhere, pipes without a writer, devices without an end, and JSON nested too
+deeply for Python. Every reader of a store uses these functions: they open only regular files, check the folders that
+lead to them, and describe any problem in one line.
 
-Links are looked for, then files are opened: a store that somebody changes between the two is not covered.
+They check for links before they open a file, so they do not protect a store that changes between the two.
 """
 
 import errno
@@ -41,7 +41,7 @@ def open_plain(path: Path) -> BufferedReader:
 
 
 def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return the content of a regular file of at most so many bytes. Errors: as `open_plain`, and for a larger one."""
+    """Return the content of a regular file of at most `most` bytes. Errors: as `open_plain`, or if it is larger."""
     with open_plain(path) as file:
         content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
     if content is None or len(content) > most:
@@ -50,7 +50,7 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return what a text of JSON says. Errors: `ValueError` for one that is no JSON, or nested too deeply."""
+    """Parse JSON. Errors: `ValueError` if it is invalid or nested too deeply."""
     text = content.encode() if isinstance(content, str) else content
     said = text.decode()  # in UTF-16, which `json.loads` knows too, brackets and quotes are other bytes
     if text.count(b"[") + text.count(b"{") > MOST_DEPTH:
@@ -63,7 +63,7 @@ def parse_json(content: bytes | str) -> Any:
 
 
 def is_plain_folder(path: Path) -> bool:
-    """Return whether there is a folder; a link to one is none."""
+    """Return whether a path is a folder, and not a link to a folder."""
     try:
         return S_ISDIR(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -73,25 +73,25 @@ def is_plain_folder(path: Path) -> bool:
 def check_way(path: Path, root: Path) -> None:
     """Raise `StoreError` if `path`, or anything on the way to it from `root`, is neither a file nor a folder.
 
-    The folder `root` itself may be a link: who names a store knows where it lies.
+    The folder `root` itself may be a link, since the user named it.
     """
     steps = path.relative_to(root).parts
     for count in range(1, len(steps) + 1):
         part = root.joinpath(*steps[:count])
         try:
             mode = part.lstat().st_mode
-        except OSError:  # missing, below a file, or not ours to read: whoever opens it says so
+        except OSError:  # missing, below a file, or not ours to read: opening it raises the error
             return
         if not (S_ISDIR(mode) or S_ISREG(mode)):
             raise _refused(part, mode)
 
 
 def check_tree(folder: Path) -> None:
-    """Raise `StoreError` for the first thing at or below `folder` that is neither a file nor a folder."""
+    """Raise `StoreError` for the first entry at or below `folder` that is neither a file nor a folder."""
     waiting = [folder]
     while waiting:
         path = waiting.pop()
-        with suppress(OSError):  # removed by another process, or not ours to read: whoever reads it says so
+        with suppress(OSError):  # removed by another process, or not ours to read: reading it raises the error
             mode = path.lstat().st_mode
             if not (S_ISDIR(mode) or S_ISREG(mode)):
                 raise _refused(path, mode)
@@ -101,7 +101,7 @@ def check_tree(folder: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a file, a link or a whole folder, as far as the system lets us; what a link leads to stays."""
+    """Remove a file, a link or a whole folder, as far as the system permits; the target of a link stays."""
     if is_plain_folder(path):
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Text of others as it may be shown: nothing in it moves the cursor, colours the screen or turns its direction."""
+"""Make text from other people safe to print: it cannot move the cursor, colour the screen or reverse the writing."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ _JOINERS = "\u200c\u200d"  # within words of Persian and within emoji
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return text with every sign that is not seen written out, such as `\\x1b` for ESC.
+    """Return text with every invisible character escaped, such as `\\x1b` for ESC.
 
-    These are control signs, format signs (which turn the direction of writing, or hide) and halves of characters. With
-    `lines`, ends of lines and tabs remain.
+    These are control characters, format characters (which reverse the direction of writing, or hide) and lone
+    surrogates. With `lines`, line ends and tabs remain.
     """
     if text.isprintable():
         return text

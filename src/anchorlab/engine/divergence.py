@@ -1,4 +1,4 @@
-"""What people are told of members that diverged."""
+"""Describe to users which members diverged."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Workers that are alive: each holds a folder in the store's `workers` by a claim, also while it waits for work."""
+"""Show which workers are alive: each holds a claim on a folder in the store's `workers`, even while it waits for work."""
 
 import os
 import secrets
@@ -14,7 +14,7 @@ FOLDER = "workers"
 
 
 class Presence:
-    """By this others see that a worker of a store is alive. One that is killed is gone with its process, or its lease.
+    """Show other processes that a worker is alive; a killed worker disappears with its process, or when its lease ends.
 
     Args:
         root: the folder of the store
@@ -26,7 +26,7 @@ class Presence:
         self._claim: Claim | None = None
 
     def show(self) -> None:
-        """Be seen from now on, once the store is there. Errors: `StoreError` if `workers` cannot be written."""
+        """Appear as alive, once the store exists. Errors: `StoreError` if `workers` cannot be written."""
         if not self.root.is_dir() or (self._claim is not None and self._claim.holds):
             return
         self.end()  # of a claim that ran out, as while the machine slept
@@ -44,7 +44,7 @@ class Presence:
                 _remove(other)
 
     def end(self) -> None:
-        """Be seen no longer."""
+        """Stop appearing as alive."""
         if self._claim is not None:
             self._claim.release()
             _remove(self._claim.directory)

@@ -1,7 +1,7 @@
-"""SQLite files in a store: opened only if they hold just the tables that we make, and read within limits.
+"""Open the SQLite files of a store, only if they hold exactly our tables, and read them within limits.
 
-A file that somebody else made may have a view that never ends in place of a table, triggers, pages that lead in
-circles, or a journal beside it that names a file elsewhere, which SQLite would delete.
+A file from a stranger may have an endless view in place of a table, triggers, pages that form a cycle, or a journal
+that names a file elsewhere, which SQLite would delete.
 """
 
 import sqlite3
@@ -25,11 +25,11 @@ def open_database(path: Path, tables: str, immutable: bool, patience: float = 0.
     Args:
         path: a regular file
         tables: the statements that made its tables
-        immutable: whether nobody writes it, so that it needs no locks; else it is opened for writing
+        immutable: True if no process writes the file, so that it needs no locks; else it is opened for writing
         patience: seconds to wait for another process that writes it
 
-    Errors: `OSError` if there is no regular file; `sqlite3.Error` for one with other tables, and for one that is to be
-    written and shares its content with another name, or has something odd beside it.
+    Errors: `OSError` if there is no regular file; `sqlite3.Error` if it has other tables, or if it is to be written and
+    has a second name or an odd journal.
     """
     with open_plain(path):
         pass
@@ -52,7 +52,7 @@ def open_database(path: Path, tables: str, immutable: bool, patience: float = 0.
 
 
 def limit_work(connection: sqlite3.Connection) -> None:
-    """Let what follows end with `sqlite3.OperationalError` once it has taken far more than any honest file asks for."""
+    """Make queries raise `sqlite3.OperationalError` once they take far more steps than any honest file needs."""
     left = _INSTRUCTIONS // _STRIDE
 
     def is_over() -> bool:
@@ -64,7 +64,7 @@ def limit_work(connection: sqlite3.Connection) -> None:
 
 
 def files_beside(path: Path) -> list[Path]:
-    """Return what SQLite may keep beside a file."""
+    """Return the paths of the journal and logs that SQLite may keep for a file."""
     return [path.with_name(f"{path.name}{end}") for end in _BESIDE]
 
 

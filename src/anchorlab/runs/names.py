@@ -1,4 +1,4 @@
-"""Names: which addresses runs have, and which files the folder of a finished one; nothing else is read or unpacked."""
+"""Check the addresses of runs and the names of their files; files with other names are neither read nor unpacked."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def is_address(name: str) -> bool:
 
 
 def is_file_of_run(name: str) -> bool:
-    """Return whether a finished run can have a file of this name, its manifest among them."""
+    """Return whether a finished run can have a file of this name; its manifest counts."""
     return name in (MANIFEST, "spec.json", "metrics.parquet") or step_of(name) is not None
 
 

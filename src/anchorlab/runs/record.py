@@ -1,4 +1,4 @@
-"""The record of a run, the content of its `spec.json`: checked, so that its readers can rely on its fields."""
+"""Check the record of a run, the content of its `spec.json`, so that readers can rely on its fields."""
 
 import json
 from typing import Any

@@ -2,7 +2,7 @@
 
 Numerical libraries choose how they multiply by the whole batch of products, so the last bits of a member can depend on
 how many are computed with it, and where it lies among them. Each run therefore has `Places` in a pass of fixed size,
-and keeps its bytes whoever has the other places.
+and keeps its bytes whichever runs take the other places.
 """
 
 import json
@@ -54,8 +54,8 @@ class Group:
 
     Fields
         experiments: one, or several that `join` can join
-        mapped: whether their members are mapped on a CPU, also those of one that is left over; else that is decided by
-            how many are trained at once
+        mapped: whether their members are mapped on a CPU, even if a single experiment is left; otherwise the number
+            of members that are trained at once decides
     """
 
     experiments: list[Experiment]
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def places(self) -> list[Places | None]:
-        """The places of each experiment, one behind the other; None for one that is trained by itself."""
+        """The places of each experiment, in order; None for an experiment that is trained by itself."""
         if len(self.experiments) == 1:
             return [None]
         starts = accumulate((len(one.members) for one in self.experiments), initial=0)
@@ -71,7 +71,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The number of members of all."""
+        """The number of members of all experiments."""
         return sum(len(one.members) for one in self.experiments)
 
 
@@ -81,7 +81,7 @@ def groups(experiments: Iterable[Experiment], most: Callable[[Experiment], int])
     Experiments are mapped if those that could be joined with each other have `LEAST_MAPPED` members or more.
 
     Args:
-        experiments: all that are asked for, finished or not: so those that a kill has left find the places they had
+        experiments: all that are asked for, finished or not, so that those left by a kill find their earlier places
         most: returns the greatest number of members of a group of experiments like this one
     """
     alike: dict[str, list[Experiment]] = {}
@@ -99,7 +99,7 @@ def groups(experiments: Iterable[Experiment], most: Callable[[Experiment], int])
 
 
 def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Group]:
-    """Yield experiments that can be joined in groups of at most so many members."""
+    """Yield groups of at most `most` members of experiments that can be joined."""
     smallest, filling = min(len(one.members) for one in experiments), list[Group]()
     for one in experiments:
         group = next((group for group in filling if group.size + len(one.members) <= most), None)
@@ -114,10 +114,10 @@ def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Group]:
 
 
 def common(experiment: Experiment) -> str | None:
-    """Return what experiments that can be joined have in common, as text; None for one that cannot be joined.
+    """Return what experiments that can be joined have in common, as text; None if this one cannot be joined.
 
-    Joined can be tiny ones of anchorlab's models, trained from initial weights to the end of their recipes, which
-    differ only in learning rate, weight decay, clipping norm, and what `Members` lists by member.
+    Experiments can be joined if they train tiny models of anchorlab from initial weights to the end of their recipes,
+    and differ only in learning rate, weight decay, clipping norm, and what `Members` lists by member.
     """
     recipe = experiment.recipe
     if experiment.start is not None or recipe.stop is not None or not is_tiny(experiment):
