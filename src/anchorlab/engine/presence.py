@@ -1,4 +1,4 @@
-"""Show which workers are alive: each holds a claim on a folder in the store's `workers`, even while it waits for work."""
+"""Show which workers are alive: each holds a claim on a folder in the store's `workers`, even while it waits."""
 
 import os
 import secrets
