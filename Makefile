@@ -109,6 +109,7 @@ gallery: language
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
 	$(BIN)/anchorlab study $(SCALED) --profile scaled
+	$(BIN)/anchorlab study truncation/associative-memory truncation/rank-one-noise --profile paper
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py
