@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.documents import ROOT
 
 
+@pytest.mark.slow
 def test_decompositions_after_the_number_of_threads_has_grown():
     """In one fresh process: see `tests/changed_threads.py`, which compares each with a closed form."""
     done = subprocess.run([sys.executable, "-m", "tests.changed_threads"], cwd=ROOT, capture_output=True, text=True)

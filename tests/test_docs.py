@@ -80,6 +80,7 @@ def test_a_trained_model_opens_in_torch(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-model", "runs"]
 
 
+@pytest.mark.slow
 def test_everything_draws_itself(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "draw.md", "python"))
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}

@@ -45,6 +45,7 @@ def run(folder, *options, **settings):
     return done.returncode, done.stdout.partition("left out")[2].splitlines()[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_what_is_left_out_is_counted_with_its_command(tmp_path, processes):
     code, lines = run(tmp_path, "-n", processes, "-m", "not (slow or browser)")

@@ -74,6 +74,7 @@ def test_what_is_shown_of_a_model_behind_a_server(anchorlab, workplace, monkeypa
     assert {one["untrained"] for one in json.loads(listed.out)} == {None}
 
 
+@pytest.mark.slow
 def test_models_here_and_behind_a_server_are_columns(anchorlab, workplace):
     with served(knowing) as server:
         two = anchorlab(*SMOKE, *at(server.url, f"{NAME},other"))

@@ -5,6 +5,7 @@ import pytest
 STUDY = ("truncation/feedforward-choices", "--profile", "smoke")
 
 
+@pytest.mark.slow
 def test_what_is_submitted_is_trained_by_a_worker(anchorlab, workplace, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     said = anchorlab("submit", *STUDY, "--slurm", "--partition gpu --time 4:00:00 --exclusive", "--workers", "3")

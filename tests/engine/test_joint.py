@@ -132,6 +132,7 @@ def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path,
     assert jobs == [5]
 
 
+@pytest.mark.slow
 def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
     monkeypatch.setattr("anchorlab.engine.planning.MOST_TOGETHER", 10)
     ten = [replace(one, members=members) for members in (Members(seeds=2), Members(seeds=(7, 8))) for one in SWEEP]

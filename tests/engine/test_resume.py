@@ -174,6 +174,7 @@ def test_one_by_one_the_division_changes_no_bit(tmp_path):
     assert results(stores[0].root) == results(stores[1].root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_damaged_state_starts_its_chunk_over_and_says_so(tmp_path, workers):
     """The other chunk goes on from where it was, and the other runs are trained."""

@@ -33,6 +33,7 @@ def test_no_step_leaves_the_weights_of_the_start(tmp_path):
     assert worst(runs[0].ensemble().weights, runs[1].ensemble().weights) < 1e-20
 
 
+@pytest.mark.slow
 def test_members_go_on_from_their_own_weights_in_any_division(tmp_path):
     """Shared over processes, in one, and without any store: as a plain loop that trains member by member."""
     first = Experiment(IDENTITY, DECODER, plain(6), Members(seeds=(0, 1, 2)))

@@ -429,6 +429,7 @@ class Killer:
         return guarded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["pack", "unpack", "put together", "remove"])
 def test_a_kill_at_any_moment_loses_nothing_and_nothing_is_there_twice(filled, tmp_path, what):
     victim = cell_of(0).address

@@ -148,6 +148,7 @@ def runs_of(setting):
     return found
 
 
+@pytest.mark.slow
 def test_runs_are_read_by_loss_and_task():
     setting = STUDY.profile("smoke").setting
     runs = runs_of(setting)

@@ -107,6 +107,7 @@ def products_that_look_at_their_neighbours():
     assert called
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["decoder", "fnn"])
 def test_no_choice_of_a_library_changes_the_bytes(kind):
     parts = varied(kind)

@@ -36,6 +36,7 @@ def furthest(left, right):
     return max(float((value - theirs[name]).abs().max()) for name, value in load_file(left).items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "same_start", "tolerance"),
     [("float64", True, 1e-12), ("float64", False, 2e-5), ("float32", False, 2e-5)],

@@ -126,6 +126,7 @@ def test_the_circuit_of_a_model_that_follows_chains(steps):
     check_every_path_is_needed(found, search_batch(module, chains, 64))
 
 
+@pytest.mark.slow
 def test_useless_heads_and_layers_are_no_part_of_it():
     """Four layers of three heads; one of the second joins anchor and key, one of the fourth reads the key."""
     module, own = blank(layers=4), ((1, 2), (3, 1))
@@ -308,6 +309,7 @@ def solved():
     return find_circuit(louder(identity_solver()), IDENTITY, sequences=64)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_circuit(solved):
     module, told = louder(identity_solver()), []
     assert find_circuit(module, IDENTITY, sequences=64, progress=lambda *now: told.append(now)) == solved

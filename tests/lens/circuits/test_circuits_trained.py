@@ -28,6 +28,7 @@ def trained(tmp_path_factory):
     return al.train(small, spec, recipe, seeds=(1, 2), workers=1, store=Store(tmp_path_factory.mktemp("store")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", [0, 1])
 def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, member):
     one, model = trained.experiment.task, trained.ensemble()

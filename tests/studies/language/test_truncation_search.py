@@ -91,6 +91,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Observed, Path]:
     return truncation_search.observe(setting, Workplace(folder)), folder
 
 
+@pytest.mark.slow
 def test_maps_have_a_row_for_each_layer_and_one_for_each_kind_of_matrix(observed: tuple[Observed, Path]) -> None:
     seen = observed[0].trained
     assert seen.search is not None
