@@ -1,6 +1,5 @@
 """Workers that share a store: killed, added, frozen, failing; the runs are those of this machine alone, bit for bit."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -15,10 +14,8 @@ from anchorlab.errors import AnchorlabError, InUseError, SpecError
 from anchorlab.runs import Run, RunDirectory, Store, run_directory
 from anchorlab.training import Evaluation, Times, trainer
 from tests.engine.killed import results, wait_until
+from tests.processes import processes
 from tests.small_experiments import BREAKING, SAMPLE, STREAM, experiment
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["anchorlab.engine"])
 
 OFTEN = {"evaluation": Evaluation(every=20, size=8), "checkpoints": Times(every=40), "precision": "float32"}
 FOUR = [

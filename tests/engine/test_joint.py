@@ -1,6 +1,5 @@
 """Tiny runs that are trained together: each has the bytes of its place, also alone, after kills and after failures."""
 
-import multiprocessing
 import os
 import random
 import threading
@@ -32,6 +31,7 @@ from anchorlab.training import (
     work_per_step,
 )
 from tests.engine.killed import contents, results, wait_until
+from tests.processes import processes
 from tests.small_experiments import IDENTITY, experiment
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-4)
@@ -54,9 +54,6 @@ SWEEP = [
 ]
 
 pytestmark = pytest.mark.equal_bytes
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["anchorlab.engine", "torch._dynamo"])
 
 
 class _Enough(Exception):

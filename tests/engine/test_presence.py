@@ -1,6 +1,5 @@
 """Workers are seen while they live, at work or not; one who waits for workers is told when there is none."""
 
-import multiprocessing
 import os
 import threading
 import time
@@ -14,10 +13,8 @@ from anchorlab.errors import StoreError
 from anchorlab.runs import Store
 from anchorlab.runs.files import read_json, write_json
 from tests.engine.killed import wait_until
+from tests.processes import processes
 from tests.small_experiments import experiment
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["anchorlab.engine"])
 
 
 def work(root):

@@ -1,6 +1,5 @@
 """A run that was killed, again and again, ends with the bytes of one that never was."""
 
-import multiprocessing
 import os
 import random
 import signal
@@ -20,10 +19,6 @@ from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Progress, Stop, Times
 from tests.engine.killed import LONG, LONGER, RECIPES, results, runs_still, train, train_for_ever, wait_until
 from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, worst
-
-# Children of a server that has imported torch once, with what mapping needs, start in milliseconds.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["anchorlab.engine", "torch._dynamo"])
 
 
 def trained(root, *arguments):
@@ -344,6 +339,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from tests.engine.killed import results, experiment, RECIPES, run, Store
+from tests.processes import processes
 if __name__ == "__main__":
     for data in RECIPES:
         for execution in ("member", "mapped"):

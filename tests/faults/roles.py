@@ -1,7 +1,6 @@
 """The processes that faults strike: the driver of a study, the processes that it starts, workers on a shared folder."""
 
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -22,10 +21,7 @@ from anchorlab.runs import Store
 from tests.faults.durable import keep_account
 from tests.faults.moments import Moment, Watch
 from tests.faults.study import keep_often, run_the_study
-
-# Children of a server that has imported torch once start in milliseconds.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.faults.one_thread", "tests.faults.roles"])
+from tests.processes import processes
 
 DRIVER, WORKER = "driver", "worker"
 

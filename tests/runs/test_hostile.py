@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import multiprocessing
 import os
 import resource
 import shutil
@@ -25,31 +24,16 @@ from tests.hostile.store import (
     signs_that_a_terminal_obeys,
     snapshot,
 )
+from tests.processes import processes
 
 SECONDS = 60  # for all commands, which take about one on an idle machine; a pipe would be waited for without end
 MEGABYTES = 400
 
 
-# A process that has read a table with polars cannot be forked: these are forked from a process that has only imported
-# things: all that commands import when they are called, which would take half of each test.
-FRESH = multiprocessing.get_context("forkserver")
-FRESH.set_forkserver_preload(
-    [
-        "tests.runs.test_hostile",
-        "anchorlab.report.browse",
-        *(f"anchorlab.cli.{name}" for name in ("browse", "claims", "runs", "runs_list", "runs_pack", "runs_prune")),
-        "polars",
-        "polars._utils.parquet",
-        "rich._emoji_codes",
-        "safetensors.torch",
-    ]
-)
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     root = tmp_path_factory.mktemp("prepared") / "store"
-    process = FRESH.Process(target=prepare, args=(root,))
+    process = processes.Process(target=prepare, args=(root,))
     process.start()
     process.join()
     assert process.exitcode == 0
@@ -71,7 +55,7 @@ def outcomes(root, outside, commands):
     """
     report = root.parent / "report"
     report.write_text("")
-    process = FRESH.Process(target=run_all, args=(root, outside, commands, report))
+    process = processes.Process(target=run_all, args=(root, outside, commands, report))
     process.start()
     process.join(SECONDS)
     if process.is_alive():

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import multiprocessing
 import os
 import random
 import signal
@@ -15,13 +14,10 @@ import torch
 from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.lock import Lock
+from tests.processes import processes
 from tests.runs.tiny_trainer import contents, train
 
 pytestmark = pytest.mark.killed
-
-# Children of a server that has imported torch once start in milliseconds; polars, once used, must not be forked.
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["torch", "tests.runs.tiny_trainer"])
 
 
 @contextlib.contextmanager

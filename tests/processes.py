@@ -1,0 +1,25 @@
+"""Processes of tests, forked in milliseconds from a server that has imported what they need and has done nothing else.
+
+There is one server in each process of pytest, whoever starts it first; so it imports here what all tests need. Of a
+process that has trained, or has read a table with polars, no fork would work.
+"""
+
+import multiprocessing
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(
+    [
+        "tests.faults.one_thread",  # first, before anything computes
+        "tests.faults.roles",
+        "tests.runs.test_hostile",
+        "tests.runs.tiny_trainer",
+        "anchorlab.engine",
+        "anchorlab.report.browse",
+        "anchorlab.studies",
+        *(f"anchorlab.cli.{name}" for name in ("browse", "claims", "runs", "runs_list", "runs_pack", "runs_prune")),
+        "polars._utils.parquet",
+        "rich._emoji_codes",
+        "safetensors.torch",
+        "torch._dynamo",
+    ]
+)
