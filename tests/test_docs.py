@@ -250,7 +250,7 @@ def test_gallery_is_written_from_findings(tmp_path):
         "claims.md", "figures.md", "findings.json", "height-width.png", "height-width.svg", "settings.md", "tables.md",
     }  # fmt: skip
     claims = (folder / "claims.md").read_text("utf-8")
-    assert "| about 1 | 0.9877 | — | at least 0.9 | ✓ reproduced |" in claims
+    assert "| about 1 | 0.9877 | — | at least 0.9 | ● agrees at small scale |" in claims
     assert "Profile `quick`, seeds 0..2, 2 CPU cores, torch 2.6.0, 2 min 21 s, commit `0123456789ab`." in claims
     assert Findings.from_json((folder / "findings.json").read_bytes()) == made_findings()
     settings = (folder / "settings.md").read_text("utf-8")
@@ -260,11 +260,11 @@ def test_gallery_is_written_from_findings(tmp_path):
 
 
 def of_each_shown_study(build) -> list[Findings]:
-    """Findings of the three studies in the README, with a claim inside its band and one outside."""
+    """Findings of the studies in the README: a claim inside its band in the paper's setting, and one outside elsewhere."""
     found = []
     for shown in build.SHOWN:
         first, second = (replace(made_findings().claims[0].claim, id=f"{shown}/{end}") for end in ("first", "second"))
-        results = (first.judge(0.95, "quick"), second.judge(0.1, "quick"))
+        results = (first.judge(0.95, "quick", paper_setting=True), second.judge(0.1, "quick"))
         found.append(replace(made_findings(), study=shown, claims=results))
     return found
 
@@ -277,8 +277,10 @@ def test_gallery_rewrites_the_results_of_the_readme(tmp_path):
     text = readme.read_text("utf-8")
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
-    assert text.count("| `anchor/identity` | It is high (nowhere) | about 1 | 0.95 | ✓ reproduced |") == 1
-    assert text.count("3 of 6 claims are reproduced so far; 0 of all also hold for untrained models.") == 1
+    shown = "It is high (nowhere) | about 1 | 0.95 | ✓ reproduced (in the paper's own setting) |"
+    assert [text.count(f"| `{name}` | {shown}") for name in build.SHOWN] == [1, 1]
+    counted = "Of 4 claims, in the papers' own settings 2 reproduced and 0 contradicted; exactly 0 reproduced and 0"
+    assert f"{counted} contradicted; 0 agree and 2 differ at small scale; 0 not measured. 0 of all also hold" in text
     assert "former rows" not in text
 
 
@@ -293,10 +295,10 @@ def test_the_ledger_counts_each_claim_by_its_strongest_evidence():
         claims=tuple(one.judge(value, "paper", paper_setting=True) for one, value in zip(claims, values, strict=True)),
     )
     text, shown = gallery_build().ledger_text([quick, paper]), "[`anchor/identity`](studies/identity.md)"
-    assert f"| {shown} | Made | 3 | 1 | 1 | 1 |  |  |" in text
-    assert "| ✗ contradicted | 1 | 1 | 0 | 0 |\n" in text and "| ○ not at this scale | 1 | 0 | 0 | 1 |\n" in text
+    assert f"| {shown} | Made | 3 | 1 | 1 |  | 1 |  |  |" in text
+    assert "| ✗ contradicted | 1 | 1 | 0 | 0 |\n" in text and "| ○ differs at small scale | 1 | 0 | 0 | 1 |\n" in text
     assert f"| {shown} | It is high | about 1 | 0.2 | ✗ contradicted (in the paper's own setting) |" in text
-    assert f"| {shown} | It is high | about 1 | 0.1 | ○ not at this scale |" in text
+    assert f"| {shown} | It is high | about 1 | 0.1 | ○ differs at small scale |" in text
     assert text.count("- `anchor/identity`: Profile `quick`") == text.count("- `anchor/identity`: Profile `paper`") == 1
 
 
@@ -313,7 +315,7 @@ def test_the_gallery_shows_what_untrained_members_give(control, shown, mark):
     """And marks the claims that they pass, in the ledger, too."""
     build, made = gallery_build(), made_findings()
     findings = replace(made, claims=(replace(made.claims[0], untrained=control),))
-    assert f"| 0.9877 | {shown} | at least 0.9 | ✓ reproduced{mark} |" in build.claims_text(findings)
+    assert f"| 0.9877 | {shown} | at least 0.9 | ● agrees at small scale{mark} |" in build.claims_text(findings)
     ledger = build.ledger_text([findings])
     assert f"| Made | 1 | 1 |  |  |  | {'1' if mark else ''} |" in ledger
     listed = ledger.partition("## Claims that also hold untrained")[2].partition("\n## ")[0]

@@ -24,9 +24,11 @@ from anchorlab.findings import (
     SYMBOLS,
     VERDICTS,
     ClaimResult,
+    Counts,
     Figure,
     Findings,
     Provenance,
+    Scope,
     Table,
     counts,
     ledger,
@@ -40,7 +42,7 @@ from anchorlab.studies import STUDIES, UNPUBLISHED, Study, findings_directory, s
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
 BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
-SHOWN = ("anchor/identity", "truncation/feedforward-noise", "retrieval/emergence")  # in the README
+SHOWN = ("truncation/associative-memory", "truncation/rank-one-noise")  # in the README
 LARGEST_SVG = 60_000  # bytes
 
 
@@ -248,7 +250,7 @@ def ledger_text(found: Sequence[Findings]) -> str:
         others += [
             (page_link(name), result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
             for result in own
-            if result.verdict in ("not at this scale", "contradicted")
+            if result.verdict in ("contradicted", "differs at small scale")
         ]
     whole = counts(entry.strongest for entry in entries)
     rows.append(("all", "", *map(str, (whole.total, *map(whole.of, VERDICTS), whole.also_untrained))))
@@ -273,17 +275,30 @@ def page_link(study: str) -> str:
 
 
 def readme_text(found: Sequence[Findings]) -> str:
-    """Return three studies with one claim each, for the README, and how many claims were reproduced in all."""
+    """Return for the README the first claim of each study shown that the paper's own setting decides, and the counts."""
     entries = ledger(found)
     rows = []
     for name in SHOWN:
-        first = next(entry.strongest for entry in entries if entry.study == name)
+        first = next(one.strongest for one in entries if one.study == name and one.strongest.scope == "paper")
         text = f"{first.claim.statement} ({first.claim.source})"
         rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), verdict_text(first)))
-    whole = counts(entry.strongest for entry in entries)
     head = ("study", "claim", "paper", "ours", "verdict")
-    text = f"{whole.of('reproduced')} of {whole.total} claims are reproduced so far"
-    return f"{table(head, rows)}\n{text}; {whole.also_untrained} of all also hold for untrained models.\n"
+    return f"{table(head, rows)}\n{counts_text(counts(entry.strongest for entry in entries))}\n"
+
+
+def counts_text(counted: Counts) -> str:
+    """Return the counts of all claims in one line, the paper's own setting first."""
+
+    def settled(scope: Scope) -> str:
+        each = {verdict: counted.verdicts[verdict][scope] for verdict in ("reproduced", "contradicted")}
+        return f"{each['reproduced']} reproduced and {each['contradicted']} contradicted"
+
+    return (
+        f"Of {counted.total} claims, in the papers' own settings {settled('paper')}; exactly {settled('exact')}; "
+        f"{counted.of('agrees at small scale')} agree and {counted.of('differs at small scale')} differ at small "
+        f"scale; {counted.of('not measured')} not measured. {counted.also_untrained} of all also hold for untrained "
+        "models."
+    )
 
 
 def write_readme(path: Path, found: Sequence[Findings]) -> None:

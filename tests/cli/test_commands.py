@@ -172,7 +172,7 @@ def test_study_claims_and_report(anchorlab, workplace):
     assert {claim["profile"] for claim in claims} == {"smoke"}
     ledger = anchorlab("claims", "--measured").out
     assert ledger.startswith("truncation/feedforward-noise  profile smoke, ")
-    symbols = {"reproduced": "✓", "not at this scale": "○", "contradicted": "✗", "not measured": "—"}
+    symbols = {"agrees at small scale": "●", "differs at small scale": "○", "not measured": "—"}
     for claim in claims:
         assert f"{symbols[claim['verdict']]} {claim['statement'][:20]}" in ledger
 

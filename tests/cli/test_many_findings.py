@@ -51,7 +51,7 @@ def test_claims_lays_out_the_first_results_alone(anchorlab, monkeypatch, laid_ou
     ] * 3
     assert "Statement 1 of own/many-01." not in said and "own/many-02" not in said
     assert "4 of 60 results; name studies, or --limit 0 shows all\n" in said
-    assert "✓ reproduced             60" in said  # counts are those of all
+    assert "● agrees at small scale       60" in said  # counts are those of all
 
 
 def test_limit_takes_any_number_of_results(anchorlab, laid_out):
@@ -74,7 +74,7 @@ def test_every_profile_and_every_study_without_claims_counts_as_a_result(anchorl
         keep(made(name, claims=0))
     said = anchorlab("claims", "own/*", "--limit", "3").out
     assert len(laid_out) == 3 and said.count("also: ") == 2
-    assert "quick@m19 and 10 more, 1 of 1 claims reproduced" in " ".join(said.split())
+    assert "quick@m19 and 10 more, 1 claim: agrees at small scale 1" in " ".join(said.split())
     assert "own/nothing" not in said and "3 of 32 results" in said
     said = anchorlab("claims", "own/*", "--limit", "31").out
     assert "own/nothing  profile quick, no claims" in said and "own/nothing-either" not in said

@@ -20,7 +20,7 @@ def claims_of(chosen):
 
 @pytest.fixture(autouse=True)
 def instant(monkeypatch):
-    """Studies that take no time: the first claim is reproduced, nothing else is measured."""
+    """Studies that take no time: the first claim has a value in its band, nothing else is measured."""
 
     def run(chosen, profile, store, *_):
         first, *others = claims_of(chosen)
@@ -59,7 +59,7 @@ def test_several_studies_have_a_page_each_and_one_for_all(anchorlab, workplace):
     assert TRUNCATION in page.read_text() and "anchor/identity" in page.read_text()
     summary = said.out[said.out.index("\nsummary\n") :].splitlines()
     assert [line.split()[0] for line in summary[3:5]] == [TRUNCATION, "anchor/identity"]
-    assert f"1 of {len(study(TRUNCATION).claims)} claims reproduced" in summary[3]
+    assert f"{len(study(TRUNCATION).claims)} claims: agrees at small scale 1, not measured" in summary[3]
     assert summary[3].rstrip().endswith("141 s")
 
 
@@ -86,7 +86,7 @@ def test_a_failing_study_does_not_stop_the_others(anchorlab, monkeypatch, instan
     assert said.code == 2
     assert said.err.splitlines()[-1] == f"anchorlab: anchor/identity failed: {error.__name__}: it broke here"
     assert "Traceback" in said.err
-    assert "claims reproduced" in said.out and "failed" in said.out
+    assert "claims: agrees at small scale 1" in said.out and "failed" in said.out
     told = anchorlab("study", "anchor/identity", "truncation/feedforward-n*", *SMOKE, "--json")
     failed, done = json.loads(told.out)
     assert told.code == 2
@@ -110,7 +110,7 @@ def test_every_claim_is_listed(anchorlab):
     anchorlab("study", TRUNCATION, *SMOKE)
     listed = json.loads(anchorlab("claims", "--json").out)
     assert {claim["id"] for claim in listed} == expected and len(listed) == len(expected)
-    assert [claim["verdict"] for claim in listed].count("reproduced") == 1
+    assert [claim["verdict"] for claim in listed].count("agrees at small scale") == 1
     run = {claim["id"] for claim in listed if claim["profile"] == "smoke"}
     assert run == {claim.id for claim in claims_of(study(TRUNCATION))}
     words = anchorlab("claims").out
@@ -133,21 +133,24 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         *(claim.judge(None, "quick") for claim in others),
     )
     findings = Findings(TRUNCATION, "t", "", "quick", replace(SOURCE, profile="quick"), claims=results)
-    assert counts(results).verdicts["reproduced"] == {"paper": 0, "exact": 1, "other": 1}
+    verdicts = counts(results).verdicts
+    assert (verdicts["reproduced"]["exact"], verdicts["agrees at small scale"]["other"]) == (1, 1)
     folder = findings_directory(Store(workplace / "runs"), TRUNCATION, "quick")
     folder.mkdir(parents=True)
     (folder / "findings.json").write_text(findings.to_json())
     told = json.loads(anchorlab("claims", TRUNCATION, "--counts", "--json").out)
     assert told["claims"] == len(results) and told["also_untrained"] == 1
     # by the claims of today the third is not exact
-    assert told["verdicts"]["reproduced"] == {"all": 2, "paper": 0, "exact": 0, "other": 2}
-    assert told["verdicts"]["not at this scale"] == {"all": 1, "paper": 0, "exact": 0, "other": 1}
+    assert told["verdicts"]["agrees at small scale"] == {"all": 2, "paper": 0, "exact": 0, "other": 2}
+    assert told["verdicts"]["reproduced"]["all"] == 0
+    assert told["verdicts"]["differs at small scale"] == {"all": 1, "paper": 0, "exact": 0, "other": 1}
 
     words = anchorlab("claims", TRUNCATION).out
     assert max(map(len, words.splitlines())) <= 80
     table = words[words.index("counts by verdict and scope") :].splitlines()
     assert table[1].split() == ["verdict", "claims", "paper", "exact", "other"]
-    assert table[2].split() == ["✓", "reproduced", "2", "0", "0", "2"]
+    assert table[2].split() == ["✓", "reproduced", "0", "0", "0", "0"]
+    assert table[4].split() == ["●", "agrees", "at", "small", "scale", "2", "0", "0", "2"]
     assert table[-1] == f"1 of {len(results)} also hold untrained"
     assert anchorlab("claims", TRUNCATION, "--counts").out == words[words.index("counts by verdict and scope") :]
     assert words.count("· also holds untrained") == 1

@@ -39,7 +39,7 @@ def claim(band, exact=False) -> Claim:
 )
 def test_the_verdict_comes_from_the_band_and_the_scope(band, value, inside, words):
     assert band_text(band) == claim(band).band_text == words
-    verdict = "reproduced" if inside else "not at this scale"
+    verdict = "agrees at small scale" if inside else "differs at small scale"
     assert claim(band).judge(value, "quick").verdict == verdict
     for result in (
         claim(band).judge(value, "paper", paper_setting=True),
@@ -114,7 +114,11 @@ def test_the_ledger_keeps_claims_and_studies_in_order():
         ("a/b", "a/b/y"),
         ("c/d", "c/d/x"),
     ]
-    assert [entry.strongest.verdict for entry in entries] == ["reproduced", "contradicted", "reproduced"]
+    assert [entry.strongest.verdict for entry in entries] == [
+        "agrees at small scale",
+        "contradicted",
+        "agrees at small scale",
+    ]
 
 
 @pytest.mark.untyped
@@ -158,9 +162,10 @@ def test_counts_by_verdict_and_scope():
         ]
     )
     assert found.verdicts == {
-        "reproduced": {"paper": 1, "exact": 1, "other": 1},
-        "not at this scale": {"paper": 0, "exact": 0, "other": 1},
+        "reproduced": {"paper": 1, "exact": 1, "other": 0},
         "contradicted": {"paper": 0, "exact": 1, "other": 0},
+        "agrees at small scale": {"paper": 0, "exact": 0, "other": 1},
+        "differs at small scale": {"paper": 0, "exact": 0, "other": 1},
         "not measured": {"paper": 0, "exact": 0, "other": 1},
     }
-    assert (found.total, found.of("reproduced"), found.also_untrained) == (6, 3, 2)
+    assert (found.total, found.of("reproduced"), found.also_untrained) == (6, 2, 2)

@@ -86,10 +86,10 @@ def test_findings_print_as_verdicts():
     lines = str(Findings("a/b", "t", "s", "quick", PROVENANCE, results)).splitlines()
     assert lines[0] == f"a/b, {PROVENANCE.line}"
     assert lines[1:] == [
-        "✓ reproduced: It is high. (0.95)",
-        "○ not at this scale: It is high. (0.5)",
+        "● agrees at small scale: It is high. (0.95)",
+        "○ differs at small scale: It is high. (0.5)",
         "— not measured: It is high.",
-        "✓ reproduced: It is high. (0.95), also holds untrained",
+        "● agrees at small scale: It is high. (0.95), also holds untrained",
     ]
 
 

@@ -150,7 +150,7 @@ def test_what_findings_add_to_the_page_is_data(with_study):
     studies = data_of(many)["studies"]
     assert [study["study"] for study in studies] == ["anchor/identity", *(f"own/{number:02d}" for number in range(20))]
     assert [claim["value"] for claim in studies[3]["claims"]] == ["0.9877", "0.75", "—", "1.5"]
-    verdicts = ["reproduced", "not at this scale", "not measured", "contradicted"]
+    verdicts = ["agrees at small scale", "differs at small scale", "not measured", "contradicted"]
     assert [claim["verdict"] for claim in studies[3]["claims"]] == verdicts
     assert NASTY not in many and studies[3]["title"] == NASTY
 

@@ -136,8 +136,8 @@ def test_a_record_shows_layers_once(trained):
 
 def test_findings_show_claims_and_titles(findings):
     shown = read(findings)
-    assert "✓ 1 reproduced | ○ 1 not at this scale | ✗ 1 contradicted | — 1 not measured" in shown.text
-    assert "✓ reproduced | It is high. | about 1 | 0.9877" in shown.text
+    assert "✗ 1 contradicted | ● 1 agrees at small scale | ○ 1 differs at small scale | — 1 not measured" in shown.text
+    assert "● agrees at small scale | It is high. | about 1 | 0.9877" in shown.text
     assert "Height against size" in shown.words and "A map" in shown.words
 
 

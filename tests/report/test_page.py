@@ -46,8 +46,8 @@ def test_has_claims_values_and_provenance(page):
     for part in (
         "Made by hand",
         "Nothing was trained for this.",
-        "✓ reproduced",
-        "○ not at this scale",
+        "● agrees at small scale",
+        "○ differs at small scale",
         "✗ contradicted",
         "— not measured",
         "about 1",
@@ -61,7 +61,7 @@ def test_has_claims_values_and_provenance(page):
         "0.1235",
     ):
         assert part in text, part
-    assert text.count("1 reproduced") == text.count("1 contradicted") == 1  # the tally
+    assert text.count("1 agrees at small scale") == text.count("1 contradicted") == 1  # the tally
 
 
 def test_same_findings_give_the_same_bytes(findings, tmp_path):
@@ -209,8 +209,8 @@ def test_claims_are_read_in_the_browser(findings, read):
     page = read(findings).page
     rows = page.locator(".claims tbody tr")
     assert rows.locator(".verdict").all_inner_texts() == [
-        "✓ reproduced",
-        "○ not at this scale",
+        "● agrees at small scale",
+        "○ differs at small scale",
         "— not measured",
         "✗ contradicted",
     ]

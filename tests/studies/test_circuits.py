@@ -42,7 +42,7 @@ def test_values_inside_the_bands():
     one = found(large, uniform=(0.09,))
     assert {"few-heads": 0.5, "more-than-least": 1.0}.items() <= values_of(STUDY, one).items()
     both = verdicts_of(STUDY, seen) | {name: verdicts_of(STUDY, one)[name] for name in ("few-heads", "more-than-least")}
-    assert set(both.values()) == {"reproduced"}
+    assert set(both.values()) == {"agrees at small scale"}
 
 
 def test_values_outside_the_bands():
@@ -59,7 +59,7 @@ def test_values_outside_the_bands():
         "more-than-least": 0.0,
         "differ": pytest.approx(2 / 3),
     }
-    outside = {name for name, verdict in verdicts_of(STUDY, seen).items() if verdict == "not at this scale"}
+    outside = {name for name, verdict in verdicts_of(STUDY, seen).items() if verdict == "differs at small scale"}
     assert outside == set(values_of(STUDY, seen)) - {"suffices", "differ"}
     alike = values_of(STUDY, found(POOR, POOR, replace(POOR, loss=0.06), uniform=(0, 0, 0)))
     assert (alike["suffices"], alike["differ"]) == (pytest.approx(2 / 3), 0.0)

@@ -66,8 +66,8 @@ def test_what_a_measure_may_return(measured, value, spread, detail):
 
 def test_verdicts_of_measures():
     made = is_high.claim("a/b", "")
-    assert judge(made, 0.5, "quick").verdict == "reproduced"
-    assert judge(made, 0.4, "quick").verdict == "not at this scale"
+    assert judge(made, 0.5, "quick").verdict == "agrees at small scale"
+    assert judge(made, 0.4, "quick").verdict == "differs at small scale"
     assert judge(made, 0.4, "paper", paper_setting=True).verdict == "contradicted"
     assert judge(made, math.nan, "quick").verdict == "not measured"
     assert judge(_exactly_one.claim("a/b", ""), 0.9, "quick").verdict == "contradicted"
@@ -76,7 +76,7 @@ def test_verdicts_of_measures():
 def test_a_smoke_profile_decides_nothing():
     exact = _exactly_one.claim("a/b", "")
     assert judge(exact, 0.9, "smoke").scope == "other"
-    assert judge(exact, 0.9, "smoke").verdict == "not at this scale"
+    assert judge(exact, 0.9, "smoke").verdict == "differs at small scale"
 
 
 @pytest.mark.untyped

@@ -199,8 +199,8 @@ def test_values_of_two_depths_made_by_hand():
         "answer-kept": 1.0,
     }
     verdicts = verdicts_of(STUDY, seen)
-    assert verdicts.pop("first-anchor-twice") == "not at this scale"
-    assert set(verdicts.values()) == {"reproduced"}
+    assert verdicts.pop("first-anchor-twice") == "differs at small scale"
+    assert set(verdicts.values()) == {"agrees at small scale"}
 
 
 def test_figure_and_tables_count_the_unseen_pair_apart():
@@ -250,7 +250,7 @@ def test_values_of_the_opposite():
         "answer-kept": 0.875,  # six of eight, and all
     }
     verdicts = verdicts_of(STUDY, seen)
-    assert [name for name, verdict in verdicts.items() if verdict == "reproduced"] == [
+    assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == [
         "one-sequence",  # 1.5 is the end of its band
         "one-unseen-sequence",
         "first-anchor-twice",

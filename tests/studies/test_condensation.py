@@ -77,7 +77,7 @@ def test_values_of_a_layer_made_by_hand():
         "neurons-with-gamma": pytest.approx(0.1),
         "heads-with-gamma": pytest.approx(0.925 - 0.7),
     }
-    assert set(verdicts_of(STUDY, found).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
 
 
 def test_verdicts_outside_the_bands():
@@ -87,7 +87,7 @@ def test_verdicts_outside_the_bands():
         broadcasting=[[0.7, 0.8], [9, 9], [0.8, 0.86]],
         neurons=[[0.3, 0.3], [9, 9], [0.32, 0.36]],
     )
-    assert set(verdicts_of(STUDY, {MANY: outside}).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, {MANY: outside}).values()) == {"differs at small scale"}
 
 
 def test_what_was_not_trained_or_not_learned_is_not_judged():

@@ -35,12 +35,12 @@ def test_values_inside_and_outside_the_bands():
         "least-layers": 0.0,
     }
     assert verdicts_of(STUDY, SEEN) == {
-        "no-curriculum-fails": "reproduced",
-        "depth-helps": "reproduced",
-        "chain-order": "not at this scale",
-        "later-is-harder": "reproduced",
-        "second-step-retrieved": "reproduced",
-        "least-layers": "reproduced",
+        "no-curriculum-fails": "agrees at small scale",
+        "depth-helps": "agrees at small scale",
+        "chain-order": "differs at small scale",
+        "later-is-harder": "agrees at small scale",
+        "second-step-retrieved": "agrees at small scale",
+        "least-layers": "agrees at small scale",
     }
 
 
@@ -63,12 +63,12 @@ def test_the_other_side_of_every_band():
         "least-layers": 0.5,  # one of two models retrieves x_1 with one layer
     }
     assert verdicts_of(STUDY, other) == {
-        "no-curriculum-fails": "not at this scale",
-        "depth-helps": "not at this scale",
-        "chain-order": "reproduced",
-        "later-is-harder": "not at this scale",
-        "second-step-retrieved": "not at this scale",
-        "least-layers": "not at this scale",
+        "no-curriculum-fails": "differs at small scale",
+        "depth-helps": "differs at small scale",
+        "chain-order": "agrees at small scale",
+        "later-is-harder": "differs at small scale",
+        "second-step-retrieved": "differs at small scale",
+        "least-layers": "differs at small scale",
     }
 
 

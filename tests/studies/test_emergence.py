@@ -212,7 +212,7 @@ def test_every_band_from_both_sides():
         "ablated": pytest.approx(0.019),
         "same-positions": 1.0,
     }
-    assert set(verdicts_of(STUDY, inside).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
     course = torch.tensor([1, 0.92, 0.76, 0.56, 0.04])
     bad = three(2, 30, 20, (5, 29, 20), ((1,), (2,), (3,)), course=course, loss=0.062, model=0.041)
     outside = Seen([bad], 40.0, torch.tensor([0.051]))
@@ -229,12 +229,12 @@ def test_every_band_from_both_sides():
         "ablated": pytest.approx(0.021),
         "same-positions": 0.0,
     }
-    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
 
 
 def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():
     better = Seen([three(10, 15, 30, (10, 16, 30), ((1, 2, 3), (2, 3), (3,)), loss=0.02, model=0.03)], 40.0, NONE)
-    assert verdicts_of(STUDY, better)["ablated"] == "not at this scale"
+    assert verdicts_of(STUDY, better)["ablated"] == "differs at small scale"
 
 
 def test_losses_and_heads_have_orders_of_their_own():

@@ -83,17 +83,17 @@ def test_values_by_hand():
         "resilient": pytest.approx(0.15),
         "flatter": 0.5,  # the lower middle of 0.5, 0.6, 0.5 and 0.6
     }
-    assert set(verdicts_of(STUDY, seen).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
     turned = values_of(STUDY, {EVERY: seen[ALONE], ALONE: seen[EVERY]})
     assert turned["generalises"] == pytest.approx(-0.075) and turned["composes"] == pytest.approx(-0.15)
     assert turned["resilient"] == pytest.approx(-0.15) and turned["flatter"] == pytest.approx(1 / 0.6)
     verdicts = verdicts_of(STUDY, {EVERY: seen[ALONE], ALONE: seen[EVERY]})
-    assert [name for name, verdict in verdicts.items() if verdict == "reproduced"] == ["fits"]
+    assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == ["fits"]
 
 
 def test_no_difference_is_no_advantage():
     verdicts = verdicts_of(STUDY, {EVERY: learned(), ALONE: learned()})
-    assert [name for name, verdict in verdicts.items() if verdict == "reproduced"] == ["fits"]
+    assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == ["fits"]
 
 
 def test_the_worst_fit_counts():

@@ -28,7 +28,7 @@ SEEN = Answered(
 
 def test_values_inside_the_bands():
     assert values_of(STUDY, SEEN) == {"out-of-reach": 0.0, "more-layers-further": 4.0}
-    assert set(verdicts_of(STUDY, SEEN).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, SEEN).values()) == {"agrees at small scale"}
 
 
 def test_the_other_side_of_every_band():
@@ -37,7 +37,7 @@ def test_the_other_side_of_every_band():
     accuracy[1, 2] = 0.9
     found = replace(SEEN, accuracy=accuracy)
     assert values_of(STUDY, found) == {"out-of-reach": pytest.approx(2 / 7), "more-layers-further": 2.0}
-    assert set(verdicts_of(STUDY, found).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, found).values()) == {"differs at small scale"}
 
 
 def test_what_no_depth_answers_is_not_judged():

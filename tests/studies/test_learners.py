@@ -69,8 +69,8 @@ def test_values_of_three_learners_made_by_hand():
         "fits": pytest.approx(0.985),
     }
     inside, outside = verdicts_of(STUDY, three()), verdicts_of(STUDY, outside)
-    assert {inside[name] for name in WHOLE} == {"reproduced"}
-    assert {outside[name] for name in WHOLE} == {"not at this scale"}
+    assert {inside[name] for name in WHOLE} == {"agrees at small scale"}
+    assert {outside[name] for name in WHOLE} == {"differs at small scale"}
 
 
 def test_what_was_not_learned_is_not_judged():
@@ -90,16 +90,16 @@ def test_values_of_first_epochs_made_by_hand():
         "start-rises": pytest.approx(-0.05),
         "start-fits": pytest.approx(0.992),
     }
-    assert verdicts_of(STUDY, falling)["start-rises"] == "not at this scale"
+    assert verdicts_of(STUDY, falling)["start-rises"] == "differs at small scale"
     unfitted = start([[0.2, 0.4], [0.78, 1.0], [1.0, 1.0]], [[1.0, 1.0], [0.985, 1.0], [1.0, 1.0]])
     found = verdicts_of(STUDY, unfitted)
     assert [found[name] for name in ("start-enough", "start-rises", "start-fits")] == [
-        "not at this scale",
+        "differs at small scale",
         "not measured",
-        "not at this scale",
+        "differs at small scale",
     ]
     rising = verdicts_of(STUDY, start([[0.2, 0.4], [0.92, 1.0], [1.0, 1.0]]))
-    assert {rising[name] for name in START} == {"reproduced"}
+    assert {rising[name] for name in START} == {"agrees at small scale"}
 
 
 def test_paper_profiles_are_the_papers():

@@ -286,7 +286,7 @@ def test_values_of_numbers_made_by_hand():
             "straight-to-projection": 0.98,
         }.items()
     }
-    assert set(verdicts_of(STUDY, seen()).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
 
 
 def test_verdicts_outside_the_bands():
@@ -321,9 +321,9 @@ def test_verdicts_outside_the_bands():
         favour=[0.9, 0.98],
         evenness=[0.84, 0.94],
     )
-    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
     # One on either side of the others, far from orthogonal: their mean cosine of 0 does not count.
-    assert verdicts_of(STUDY, seen(key=[-0.5, 0.5]))["orthogonal"] == "not at this scale"
+    assert verdicts_of(STUDY, seen(key=[-0.5, 0.5]))["orthogonal"] == "differs at small scale"
 
 
 def test_the_share_of_pairs_with_a_greater_value():

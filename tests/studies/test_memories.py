@@ -55,7 +55,7 @@ def test_values_of_memories_by_hand():
         }
     )
     verdicts = verdicts_of(STUDY, Seen(by_hand(1), other))
-    assert {name for name, verdict in verdicts.items() if verdict == "reproduced"} == {
+    assert {name for name, verdict in verdicts.items() if verdict == "agrees at small scale"} == {
         "previous-token-early",
         "noise-from-trigger",
         "match-five",
@@ -80,7 +80,7 @@ class TestBands:
         return Memories(*(form[None] for form in forms), 2, (1,))
 
     def outside(self, one, five):
-        return {name for name, verdict in verdicts_of(STUDY, Seen(one, five)).items() if verdict != "reproduced"}
+        return {name for name, verdict in verdicts_of(STUDY, Seen(one, five)).items() if verdict != "agrees at small scale"}
 
     def test_inside_them(self):
         """18 of 20 positions, 19 of 21 tokens, 18 of 20 tokens, 0.49 and 1.01."""
@@ -153,7 +153,7 @@ def runs():
 def test_the_last_checkpoints_of_both_runs_are_read():
     found = see(runs())
     assert (found.one.triggers, found.five.triggers) == ((1,), FIVE)
-    assert set(verdicts_of(STUDY, found).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
     diagonal = found.five.match[0].diagonal()
     assert diagonal[list(FIVE)].tolist() == pytest.approx([5.0] * 5, abs=1e-3)
     assert int((found.one.match[0] > 1).sum()) == 1

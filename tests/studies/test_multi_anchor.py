@@ -45,12 +45,12 @@ def test_values_by_hand():
         "rarity-explains": pytest.approx(correlation),
     }
     assert verdicts_of(STUDY, seen) == {
-        "fits": "reproduced",
-        "operations": "reproduced",
-        "boundary": "reproduced",
-        "worst": "not at this scale",
+        "fits": "agrees at small scale",
+        "operations": "agrees at small scale",
+        "boundary": "agrees at small scale",
+        "worst": "differs at small scale",
         "rare-answers": "reproduced",
-        "rarity-explains": "not at this scale",
+        "rarity-explains": "differs at small scale",
     }
 
 
@@ -68,7 +68,7 @@ def test_the_opposite_by_hand():
     }
     verdicts = verdicts_of(STUDY, seen)
     assert verdicts["rare-answers"] == "contradicted"  # counted, so no scale excuses it
-    assert [name for name, verdict in verdicts.items() if verdict == "not at this scale"] == [
+    assert [name for name, verdict in verdicts.items() if verdict == "differs at small scale"] == [
         "operations",
         "boundary",
         "worst",

@@ -298,7 +298,7 @@ def test_values_of_what_was_made_by_hand():
         "spikes-not-always": pytest.approx(0.9),
         "layer-order": pytest.approx(0.9),
     }
-    assert set(verdicts_of(STUDY, seen()).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
 
 
 def test_verdicts_outside_the_bands():
@@ -317,10 +317,10 @@ def test_verdicts_outside_the_bands():
         layers=halfway([5.0] * 10, [*[15.0] * 8, 5.0, 5.0]),
     )
     verdicts = verdicts_of(STUDY, outside)
-    assert verdicts.pop("spikes-help") == "reproduced"
-    assert set(verdicts.values()) == {"not at this scale"}
+    assert verdicts.pop("spikes-help") == "agrees at small scale"
+    assert set(verdicts.values()) == {"differs at small scale"}
     never = verdicts_of(STUDY, seen(spikes=[spike(0.01)] * 10))
-    assert (never["spikes-help"], never["spikes-not-always"]) == ("not at this scale", "reproduced")
+    assert (never["spikes-help"], never["spikes-not-always"]) == ("differs at small scale", "agrees at small scale")
 
 
 def test_either_layer_may_be_first():

@@ -136,7 +136,7 @@ def test_values_of_an_order_that_is_learned():
         "picture": 1.0,
         "not-given": pytest.approx(0.12),
     }
-    assert set(verdicts_of(STUDY, seen).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
 
 
 def test_values_of_no_order():
@@ -150,8 +150,8 @@ def test_values_of_no_order():
         "not-given": pytest.approx(0.85),
     }
     verdicts = verdicts_of(STUDY, seen)
-    assert verdicts.pop("learned") == "reproduced"
-    assert set(verdicts.values()) == {"not at this scale"}
+    assert verdicts.pop("learned") == "agrees at small scale"
+    assert set(verdicts.values()) == {"differs at small scale"}
 
 
 def test_the_order_is_judged_only_where_the_task_is_learned():

@@ -21,7 +21,7 @@ def test_a_clear_diagram():
     seen = cells([[0.1, 0.9], [0.0, 1.0]], [[0.8, 0.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]])
     expected = {"small-composes": 0.95, "large-symmetric": 0.9, "initialisation-decides": 0.9, "learned": 1.0}
     assert values_of(STUDY, seen) == pytest.approx(expected)
-    assert set(verdicts_of(STUDY, seen).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
     assert [seen.answered_by(0, 0), seen.answered_by(0, 1)] == ["symmetric", "composed"]
 
 
@@ -30,8 +30,8 @@ def test_the_opposite_diagram():
     expected = {"small-composes": 0.2, "large-symmetric": 0.15, "initialisation-decides": -0.6, "learned": 1.0}
     assert values_of(STUDY, seen) == pytest.approx(expected)
     verdicts = verdicts_of(STUDY, seen)
-    assert verdicts.pop("learned") == "reproduced"
-    assert set(verdicts.values()) == {"not at this scale"}
+    assert verdicts.pop("learned") == "agrees at small scale"
+    assert set(verdicts.values()) == {"differs at small scale"}
 
 
 def test_members_that_did_not_learn_are_left_out():
@@ -42,7 +42,7 @@ def test_members_that_did_not_learn_are_left_out():
         "initialisation-decides": pytest.approx(0.7),  # depth 3 alone
         "learned": 0.75,
     }
-    assert verdicts_of(STUDY, seen)["learned"] == "not at this scale"
+    assert verdicts_of(STUDY, seen)["learned"] == "differs at small scale"
     assert seen.answered_by(0, 1) == "not learned"
     assert seen.answered_by(1, 0) == "symmetric"  # 0.4 against 0.3 and 0.3 otherwise
 

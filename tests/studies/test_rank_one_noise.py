@@ -237,7 +237,7 @@ def test_a_short_run_is_analysed():
         "rank-one-forgets", "flow-slope", "b-limit", "a-falls",
     }  # fmt: skip
     assert verdicts["descent-slope"] == "not measured"
-    assert verdicts["full-noise"] == "not at this scale"
+    assert verdicts["full-noise"] == "differs at small scale"
     assert verdicts["a-constant"] == "contradicted"
     noise, a, b, error = analysis.figures
     assert noise.lines[2].mean == pytest.approx((0.3, 0.301, 0.302, 0.303))

@@ -124,7 +124,7 @@ def test_a_circuit_that_shifts_and_matches_and_another_that_reads_the_same_item(
 
 
 def test_a_model_that_shifts_and_matches_does_what_the_paper_says():
-    assert set(verdicts_of(STUDY, see(run([1.0], [1.0], PAPERS))).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, see(run([1.0], [1.0], PAPERS))).values()) == {"agrees at small scale"}
 
 
 def test_members_that_did_not_learn_are_not_judged():

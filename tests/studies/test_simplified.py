@@ -157,9 +157,9 @@ def test_seeds_that_did_not_learn_are_not_judged():
 
 def test_verdicts_inside_and_outside_the_bands():
     inside = seen([0.96, 0.9], [0.7, 0.92], *[[0.81, 0.81]] * 4, [0.85, 0.97], [0.93, 0.99])
-    assert set(verdicts_of(STUDY, inside).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
     outside = seen([0.94, 0.9], [0.6, 0.98], *[[0.79, 0.79]] * 4, [0.8, 0.98], [0.9, 0.98])
-    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
 
 
 def ensemble(*firsts: str) -> Ensemble:

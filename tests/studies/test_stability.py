@@ -41,7 +41,7 @@ def test_values_of_runs_made_by_hand():
         },
         abs=1e-6,
     )
-    assert set(verdicts_of(STUDY, found).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
     assert STUDY.claims[0](found).detail == "0.9 at 0.001, 0.9 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
 
 
@@ -59,7 +59,7 @@ def test_values_of_runs_made_by_hand():
 def test_outside_the_bands(name, changed, value):
     found = see(runs(**changed))
     assert values_of(STUDY, found)[name] == pytest.approx(value, abs=1e-6)
-    outside = {one for one, verdict in verdicts_of(STUDY, found).items() if verdict != "reproduced"}
+    outside = {one for one, verdict in verdicts_of(STUDY, found).items() if verdict != "agrees at small scale"}
     assert outside == {name}
 
 

@@ -36,7 +36,7 @@ def test_values_inside_the_bands():
         "second-kind": pytest.approx(0.77),
         "distance": pytest.approx(0.07),
     }
-    assert set(verdicts_of(STUDY, seen).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
     assert [one(seen).spread.partition(" over ")[2] for one in STUDY.claims] == [
         *["8 measurements (kinds, contents and seeds)"] * 3,
         *["4 measurements (contents and seeds)"] * 3,
@@ -56,7 +56,7 @@ def test_values_outside_the_bands():
         "second-kind": pytest.approx(0.6),
         "distance": pytest.approx(0.3),
     }
-    assert set(verdicts_of(STUDY, seen).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, seen).values()) == {"differs at small scale"}
 
 
 def test_scores_of_models_made_by_hand():

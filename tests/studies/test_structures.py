@@ -95,7 +95,7 @@ def test_values_of_accuracies_made_by_hand():
         "none": 1.0,  # the highest seed
         "fewer-is-better": pytest.approx((0.8 + 0.6) / 2),
     }
-    assert set(verdicts_of(STUDY, seen(TEST)).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, seen(TEST)).values()) == {"agrees at small scale"}
 
 
 def test_verdicts_outside_the_bands():
@@ -110,7 +110,7 @@ def test_verdicts_outside_the_bands():
         }
     )
     assert values_of(STUDY, outside)["fewer-is-better"] == pytest.approx(0.06)
-    assert set(verdicts_of(STUDY, outside).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
 
 
 def test_a_structure_that_should_fail_is_judged_only_where_it_fits():

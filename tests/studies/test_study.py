@@ -72,7 +72,7 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
     assert (findings.study, findings.title, findings.profile) == ("a/b", "A study", "quick")
     assert findings.summary == "It trains two models and reads their losses. A note."
     assert (findings.provenance.profile, findings.provenance.seeds) == ("quick", "1, 3")
-    assert findings.claims[0].verdict == "reproduced"
+    assert findings.claims[0].verdict == "agrees at small scale"
     assert len(store.runs()) == 4  # two trained, and two untrained beside them
     reading = told.index(Status(1, label="reading the runs"))
     assert told[reading - 1].done == whole
@@ -158,7 +158,7 @@ def test_kept_findings_are_judged_again_by_the_claims_of_today(tmp_path):
     assert (again.title, again.summary.endswith("New note.")) == ("Another title", True)
     (before,), (after,) = kept.claims, again.claims
     assert (after.value, after.claim.statement, after.scope) == (before.value, "The loss is huge", "paper")
-    assert (before.verdict, after.verdict) == ("reproduced", "contradicted")
+    assert (before.verdict, after.verdict) == ("agrees at small scale", "contradicted")
     assert replace(again, title=kept.title, summary=kept.summary, claims=kept.claims) == kept
     assert TINY.judge_again(kept) == kept
 
@@ -244,7 +244,8 @@ def test_claims_of_no_paper_are_hypotheses_of_ones_own(of, own, tmp_path):
     one = replace(TINY, smoke=None, **{"paper": None, **of})
     assert one.has_own_claims is own
     (loss_,) = run_study(one, "quick", Store(tmp_path)).claims
-    assert (loss_.verdict, loss_.scope == "own") == ("supported" if own else "reproduced", own)
+    of_a_paper = "reproduced" if "profiles" in of else "agrees at small scale"
+    assert (loss_.verdict, loss_.scope == "own") == ("supported" if own else of_a_paper, own)
 
 
 def test_a_profile_says_for_which_claims_it_is_the_papers_setting(tmp_path):
@@ -253,7 +254,7 @@ def test_a_profile_says_for_which_claims_it_is_the_papers_setting(tmp_path):
         one = replace(TINY, claims=(high,), profiles={"quick": Profile((3, 1), "", paper=paper)}, smoke=None)
         return run_study(one, "quick", Store(tmp_path)).claims[0].verdict
 
-    assert verdict(False) == verdict(()) == "not at this scale"
+    assert verdict(False) == verdict(()) == "differs at small scale"
     assert verdict(True) == verdict(("loss",)) == "contradicted"
 
 

@@ -85,7 +85,7 @@ def test_values_of_heads_made_by_hand():
         "near-source": 0.875,
         "far-source": 1.0,
     }
-    assert set(verdicts_of(STUDY, GOOD).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, GOOD).values()) == {"agrees at small scale"}
 
 
 def test_values_of_heads_that_do_something_else():
@@ -108,7 +108,7 @@ def test_values_of_heads_that_do_something_else():
         "near-source": pytest.approx(1 / 6),
         "far-source": pytest.approx(1 / 6),
     }
-    assert set(verdicts_of(STUDY, other).values()) == {"not at this scale"}
+    assert set(verdicts_of(STUDY, other).values()) == {"differs at small scale"}
 
 
 def test_what_did_not_learn_is_not_judged():

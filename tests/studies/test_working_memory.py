@@ -82,7 +82,7 @@ def test_a_model_that_holds_the_intermediate_result_and_then_the_answer():
     assert values_of(STUDY, held) == dict.fromkeys(
         ("learns", "one-value", "function-of-key", "own-operation", "answer-kept"), 1.0
     )
-    assert set(verdicts_of(STUDY, held).values()) == {"reproduced"}
+    assert set(verdicts_of(STUDY, held).values()) == {"agrees at small scale"}
 
 
 def test_members_that_hold_another_value_or_waver():
@@ -101,8 +101,8 @@ def test_members_that_hold_another_value_or_waver():
         "own-operation": 0.5,
         "answer-kept": pytest.approx(10 / 12),
     }
-    assert verdicts_of(STUDY, held) == {"learns": "reproduced"} | dict.fromkeys(
-        ("one-value", "function-of-key", "own-operation", "answer-kept"), "not at this scale"
+    assert verdicts_of(STUDY, held) == {"learns": "agrees at small scale"} | dict.fromkeys(
+        ("one-value", "function-of-key", "own-operation", "answer-kept"), "differs at small scale"
     )
 
 

@@ -1,5 +1,6 @@
 """`anchorlab claims`."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -15,13 +16,14 @@ from anchorlab.errors import SpecError
 from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
-    from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings, Verdict
+    from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings
     from anchorlab.studies import Study
 
 _COLOURS = {
     "reproduced": "green",
-    "not at this scale": "yellow",
     "contradicted": "red",
+    "agrees at small scale": "cyan",
+    "differs at small scale": "yellow",
     "not measured": "dim",
     "supported": "green",
     "not supported": "red",
@@ -44,8 +46,8 @@ def claims(
     """List the papers' claims with our values and verdicts.
 
     If a claim was measured under several profiles, the strongest evidence comes first: the paper's own setting, then
-    `scaled`, then `quick`. A value outside the band contradicts the paper only if it was measured in the paper's own
-    setting or computed exactly; otherwise the verdict is `not at this scale`.
+    `scaled`, then `quick`. A claim is `reproduced` or `contradicted` only in the paper's own setting or by an exact
+    computation; anywhere else it `agrees at small scale` or `differs at small scale`.
 
     Beside our value is what the same measure gives on members that were never trained. A claim that they pass, too,
     `also holds untrained`. At the end are the counts by verdict and by scope of the strongest evidence.
@@ -177,32 +179,30 @@ def print_claims(kept: "Sequence[Findings]") -> None:
     _print_blocks(list(map(_findings_block, kept)), 0)
 
 
-def reproduced_text(results: "Sequence[ClaimResult]") -> str:
-    """Return in words how many claims were reproduced, and how many have each other verdict.
+def verdicts_text(results: "Sequence[ClaimResult]") -> str:
+    """Return in words how many claims have each verdict.
 
-    >>> reproduced_text(findings.claims)
-    '3 of 7 claims reproduced, 4 not at this scale'
+    >>> verdicts_text(findings.claims)
+    '7 claims: reproduced 3, differs at small scale 4'
     """
     from anchorlab.findings import SYMBOLS
 
     if not results:
         return "no claims"
-    verdicts = [result.verdict for result in results]
-    named: Verdict = "supported" if any(result.scope == "own" for result in results) else "reproduced"
-    counts = {one: verdicts.count(one) for one in SYMBOLS if one != named}
-    others = "".join(f", {count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{verdicts.count(named)} of {len(verdicts)} claims {named}{others}"
+    found = Counter(result.verdict for result in results)
+    counted = ", ".join(f"{verdict} {found[verdict]}" for verdict in SYMBOLS if found[verdict])
+    return f"{len(results)} claim{'s' if len(results) > 1 else ''}: {counted}"
 
 
 def _findings_block(findings: "Findings") -> Block:
-    text = f"  profile {findings.profile}, {reproduced_text(findings.claims)}"
+    text = f"  profile {findings.profile}, {verdicts_text(findings.claims)}"
     return Text.assemble((findings.study, "bold"), text), [[one] for one in findings.claims], False
 
 
 def _entries_block(study: str, entries: "Sequence[Entry]") -> Block:
     profiles = list(dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence))
     named = f"profile{'s' if len(profiles) > 1 else ''} {first_few(profiles, most=_MOST_PROFILES)}"
-    text = reproduced_text([entry.strongest for entry in entries])
+    text = verdicts_text([entry.strongest for entry in entries])
     head = Text.assemble((study, "bold"), f"  {named}, {text}")
     most = 1 if len(profiles) == 1 else None
     return head, [[one.result for one in entry.evidence[:most]] for entry in entries], most is None

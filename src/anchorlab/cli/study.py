@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from anchorlab.cli.claims import claim_data, print_claims, reproduced_text
+from anchorlab.cli.claims import claim_data, print_claims, verdicts_text
 from anchorlab.cli.complete import ModelFields, StudyName
 from anchorlab.cli.endpoint import EndpointOptions
 from anchorlab.cli.fields import Fields, part
@@ -275,7 +275,7 @@ def _print_summary(outcomes: Sequence[_Outcome]) -> None:
     rows = [
         (one.study, "failed", "")
         if one.findings is None
-        else (one.study, reproduced_text(one.findings.claims), f"{one.findings.provenance.seconds:.0f} s")
+        else (one.study, verdicts_text(one.findings.claims), f"{one.findings.provenance.seconds:.0f} s")
         for one in outcomes
     ]
     print_table(("study", "claims", "time"), rows, title="summary")

@@ -15,11 +15,25 @@ Scope = Literal["paper", "exact", "other", "own"]
 """How a value was obtained: in the paper's own setting, by an exact computation, in another setting, or in a study or
 setting of one's own, where no paper claims anything."""
 
-Verdict = Literal["reproduced", "not at this scale", "contradicted", "not measured", "supported", "not supported"]
+Verdict = Literal[
+    "reproduced",
+    "contradicted",
+    "agrees at small scale",
+    "differs at small scale",
+    "not measured",
+    "supported",
+    "not supported",
+]
 """Whether a value supports its claim; `ClaimResult.verdict` has the rules."""
 
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "not at this scale", "contradicted", "not measured")
-"""The verdicts on a paper's claim; the others are those on a hypothesis of one's own."""
+VERDICTS: tuple[Verdict, ...] = (
+    "reproduced",
+    "contradicted",
+    "agrees at small scale",
+    "differs at small scale",
+    "not measured",
+)
+"""The verdicts on a paper's claim, those that settle it first; the others are those on a hypothesis of one's own."""
 
 SMOKE = "smoke"
 """The name of profiles that only exercise the code; not even an exact claim is decided there."""
@@ -29,8 +43,9 @@ ALSO_UNTRAINED = "also holds untrained"
 
 SYMBOLS: dict[Verdict, str] = {
     "reproduced": "✓",
-    "not at this scale": "○",
     "contradicted": "✗",
+    "agrees at small scale": "●",
+    "differs at small scale": "○",
     "not measured": "—",
     "supported": "✓",
     "not supported": "✗",
@@ -170,6 +185,11 @@ class ClaimResult:
     untrained: Control | None = None
 
     @property
+    def agrees(self) -> bool:
+        """Whether the value is in the band, in whatever setting it was measured."""
+        return accepts(self.claim.band, self.value)
+
+    @property
     def holds_untrained(self) -> bool:
         """Whether untrained members pass too, so that the claim says little about what training does."""
         return self.untrained is not None and accepts(self.claim.band, self.untrained.value)
@@ -188,17 +208,18 @@ class ClaimResult:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the value supports the claim: `reproduced` if it is in the band, `not measured` if it is not finite.
+        """Whether the value supports the claim; `not measured` without a finite value.
 
-        A value outside the band has `contradicted` the claim only if it was measured in the paper's own setting or
-        computed exactly. In any other setting it is `not at this scale`, from which nothing follows about the paper.
-        A hypothesis of one's own is `supported` in its band and `not supported` outside.
+        In the paper's own setting, and by an exact computation, a value in the band has `reproduced` the claim and
+        one outside has `contradicted` it. In any other setting the claim `agrees at small scale` or `differs at small
+        scale`, and neither settles it. A hypothesis of one's own is `supported` in its band and `not supported`
+        outside.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"
-        accepted = accepts(self.claim.band, self.value)
+        accepted = self.agrees
         if self.scope == "own":
             return "supported" if accepted else "not supported"
-        if accepted:
-            return "reproduced"
-        return "not at this scale" if self.scope == "other" else "contradicted"
+        if self.scope == "other":
+            return "agrees at small scale" if accepted else "differs at small scale"
+        return "reproduced" if accepted else "contradicted"
