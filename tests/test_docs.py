@@ -260,7 +260,7 @@ def test_gallery_is_written_from_findings(tmp_path):
 
 
 def of_each_shown_study(build) -> list[Findings]:
-    """Findings of the studies in the README: a claim inside its band in the paper's setting, and one outside elsewhere."""
+    """Findings of the studies in the README: one claim in its band in the paper's setting, one outside in another."""
     found = []
     for shown in build.SHOWN:
         first, second = (replace(made_findings().claims[0].claim, id=f"{shown}/{end}") for end in ("first", "second"))

@@ -275,7 +275,7 @@ def page_link(study: str) -> str:
 
 
 def readme_text(found: Sequence[Findings]) -> str:
-    """Return for the README the first claim of each study shown that the paper's own setting decides, and the counts."""
+    """Return the README's results: the first claim of each study shown in the paper's own setting, and counts."""
     entries = ledger(found)
     rows = []
     for name in SHOWN:

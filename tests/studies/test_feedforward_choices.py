@@ -56,7 +56,9 @@ def test_values_of_runs_made_by_hand():
     }
     assert values(BOTH, THEN_LINEAR, THEN_MLP, NEITHER) == pytest.approx(expected, abs=1e-6)
     verdicts = verdicts_of(STUDY, see(runs(BOTH, THEN_LINEAR, THEN_MLP, NEITHER)))
-    assert {name for name, verdict in verdicts.items() if verdict != "agrees at small scale"} == {"mlp-linear-f1-is-better"}
+    assert {name for name, verdict in verdicts.items() if verdict != "agrees at small scale"} == {
+        "mlp-linear-f1-is-better"
+    }
 
 
 @pytest.mark.parametrize(

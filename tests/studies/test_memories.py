@@ -80,7 +80,9 @@ class TestBands:
         return Memories(*(form[None] for form in forms), 2, (1,))
 
     def outside(self, one, five):
-        return {name for name, verdict in verdicts_of(STUDY, Seen(one, five)).items() if verdict != "agrees at small scale"}
+        return {
+            name for name, verdict in verdicts_of(STUDY, Seen(one, five)).items() if verdict != "agrees at small scale"
+        }
 
     def test_inside_them(self):
         """18 of 20 positions, 19 of 21 tokens, 18 of 20 tokens, 0.49 and 1.01."""

@@ -34,7 +34,12 @@ def test_what_is_said_of_position_vectors():
 @pytest.mark.parametrize(
     ("having", "lacking", "values", "verdicts"),
     [
-        ([[0.01, 0.02], [0.05, 0.09]], [[0.8, 0.75], [0.9, 1.0]], (0.09, 0.75), ("agrees at small scale", "agrees at small scale")),
+        (
+            [[0.01, 0.02], [0.05, 0.09]],
+            [[0.8, 0.75], [0.9, 1.0]],
+            (0.09, 0.75),
+            ("agrees at small scale", "agrees at small scale"),
+        ),
         ([[0.01, 0.3], [0.05, 0.09]], [[0.8, 0.75], [0.6, 1.0]], (0.3, 0.6), ("differs at small scale",) * 2),
         ([[0.01, 0.3], [0.9, 0.9]], [[0.8, 0.75], [0.6, 1.0]], (0.9, None), ("differs at small scale", "not measured")),
     ],
