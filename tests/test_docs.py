@@ -317,7 +317,7 @@ def test_the_gallery_shows_what_untrained_members_give(control, shown, mark):
     findings = replace(made, claims=(replace(made.claims[0], untrained=control),))
     assert f"| 0.9877 | {shown} | at least 0.9 | ● agrees at small scale{mark} |" in build.claims_text(findings)
     ledger = build.ledger_text([findings])
-    assert f"| Made | 1 | 1 |  |  |  | {'1' if mark else ''} |" in ledger
+    assert f"| Made | 1 |  |  | 1 |  |  | {'1' if mark else ''} |" in ledger
     listed = ledger.partition("## Claims that also hold untrained")[2].partition("\n## ")[0]
     assert ("It is high" in listed) == bool(mark)
 

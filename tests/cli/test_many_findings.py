@@ -74,7 +74,7 @@ def test_every_profile_and_every_study_without_claims_counts_as_a_result(anchorl
         keep(made(name, claims=0))
     said = anchorlab("claims", "own/*", "--limit", "3").out
     assert len(laid_out) == 3 and said.count("also: ") == 2
-    assert "quick@m19 and 10 more, 1 claim: agrees at small scale 1" in " ".join(said.split())
+    assert "quick@m19 and 10 more, 1 claim: agrees 1" in " ".join(said.split())
     assert "own/nothing" not in said and "3 of 32 results" in said
     said = anchorlab("claims", "own/*", "--limit", "31").out
     assert "own/nothing  profile quick, no claims" in said and "own/nothing-either" not in said

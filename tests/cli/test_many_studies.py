@@ -59,7 +59,7 @@ def test_several_studies_have_a_page_each_and_one_for_all(anchorlab, workplace):
     assert TRUNCATION in page.read_text() and "anchor/identity" in page.read_text()
     summary = said.out[said.out.index("\nsummary\n") :].splitlines()
     assert [line.split()[0] for line in summary[3:5]] == [TRUNCATION, "anchor/identity"]
-    assert f"{len(study(TRUNCATION).claims)} claims: agrees at small scale 1, not measured" in summary[3]
+    assert f"{len(study(TRUNCATION).claims)} claims: agrees 1, not measured" in summary[3]
     assert summary[3].rstrip().endswith("141 s")
 
 
@@ -86,7 +86,7 @@ def test_a_failing_study_does_not_stop_the_others(anchorlab, monkeypatch, instan
     assert said.code == 2
     assert said.err.splitlines()[-1] == f"anchorlab: anchor/identity failed: {error.__name__}: it broke here"
     assert "Traceback" in said.err
-    assert "claims: agrees at small scale 1" in said.out and "failed" in said.out
+    assert "claims: agrees 1" in said.out and "failed" in said.out
     told = anchorlab("study", "anchor/identity", "truncation/feedforward-n*", *SMOKE, "--json")
     failed, done = json.loads(told.out)
     assert told.code == 2
@@ -114,7 +114,7 @@ def test_every_claim_is_listed(anchorlab):
     run = {claim["id"] for claim in listed if claim["profile"] == "smoke"}
     assert run == {claim.id for claim in claims_of(study(TRUNCATION))}
     words = anchorlab("claims").out
-    assert f"{TRUNCATION}  profile smoke, 1 of " in words and "retrieval/depth  not run yet, " in words
+    assert f"{TRUNCATION}  profile smoke, {len(study(TRUNCATION).claims)} claims: agrees 1" in words and "retrieval/depth  not run yet, " in words
 
 
 def test_counts_by_verdict_and_scope(anchorlab, workplace):

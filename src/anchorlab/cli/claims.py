@@ -180,17 +180,17 @@ def print_claims(kept: "Sequence[Findings]") -> None:
 
 
 def verdicts_text(results: "Sequence[ClaimResult]") -> str:
-    """Return in words how many claims have each verdict.
+    """Return in words how many claims have each verdict, without `at small scale`, so that it fits a line.
 
     >>> verdicts_text(findings.claims)
-    '7 claims: reproduced 3, differs at small scale 4'
+    '7 claims: reproduced 3, differs 4'
     """
     from anchorlab.findings import SYMBOLS
 
     if not results:
         return "no claims"
     found = Counter(result.verdict for result in results)
-    counted = ", ".join(f"{verdict} {found[verdict]}" for verdict in SYMBOLS if found[verdict])
+    counted = ", ".join(f"{verdict.removesuffix(' at small scale')} {found[verdict]}" for verdict in SYMBOLS if found[verdict])
     return f"{len(results)} claim{'s' if len(results) > 1 else ''}: {counted}"
 
 
