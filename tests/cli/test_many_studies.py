@@ -114,7 +114,10 @@ def test_every_claim_is_listed(anchorlab):
     run = {claim["id"] for claim in listed if claim["profile"] == "smoke"}
     assert run == {claim.id for claim in claims_of(study(TRUNCATION))}
     words = anchorlab("claims").out
-    assert f"{TRUNCATION}  profile smoke, {len(study(TRUNCATION).claims)} claims: agrees 1" in words and "retrieval/depth  not run yet, " in words
+    assert (
+        f"{TRUNCATION}  profile smoke, {len(study(TRUNCATION).claims)} claims: agrees 1" in words
+        and "retrieval/depth  not run yet, " in words
+    )
 
 
 def test_counts_by_verdict_and_scope(anchorlab, workplace):

@@ -190,7 +190,9 @@ def verdicts_text(results: "Sequence[ClaimResult]") -> str:
     if not results:
         return "no claims"
     found = Counter(result.verdict for result in results)
-    counted = ", ".join(f"{verdict.removesuffix(' at small scale')} {found[verdict]}" for verdict in SYMBOLS if found[verdict])
+    counted = ", ".join(
+        f"{verdict.removesuffix(' at small scale')} {found[verdict]}" for verdict in SYMBOLS if found[verdict]
+    )
     return f"{len(results)} claim{'s' if len(results) > 1 else ''}: {counted}"
 
 
