@@ -211,9 +211,9 @@ class ClaimResult:
         """Whether the value supports the claim; `not measured` without a finite value.
 
         In the paper's own setting, and by an exact computation, a value in the band has `reproduced` the claim and
-        one outside has `contradicted` it. In any other setting the claim `agrees at small scale` or `differs at small
-        scale`, and neither settles it. A hypothesis of one's own is `supported` in its band and `not supported`
-        outside.
+        one outside has `contradicted` it. In any other setting the claim `agrees at small scale` in the band and
+        `differs at small scale` outside; neither settles it. A hypothesis of one's own is `supported` in its band and
+        `not supported` outside.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"
