@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -31,8 +31,24 @@ _COLOURS = {
 _FIRST_PAGE = 1000  # results that are printed unless --limit says otherwise
 _MOST_PROFILES = 20  # profiles of a study that are named
 
-Block = tuple[Text, "Sequence[Sequence[ClaimResult]]", bool]
-"""A study's heading, the results of each claim with the strongest first, and whether each names its profile."""
+
+class _Block(NamedTuple):
+    """What is printed of a study.
+
+    Fields
+        head: its heading
+        rows: its results claim by claim, each with whether it is the strongest of its claim
+        with_profile: whether results name their profiles
+    """
+
+    head: Text
+    rows: "list[tuple[ClaimResult, bool]]"
+    with_profile: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of results; a study without claims counts, too, since its heading is a line."""
+        return len(self.rows) or 1
 
 
 def claims(
@@ -106,7 +122,7 @@ def claims(
         blocks = [_entries_block(name, list(own)) for name, own in groupby(entries, key=lambda entry: entry.study)]
         for study in missing:
             head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
-            blocks.append((head, [[study.claim(one).judge(None, "")] for one in study.claims], False))
+            blocks.append(_Block(head, [(study.claim(one).judge(None, ""), True) for one in study.claims]))
         _print_blocks([*blocks, *map(_findings_block, silent)], _FIRST_PAGE if limit is None else limit)
         if counted.total:
             _print_counts(counted)
@@ -196,56 +212,57 @@ def verdicts_text(results: "Sequence[ClaimResult]") -> str:
     return f"{len(results)} claim{'s' if len(results) > 1 else ''}: {counted}"
 
 
-def _findings_block(findings: "Findings") -> Block:
+def _findings_block(findings: "Findings") -> _Block:
     text = f"  profile {findings.profile}, {verdicts_text(findings.claims)}"
-    return Text.assemble((findings.study, "bold"), text), [[one] for one in findings.claims], False
+    return _Block(Text.assemble((findings.study, "bold"), text), [(one, True) for one in findings.claims])
 
 
-def _entries_block(study: str, entries: "Sequence[Entry]") -> Block:
+def _entries_block(study: str, entries: "Sequence[Entry]") -> _Block:
     profiles = list(dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence))
-    named = f"profile{'s' if len(profiles) > 1 else ''} {first_few(profiles, most=_MOST_PROFILES)}"
+    several = len(profiles) > 1
+    named = f"profile{'s' if several else ''} {first_few(profiles, most=_MOST_PROFILES)}"
     text = verdicts_text([entry.strongest for entry in entries])
     head = Text.assemble((study, "bold"), f"  {named}, {text}")
-    most = 1 if len(profiles) == 1 else None
-    return head, [[one.result for one in entry.evidence[:most]] for entry in entries], most is None
+    rows = [(one.result, place == 0) for entry in entries for place, one in enumerate(entry.evidence)]
+    return _Block(head, [row for row in rows if row[1] or several], several)
 
 
-def _print_blocks(blocks: Sequence[Block], most: int) -> None:
-    """Print each claim's strongest result, and below it those under other profiles: `most` results, or all for 0."""
-    total = sum(max(1, sum(map(len, claims))) for _, claims, _ in blocks)  # a study without claims has a line, too
-    left = most or total
-    console = Console()
-    for head, claims, with_profile in blocks:
+def _print_blocks(blocks: Sequence[_Block], most: int) -> None:
+    """Print the first `most` results, under the headings of their studies; 0 for all."""
+    total = sum(block.size for block in blocks)
+    left, console = most or total, Console()
+    for block in blocks:
         if left <= 0:
             break
-        print_text(head)
-        parts = []
-        for results in claims:
-            for sign, line in _lines(results[:left], with_profile) if left > 0 else ():
-                for place, part in enumerate(line.wrap(console, max(console.width - 4, 1))):
-                    part.rstrip()
-                    parts.append(Text.assemble("  ", sign if place == 0 else " ", " ", part))
-            left -= len(results)
-        if claims:
+        print_text(block.head)
+        if block.rows:
+            lines = [line for row in block.rows[:left] for line in _lines(*row, block.with_profile)]
+            parts = [part for sign, line in lines for part in _wrapped(sign, line, console)]
             print_text(Text("\n").join(parts).append("\n"), wrapped=False)
-        else:
-            left -= 1
-    if most and total > most:
+        left -= block.size
+    if total > most > 0:
         print_text(f"{most} of {total} results; name studies, or --limit 0 shows all")
 
 
-def _lines(results: "Sequence[ClaimResult]", with_profile: bool) -> Iterator[tuple[Text, Text]]:
-    """Yield what is printed of a claim, each line after its sign."""
+def _lines(result: "ClaimResult", strongest: bool, with_profile: bool) -> Iterator[tuple[str | Text, Text]]:
+    """Yield what is printed of a result, each line after its sign; of one that is not the strongest, only its value."""
     from anchorlab.findings import SYMBOLS
 
-    first, blank = results[0], Text(" ")
-    yield Text(SYMBOLS[first.verdict], f"bold {_COLOURS[first.verdict]}"), Text(first.claim.statement)
-    yield blank, Text(f"measured as {first.claim.measured_as}", "dim")
-    told = f" · paper {first.claim.paper} · accepted {first.claim.band_text}"
-    yield blank, _values(first, with_profile).append(told, "dim")
-    for other in results[1:]:
-        if other.verdict != "not measured":
-            yield blank, Text("also: ", "dim").append(_values(other, with_profile))
+    if strongest:
+        yield Text(SYMBOLS[result.verdict], f"bold {_COLOURS[result.verdict]}"), Text(result.claim.statement)
+        yield " ", Text(f"measured as {result.claim.measured_as}", "dim")
+        told = f" · paper {result.claim.paper} · accepted {result.claim.band_text}"
+        yield " ", _values(result, with_profile).append(told, "dim")
+    elif result.verdict != "not measured":
+        yield " ", Text("also: ", "dim").append(_values(result, with_profile))
+
+
+def _wrapped(sign: str | Text, line: Text, console: Console) -> Iterator[Text]:
+    """Yield the lines of the terminal that a line takes, indented, the first of them after a sign."""
+    for part in line.wrap(console, max(console.width - 4, 1)):
+        part.rstrip()
+        yield Text.assemble("  ", sign, " ", part)
+        sign = " "
 
 
 def _values(result: "ClaimResult", with_profile: bool) -> Text:
