@@ -2,15 +2,19 @@
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from anchorlab.runs.metrics import MOST_READ, MOST_ROWS, diverged_members, metrics_schema, reading_metrics
 from anchorlab.runs.scan import Tables
 
 if TYPE_CHECKING:
     import polars
+
+_Result = TypeVar("_Result")
 
 _DIGITS = 5
 """The significant digits of a curve, which is drawn; the exact values are in the run's table of metrics."""
@@ -65,37 +69,47 @@ def all_metrics(tables: Tables) -> "polars.DataFrame":
 def all_diverged(tables: Tables) -> "polars.DataFrame":
     """Return the members that diverged in several tables of metrics, with columns run, member, seed, step.
 
-    A file that is no table of metrics has none.
+    Files that are not tables of metrics are left out.
     """
     import polars as pl
 
     try:
-        with reading_metrics():
-            return diverged_members(_rows(tables, MOST_READ), ("run", "member", "seed")).collect()
-    except ValueError:  # each by itself, which leaves out those that cannot be read
-        alone = tables.one_by_one()
-        return pl.concat(map(all_diverged, alone if len(alone) > 1 else [Tables({}, {})]))
+        return _diverged(tables)
+    except ValueError:
+        return pl.concat([_diverged(Tables({}, {})), *_one_by_one(tables, _diverged)])
 
 
-def measure(tables: Tables, most: int | None = None) -> list[tuple[str, Measured]]:
-    """Return the addresses of runs and what is kept of their tables of metrics; nothing of what is no such table.
+def _diverged(tables: Tables) -> "polars.DataFrame":
+    with reading_metrics():
+        return diverged_members(_rows(tables, MOST_READ), ("run", "member", "seed")).collect()
 
-    Reads all tables at once, which is several times as fast as one after the other, unless they have `most` rows, by
-    default `MOST_ROWS`.
+
+def measure(tables: Tables) -> list[tuple[str, Measured]]:
+    """Return the addresses of runs and what is kept of their metrics; files that are no tables of metrics are left out.
+
+    Reads all tables at once, which is several times as fast as one after the other, unless they have too many rows.
     """
     try:
-        return list(_measure(tables, MOST_ROWS if most is None else most))
-    except ValueError:  # each by itself, which leaves out those that cannot be read
-        alone = [] if most is not None else tables.one_by_one()
-        return [found for one in alone for found in measure(one, MOST_READ)]
+        return _measure(tables, MOST_ROWS)
+    except ValueError:
+        return [found for alone in _one_by_one(tables, partial(_measure, most=MOST_READ)) for found in alone]
 
 
-def _measure(tables: Tables, most: int) -> Iterator[tuple[str, Measured]]:
-    """Yield what `measure` returns. Errors: `ValueError` if a table cannot be read, or all have too many rows."""
+def _one_by_one(tables: Tables, read: Callable[[Tables], _Result]) -> list[_Result]:
+    """Return what `read` returns for each table by itself; those that cannot be read are left out."""
+    found = []
+    for one in tables.one_by_one():
+        with suppress(ValueError):
+            found.append(read(one))
+    return found
+
+
+def _measure(tables: Tables, most: int) -> list[tuple[str, Measured]]:
+    """Return what `measure` returns. Errors: `ValueError` if one cannot be read, or all have `most` rows or more."""
     import polars as pl
 
     if not (addresses := sorted(tables.addresses)):
-        return
+        return []
     rows = _rows(tables, most)
     count = rows.select(pl.len())
     rows = rows.filter(pl.col("group") == "all", pl.col("edit") == "none").cast({"run": pl.Enum(addresses)})
@@ -117,12 +131,11 @@ def _measure(tables: Tables, most: int) -> Iterator[tuple[str, Measured]]:
     curves_of: dict[str, list[Curve]] = {address: [] for address in addresses}
     for address, split, metric, *numbers in found_curves.iter_rows():
         curves_of[address].append(Curve(split, metric, *map(tuple, numbers)))
-    for address in addresses:
-        yield address, Measured(ends_of[address], tuple(curves_of[address]))
+    return [(address, Measured(ends_of[address], tuple(curves_of[address]))) for address in addresses]
 
 
 def _rows(tables: Tables, most: int) -> "polars.LazyFrame":
-    """Return the rows of all tables, at most so many, with the run of each."""
+    """Return the rows of all tables, at most `most`, with the run of each."""
     import polars as pl
 
     found = [pack.metrics(addresses) for pack, addresses in tables.packed.items()]
