@@ -4,6 +4,8 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 
+from anchorlab.printable import first_few
+
 
 class AnchorlabError(Exception):
     """The base of all errors that a user can cause and fix; the message is one line."""
@@ -62,7 +64,7 @@ class IncompleteError(AnchorlabError):
         for piece, error in failures:
             text = " ".join((str(error) or type(error).__name__).splitlines()[-1:])
             reasons.setdefault(text if isinstance(error, AnchorlabError) else f"{_kind(error)}{text}", []).append(piece)
-        self.lines = [f"{_listed(pieces)} failed: {reason}" for reason, pieces in reasons.items()]
+        self.lines = [f"{first_few(pieces, '; ', 3)} failed: {reason}" for reason, pieces in reasons.items()]
         super().__init__("; ".join(self.lines))
 
     def __reduce__(self) -> tuple[type["IncompleteError"], tuple[tuple[tuple[str, Exception], ...]]]:
@@ -72,10 +74,6 @@ class IncompleteError(AnchorlabError):
 def _kind(error: Exception) -> str:
     # an error of another process comes with its traceback as text, whose last line begins with its kind
     return "" if "Traceback" in str(error) else f"{type(error).__name__}: "
-
-
-def _listed(pieces: Sequence[str]) -> str:
-    return "; ".join(pieces[:3]) + (f" and {len(pieces) - 3} more" if len(pieces) > 3 else "")
 
 
 class SiteError(AnchorlabError):
