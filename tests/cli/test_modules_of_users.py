@@ -182,6 +182,12 @@ class TestNamed:
         note_modules(tmp_path / "new", {"b"})
         assert (tmp_path / "new" / "plugins.json").stat().st_mtime_ns == before
 
+    def test_the_folder_of_the_store_may_be_a_link(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "store").symlink_to(tmp_path / "real")
+        note_modules(tmp_path / "store", {"a"})
+        assert named_modules(tmp_path / "store") == named_modules(tmp_path / "real") == ("a",)
+
     def test_two_studies_that_begin_at_once_both_add_theirs(self, tmp_path, monkeypatch):
         write, other = plugins.write_file, threading.Thread(target=note_modules, args=(tmp_path, {"b"}))
 

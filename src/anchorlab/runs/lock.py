@@ -24,10 +24,17 @@ def writing(directory: Path) -> Iterator[None]:
 
     Errors: as `Lock.acquire`.
     """
-    lock = Lock(directory / "lock")
+    with locked(directory / "lock"):
+        remove_temporaries(directory)
+        yield
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock inside `with`, and remove its file afterwards. Errors: as `Lock.acquire`."""
+    lock = Lock(path)
     lock.acquire(_PATIENCE)
     try:
-        remove_temporaries(directory)
         yield
     finally:
         lock.remove()

@@ -10,17 +10,16 @@ from pathlib import Path
 
 from anchorlab.plain import parse_json, read_plain
 from anchorlab.runs.files import write_file
-from anchorlab.runs.lock import Lock
+from anchorlab.runs.lock import locked
 
 NAME = "plugins.json"
 
 _LARGEST = 2**16  # bytes that are read
-_PATIENCE = 10.0  # seconds to wait for another study that adds its modules
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 
 
 def named_modules(root: Path) -> tuple[str, ...]:
-    """Return the modules that a store names; none if the file is missing, or has another format than ours."""
+    """Return the modules that a store names; none if the file is missing or has another format."""
     try:
         names = parse_json(read_plain(root / NAME, _LARGEST))["modules"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -35,14 +34,9 @@ def note_modules(root: Path, names: Iterable[str]) -> None:
     if set(names) <= set(named_modules(root)):
         return
     root.mkdir(parents=True, exist_ok=True)
-    lock = Lock(root / f"{NAME}.lock")
-    lock.acquire(_PATIENCE)
-    try:  # another study may have added its own meanwhile
-        text = json.dumps({"modules": sorted({*named_modules(root), *names})}, indent=1)
-        write_file(root, NAME, [text.encode()])
-    finally:
-        lock.remove()
-        lock.release()
+    with locked(root.resolve() / f"{NAME}.lock"):  # the folder of a store may be a link, that of a lock may not
+        known = named_modules(root)  # another study may have added its own meanwhile
+        write_file(root, NAME, [json.dumps({"modules": sorted({*known, *names})}, indent=1).encode()])
 
 
 def is_module_name(text: str) -> bool:
