@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 SomeFrame = TypeVar("SomeFrame", "polars.DataFrame", "polars.LazyFrame")
 MOST_ROWS = 20_000_000
-"""The rows of a pack, and of the tables that are measured together: fewer than this; each takes about 90 bytes."""
+"""A pack, and the tables that are measured together, have fewer rows than this; each takes about 90 bytes."""
 
 MOST_READ = 200_000_000
-"""The rows of one run, or of several in one table, above which they are not read: about 18 GB."""
+"""A run, or several in one table, with this number of rows or more is not read: about 18 GB."""
 
 _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 

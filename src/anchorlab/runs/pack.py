@@ -128,7 +128,7 @@ class Pack:
     def metrics(self, addresses: Collection[str]) -> "polars.LazyFrame":
         """Return the metrics of some runs as one table, the address in the column `run`, in order of addresses.
 
-        Errors: `StoreError` for a table that is longer than is read at once, too.
+        Errors: `StoreError` if the table is damaged, or has `MOST_ROWS` rows or more.
         """
         import polars as pl
 

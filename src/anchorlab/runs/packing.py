@@ -193,7 +193,7 @@ def _is_small(pack: Pack) -> bool:
 
 
 def _folder(run: Run) -> _Whole | None:
-    """Return a run as its folder holds it; None for one that is damaged, large, has other files, or is gone."""
+    """Return a run as its folder holds it; None if it is damaged or large, has other files, or is gone."""
     try:
         check_tree(run.path)
         paths = {path.relative_to(run.path).as_posix(): path for path in run.path.rglob("*") if not path.is_dir()}
@@ -241,7 +241,7 @@ def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
             continue
         seen.add(one[0])
         own = sum(len(file.content) for file in one[1].values())
-        own_rows = _rows(*one)
+        own_rows = _of_table(count_rows, *one)
         if batch and (len(batch) == MOST_RUNS or size + own > _MOST_BYTES or rows + own_rows >= MOST_ROWS):
             yield batch
             batch, size, rows = [], 0, 0
@@ -261,19 +261,15 @@ def _metrics(runs: Iterable[_Whole]) -> "polars.DataFrame":
     """Return the metrics of runs as one table, the address in the column `run`."""
     import polars as pl
 
-    tables = ((address, _of_table(read_metrics, address, files)) for address, files in runs)
+    tables = ((run[0], _of_table(read_metrics, *run)) for run in runs)
     return pl.concat([table.select(pl.lit(address).alias("run"), pl.all()) for address, table in tables])
 
 
-def _rows(address: str, files: Mapping[str, Packed]) -> int:
-    return _of_table(count_rows, address, files)
-
-
-def _of_table(look: Callable[[bytes], _Result], address: str, files: Mapping[str, Packed]) -> _Result:
-    """Return what `look` finds in the table of metrics of a run. Errors: `StoreError` if it is damaged."""
+def _of_table(read: Callable[[bytes], _Result], address: str, files: Mapping[str, Packed]) -> _Result:
+    """Return what `read` makes of the table of metrics of a run. Errors: `StoreError` if it is damaged."""
     name = "metrics.parquet"
     try:
-        return look(files[name].content)
+        return read(files[name].content)
     except (KeyError, ValueError) as error:
         raise damaged(Path(address, name), str(error), address) from None
 
