@@ -65,9 +65,7 @@ for name, text in {
     module = {"unpack": "runs_pack"}.get(name, f"runs_{name}" if name in ("list", "diff", "prune", "pack") else "runs")
     runs.command(f"anchorlab.cli.{module}:{name}_", name=name, help=text)
 app.command(runs)
-
-
-app.meta.suppress_keyboard_interrupt = False
+app.meta.suppress_keyboard_interrupt = False  # it does not take this from `app`
 
 
 @app.meta.default

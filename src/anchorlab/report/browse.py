@@ -64,8 +64,8 @@ def browser_page(
     order = [entries[at].address for at in table["order"]]
     packed = [b64encode((curves or {}).get(address, b"")).decode() for address in order]
     lengths = [len(one) for one in packed] if curves is not None else []
-    words = {"symbols": SYMBOLS, "also_untrained": ALSO_UNTRAINED, "studies": [_study_data(one) for one in studies]}
-    data = {**table, **words, "served": curves is None, "lengths": lengths}
+    shown = {"symbols": SYMBOLS, "also_untrained": ALSO_UNTRAINED, "studies": [_study_data(one) for one in studies]}
+    data = {**table, **shown, "served": curves is None, "lengths": lengths}
     return (
         environment()
         .get_template("browse.html.jinja")
@@ -83,7 +83,7 @@ def browser_page(
 
 
 def _study_data(row: StudyRow) -> dict[str, Any]:
-    """Return what the page shows of a study, in words."""
+    """Return the texts that the page shows for a study."""
     found = row.findings
     claims = [
         {

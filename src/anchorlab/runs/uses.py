@@ -75,25 +75,21 @@ def uses(root: Path) -> list[Use]:
 
 
 def study_files(root: Path, name: str, without: str | None = None) -> list[Path]:
-    """Return the files of a name in the folders of every study and profile in a store, in their order.
+    """Return the files called `name` in the folders of every study and profile in a store, in their order.
 
-    Folders that hold a file `without` are left out.
+    Folders that hold a file called `without` are left out.
 
     Errors: `StoreError` for a link in place of a folder.
     """
     folder = root / "studies"
     check_way(folder, root)
     profiles = (profile for study in _folders(folder) for profile in _folders(study))
-    return [
-        Path(profile, name)
-        for profile in profiles
-        if os.path.lexists(f"{profile}/{name}")
-        and not (without is not None and os.path.lexists(f"{profile}/{without}"))
-    ]
+    found = [Path(profile, name) for profile in profiles if os.path.lexists(f"{profile}/{name}")]
+    return [path for path in found if without is None or not os.path.lexists(path.with_name(without))]
 
 
 def _folders(folder: Path | str) -> list[str]:
-    """Return the folders in a folder, in order; none if there is none. Errors: `StoreError` for a link to one."""
+    """Return the folders in a folder, in order; none if it is no folder. Errors: `StoreError` for a link to one."""
     try:
         with os.scandir(folder) as entries:
             found = sorted((one.name, one.path, one.is_symlink()) for one in entries if one.is_dir())
