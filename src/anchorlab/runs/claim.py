@@ -22,7 +22,7 @@ LEASE = 120.0
 """Seconds after which a claim that was not renewed is free: longer than a shared file system remembers what it read."""
 
 LONGEST_LEASE = 3600.0
-"""The longest lease that a claim can have, an hour: one that asks for more is none of ours."""
+"""The longest lease that a claim can have, an hour; a claim with a longer one holds nothing."""
 
 NAME = "claim.json"
 
@@ -94,8 +94,8 @@ class Claim:
 def holder(directory: Path) -> str | None:
     """Return who works in a directory, in words, or None if it is free.
 
-    A damaged claim, or one with fields that none of ours has, holds nothing, however new it is. A claim that the system
-    does not let us read holds for `LEASE` after its last renewal.
+    A damaged claim, or a claim with other fields than ours, holds nothing, however new it is. A claim that cannot be
+    opened holds for `LEASE` after its last renewal.
     """
     path = directory / NAME
     if not is_plain_folder(directory):

@@ -261,14 +261,14 @@ def _intact(row: Any) -> Any:
 
 
 def _checked(row: Any) -> Any:
-    """Return a row of curves as it was written. Errors: as `_intact`, and `ValueError` for other kinds of values."""
+    """Return a row of curves as it was written. Errors: as `_intact`, and `ValueError` for values of other types."""
     if list(map(type, row)) != [str, int, str, bytes, int]:  # SQLite keeps any kind
         raise ValueError("a row holds what we never write")
     return _intact(row)
 
 
 def _numbers(text: str) -> dict[str, float]:
-    """Return what a row says of the end of a run. Errors: `ValueError` for what is no object of numbers."""
+    """Parse the metrics at the end of a run. Errors: `ValueError` if the text is not an object of numbers."""
     found = parse_json(text)
     if not isinstance(found, dict) or not all(type(value) in (int, float) for value in found.values()):
         raise ValueError("a row holds what we never write")

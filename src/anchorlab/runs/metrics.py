@@ -102,7 +102,7 @@ def count_rows(source: "Path | bytes", *before: str) -> int:
 
 
 def read_metrics(source: "Path | bytes") -> "polars.DataFrame":
-    """Return a table of metrics. Errors: as `scan_metrics`, and `ValueError` for one of `MOST_READ` rows or more."""
+    """Return a table of metrics. Errors: as `scan_metrics`, and `ValueError` if it has `MOST_READ` rows or more."""
     with reading_metrics():
         found = scan_metrics(source).collect()
     if len(found) == MOST_READ:

@@ -92,7 +92,7 @@ def _changed(path: Path) -> int:
 
 
 def read(run: Run) -> Found | None:
-    """Return what an index keeps of a run; None for a damaged one, an empty one for a run that has only a folder.
+    """Return what an index keeps of a run: None if it is damaged, nothing in any field if it has only a folder.
 
     The specification of a finished run is compared with the manifest, and this with its own checksum.
     """
