@@ -18,6 +18,7 @@ from anchorlab.errors import AnchorlabError, IncompleteError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Progress, Stop, Times
 from tests.engine.killed import LONG, LONGER, RECIPES, results, runs_still, train, train_for_ever, wait_until
+from tests.processes import processes
 from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, worst
 
 
@@ -339,7 +340,6 @@ import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from tests.engine.killed import results, experiment, RECIPES, run, Store
-from tests.processes import processes
 if __name__ == "__main__":
     for data in RECIPES:
         for execution in ("member", "mapped"):
