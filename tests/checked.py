@@ -1,7 +1,7 @@
 """The run-time check of types and shapes; as for type checkers, an int will do where a float is expected.
 
-A test's first calls are checked, `MOST` of them, and the others are not: a function that is called in a loop is seen
-often enough, and checking costs more than most of what is called.
+The first `MOST` calls of a test are checked: a function that is called in a loop is seen often enough, and a check
+costs more than most calls.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,11 @@ from beartype import BeartypeConf, beartype
 
 MOST = 5_000
 calls = 0
+typed = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Check a function's types, and count its calls; a class is checked without a count."""
     if isinstance(function, type):
         return typed(function)
     strict = typed(function)
@@ -29,9 +31,6 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
         return strict(*args, **kwargs)
 
     return counted
-
-
-typed = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def begin() -> None:

@@ -68,7 +68,7 @@ def build() -> str:
 
 
 def environment(python: str, name: str, requirements: Sequence[str], constrained: bool) -> Path | None:
-    """Make an environment with torch's CPU build; None where pip cannot install that, after its last line."""
+    """Make an environment with torch's CPU build; None if pip cannot install that, after printing pip's last line."""
     folder = BUILD / name
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", folder], check=True)

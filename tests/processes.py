@@ -1,7 +1,7 @@
 """Processes of tests, forked in milliseconds from a server that has imported what they need and has done nothing else.
 
-There is one server in each process of pytest, whoever starts it first; so it imports here what all tests need. Of a
-process that has trained, or has read a table with polars, no fork would work.
+Each process of pytest has one server, whichever test starts it first, so it imports what all tests need. A process that
+has trained, or has read a table with polars, cannot be forked.
 """
 
 import multiprocessing

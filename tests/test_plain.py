@@ -1,4 +1,4 @@
-"""What is read of a store that may come from anybody: how deep it may be nested, and how large it may be."""
+"""Limits on the files of a store that may come from a stranger: how deeply nested, and how large."""
 
 import json
 
@@ -20,7 +20,7 @@ OF_DEPTH = {
     "both in turn": lambda depth: (
         '[{"a":' * (depth // 2) + "[]" * (depth % 2) + "1" * (1 - depth % 2) + "}]" * (depth // 2)
     ),
-    "beside others": lambda depth: "[[1], [" + "[" * (depth - 2) + "]" * (depth - 2) + ', {"a": []}]]',
+    "next to others": lambda depth: "[[1], [" + "[" * (depth - 2) + "]" * (depth - 2) + ', {"a": []}]]',
 }
 
 

@@ -79,7 +79,7 @@ def test_results_are_the_published_ones():
 
 @pytest.mark.parametrize("page", [README, QUICKSTART], ids=["README", "quickstart"])
 def test_the_torch_that_is_named_is_the_tested_one(page):
-    """Pip would else install one torch by this line and replace it by another for the constraints."""
+    """Otherwise pip would install one torch by this line, and replace it by another for the constraints."""
     (tested,) = re.findall(
         r"^torch==(\S+)$", (ROOT / "requirements" / "constraints.txt").read_text("utf-8"), re.MULTILINE
     )

@@ -51,7 +51,7 @@ def test_claims_lays_out_the_first_results_alone(anchorlab, monkeypatch, laid_ou
     ] * 3
     assert "Statement 1 of own/many-01." not in said and "own/many-02" not in said
     assert "4 of 60 results; name studies, or --limit 0 shows all\n" in said
-    assert "● agrees at small scale       60" in said  # counts are those of all
+    assert "● agrees at small scale       60" in said  # the counts cover all results
 
 
 def test_limit_takes_any_number_of_results(anchorlab, laid_out):

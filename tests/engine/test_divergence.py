@@ -72,8 +72,8 @@ def test_train_warns_of_members_in_python(tmp_path):
     assert set(found.diverged) == {0, 1}
 
 
-def test_a_table_that_is_none_hides_no_other(tmp_path):
-    """The files have the digests in their manifests, as a stranger can write them; what is no table names nobody."""
+def test_a_file_that_is_no_table_hides_no_other(tmp_path):
+    """Its digest is in its manifest, as a stranger can write it; by itself it has no diverged members."""
     store = Store(tmp_path)
     made = [asked((1e30,), (number,)) for number in range(3)]
     with pytest.warns(DivergedWarning):

@@ -131,7 +131,7 @@ class OnAFolder:
 
 @contextmanager
 def team_of(place: Place) -> Iterator[list[Any]]:
-    """Plan the study, one chunk a run, and give the list of the processes that work on it; those in it are ended."""
+    """Plan the study, one chunk a run, and yield a list for its processes, which are ended afterwards."""
     team: list[Any] = []
     place.disk.mkdir(parents=True)
     plan(STUDY.experiments_of(PROFILE), Store(place.root), chunks=1)

@@ -37,7 +37,7 @@ def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
         else:
             found.late = 1
         crew.turn(None)
-        if (said := read_said(place)) is not None and _REASON in said.words:  # of what was set aside meanwhile
+        if (said := read_said(place)) is not None and _REASON in said.words:  # about work that was set aside meanwhile
             crew.turn(None)
         found.cost += wrong(place, expected)
         if found.cost:

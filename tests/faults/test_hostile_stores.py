@@ -1,4 +1,4 @@
-"""The judge of hostile stores lets pass what is well, and notices each kind of harm."""
+"""The judge of hostile stores passes a sound command, and notices each kind of harm."""
 
 import os
 import sys

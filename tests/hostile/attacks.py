@@ -50,8 +50,8 @@ class Attack:
 
     Fields
         make: does it, given the store's folder and the one outside
-        told: what is said in the line of error of `by`, which exits with 2; where it is empty, `by` does its work
-        by: the command that is called first
+        told: words in the line of error of `by`, which exits with 2; if they are empty, `by` succeeds
+        by: the command that runs first
     """
 
     make: Change

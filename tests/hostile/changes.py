@@ -25,7 +25,7 @@ LOOP = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 
 
 def place(root: Path, name: str) -> Path:
-    """Return a path in a store; RUN, BEGUN, CHUNK and PACK stand for a run, an unfinished one, its chunk, a pack."""
+    """Return a path in a store; RUN, BEGUN, CHUNK and PACK name a run, an unfinished run, its chunk, a pack."""
     chunk, pack = f"{BEGUN}/state/chunk-0001.1", f"packs/{the_pack(root).name}"
     for short, whole in {"RUN": FOLDER, "BEGUN": BEGUN, "CHUNK": chunk, "PACK": pack}.items():
         name = name.replace(short, whole)

@@ -48,7 +48,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     *(("runs", "remove", address, "--yes") for address in (FOLDER, PACKED)),
     ("runs", "prune", "orphans", "superseded", "unfinished", "damaged", "--yes"),
 )
-"""How a store is opened, each command after those before it; `TRAIN` resumes the unfinished run."""
+"""The commands that open a store, in this order; `TRAIN` resumes the unfinished run."""
 
 MORE_COMMANDS: tuple[tuple[str, ...], ...] = (
     ("runs", "--json"),
@@ -57,7 +57,7 @@ MORE_COMMANDS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("inspect", FOLDER),
 )
-"""What only `make faults` opens every store with: these take longer, or read what others read too."""
+"""Commands that only `make faults` runs on every store: they take longer, or read the same files as others."""
 
 
 def opened(root: Path, command: tuple[str, ...]) -> int:

@@ -66,7 +66,7 @@ def test_a_claim_that_was_not_renewed_for_its_lease_is_free(tmp_path, lease):
     [{"lease": None}, {"lease": 1e18}, {"lease": 0.0}, {"process": "12"}, {"process": 0}, {"token": 3}],
     ids=str,
 )
-def test_a_claim_that_none_of_ours_can_be_is_free_at_once(tmp_path, changes):
+def test_a_claim_with_fields_that_we_never_write_is_free_at_once(tmp_path, changes):
     honest = {**asdict(replace(Owner.new(), machine="another")), "lease": 60.0}
     write_json(tmp_path, NAME, honest)
     assert holder(tmp_path) is not None
