@@ -250,7 +250,7 @@ def ledger_text(found: Sequence[Findings]) -> str:
         others += [
             (page_link(name), result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
             for result in own
-            if result.verdict in ("contradicted", "differs at small scale")
+            if result.verdict in ("contradicted", "differs at small scale", "undecided")
         ]
     whole = counts(entry.strongest for entry in entries)
     rows.append(("all", "", *map(str, (whole.total, *map(whole.of, VERDICTS), whole.also_untrained))))
@@ -296,8 +296,8 @@ def counts_text(counted: Counts) -> str:
     return (
         f"Of {counted.total} claims, in the papers' own settings {settled('paper')}; exactly {settled('exact')}; "
         f"{counted.of('agrees at small scale')} agree and {counted.of('differs at small scale')} differ at small "
-        f"scale; {counted.of('not measured')} not measured. {counted.also_untrained} of all also hold for untrained "
-        "models."
+        f"scale; {counted.of('undecided')} undecided; {counted.of('not measured')} not measured. "
+        f"{counted.also_untrained} of all also hold for untrained models."
     )
 
 

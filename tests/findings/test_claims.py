@@ -57,6 +57,49 @@ def test_what_has_no_value_is_not_measured(value):
         assert one.judge(value, "paper", paper_setting=True).verdict == "not measured"
 
 
+@pytest.mark.parametrize(
+    ("band", "interval", "undecided"),
+    [
+        (at_least(0.5), (0.6, 0.9), False),
+        (at_least(0.5), (0.5, 0.9), False),  # the edge accepts
+        (at_least(0.5), (0.49, 0.9), True),
+        (at_least(0.5), (0.1, 0.5), True),
+        (at_least(0.5), (0.1, 0.49), False),
+        (at_most(0.5), (0.4, 0.6), True),
+        (at_most(0.5), (0.51, 0.6), False),
+        (within(0.4, 0.6), (0.3, 0.7), True),  # the band lies within the interval
+        (within(0.4, 0.6), (0.45, 0.55), False),
+        ((None, None), (-9.0, 9.0), False),
+        (at_least(0.5), None, False),
+    ],
+)
+def test_an_interval_that_leaves_the_band_decides_nothing(band, interval, undecided):
+    for setting in ({}, {"paper_setting": True}, {"own": True}):
+        for value in (0.2, 0.55):
+            result = claim(band).judge(value, "quick", interval=interval, units=(0.2, 0.55), **setting)
+            assert (result.verdict == "undecided") == undecided
+    assert claim(band).judge(None, "quick", interval=interval).verdict == "not measured"
+
+
+def test_an_interval_in_words():
+    assert claim(at_least(0)).judge(1, "quick", interval=(0.12345, 2)).interval_text == "95 % interval 0.123 to 2"
+    assert claim(at_least(0)).judge(1, "quick").interval_text == ""
+    assert claim(at_least(0)).judge(1, "quick", units=(1.0,)).interval_text == "one value"
+    assert claim(at_least(0), exact=True).judge(1, "quick", units=(1.0,)).interval_text == ""
+
+
+def test_one_trial_does_not_reproduce_what_is_said_of_all():
+    every = Claim("a/b/c", "It is always high", "Fig 1", "always", "its height", at_least(0.5), always=True)
+
+    def verdict(value, units, of=every, **setting):
+        return of.judge(value, "paper", units=units, **setting).verdict
+
+    assert verdict(0.9, (0.9,), paper_setting=True) == "agrees at small scale"
+    assert verdict(0.1, (0.1,), paper_setting=True) == "contradicted"  # one exception is enough
+    assert verdict(0.9, (0.9, 0.9), paper_setting=True) == "reproduced"
+    assert verdict(0.9, (0.9,), claim(at_least(0.5)), paper_setting=True) == "reproduced"
+
+
 def test_scopes():
     plain, exact = claim(at_least(0.5)), claim(at_least(0.5), exact=True)
     assert plain.judge(1, "quick").scope == "other"
@@ -97,6 +140,38 @@ def test_evidence_without_a_value_comes_last_and_scope_before_profile():
     other = one.judge(0.1, "scaled")
     (entry,) = ledger(findings(result.profile, result) for result in (unmeasured, other, part))
     assert [each.result.profile for each in entry.evidence] == ["paper-start", "scaled", "paper"]
+
+
+def test_more_units_come_before_a_larger_setting_but_not_before_the_papers():
+    one = claim(at_least(0.5))
+    quick, scaled = one.judge(0.7, "quick", units=(0.6, 0.8)), one.judge(0.9, "scaled", units=(0.9,))
+    paper = one.judge(0.6, "paper", paper_setting=True, units=(0.6,))
+
+    def profiles(*results):
+        (entry,) = ledger(findings(result.profile, result) for result in results)
+        return [each.result.profile for each in entry.evidence], entry.strongest.verdict
+
+    assert profiles(scaled, quick) == (["quick", "scaled"], "agrees at small scale")
+    assert profiles(scaled, quick, paper) == (["paper", "quick", "scaled"], "reproduced")
+
+
+def test_profiles_that_disagree_leave_a_claim_undecided():
+    one = claim(at_least(0.5))
+    quick, scaled = one.judge(0.7, "quick", units=(0.6, 0.8)), one.judge(0.1, "scaled", units=(0.1,))
+    smoke, other, paper = (
+        one.judge(0.1, "smoke"),
+        one.judge(0.1, "quick@gpt2"),
+        one.judge(0.1, "paper", paper_setting=True),
+    )
+
+    def strongest(*results):
+        (entry,) = ledger(findings(result.profile, result) for result in results)
+        return entry.strongest.verdict
+
+    assert strongest(quick, scaled) == strongest(scaled, quick) == "undecided"
+    assert strongest(quick, smoke) == strongest(quick, other) == "agrees at small scale"  # neither is a profile of ours
+    assert strongest(quick, scaled, paper) == "contradicted"
+    assert strongest(quick, one.judge(None, "scaled")) == "agrees at small scale"
 
 
 def test_the_ledger_keeps_claims_and_studies_in_order():
@@ -166,6 +241,7 @@ def test_counts_by_verdict_and_scope():
         "contradicted": {"paper": 0, "exact": 1, "other": 0},
         "agrees at small scale": {"paper": 0, "exact": 0, "other": 1},
         "differs at small scale": {"paper": 0, "exact": 0, "other": 1},
+        "undecided": {"paper": 0, "exact": 0, "other": 0},
         "not measured": {"paper": 0, "exact": 0, "other": 1},
     }
     assert (found.total, found.of("reproduced"), found.also_untrained) == (6, 2, 2)

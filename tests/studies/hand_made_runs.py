@@ -1,6 +1,7 @@
 """Runs made by hand: the metrics of an experiment are given, nothing is trained."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from anchorlab.runs import metrics_frame
@@ -66,7 +67,8 @@ def values_of(study, seen, profile="quick") -> dict[str, float | None]:
 
 
 def verdicts_of(study, seen, profile="quick") -> dict[str, str]:
-    """The verdict of every claim of a study, by the measure's name."""
+    """The verdict of every claim of a study on its value alone, whatever the interval, by the measure's name."""
     from anchorlab.studies.claim import judge
 
-    return {one.name: judge(study.claim(one), one(seen), profile).verdict for one in study.claims}
+    found = {one.name: judge(study.claim(one), one(seen), profile) for one in study.claims}
+    return {name: replace(one, interval=None).verdict for name, one in found.items()}

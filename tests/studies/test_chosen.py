@@ -58,9 +58,9 @@ def test_what_a_file_changes(tmp_path):
 
 
 def test_a_name_of_its_own(tmp_path):
-    (one,) = only(toml(tmp_path, f'{BASE}name = "own/that"\nseeds = 2\n')).studies("smoke", {})
+    (one,) = only(toml(tmp_path, f'{BASE}name = "own/that"\nseeds = "2000:2002"\n')).studies("smoke", {})
     assert one.name == "own/that" and not one.has_own_claims
-    assert all(each.members.seeds == (0, 1) for each in one.experiments_of("smoke"))
+    assert all(each.members.seeds == (2000, 2001) for each in one.experiments_of("smoke"))
 
 
 def test_several_values_make_several_studies(tmp_path):
@@ -140,7 +140,7 @@ def test_hypotheses_are_judged_beside_the_claims(tmp_path):
 
 
 def test_a_hypothesis_is_no_papers_although_the_claims_are(tmp_path):
-    text = f"{BASE}seeds = 1\n{HYPOTHESIS}at_least = 2\n"
+    text = f"{BASE}seeds = [2000]\n{HYPOTHESIS}at_least = 2\n"
     (one,) = only(toml(tmp_path, text)).studies("smoke", {})
     *claims, mine = [one.claim(measure) for measure in one.claims]
     assert all(claim.source.startswith("anchor functions") for claim in claims)
@@ -151,7 +151,7 @@ def test_a_hypothesis_is_no_papers_although_the_claims_are(tmp_path):
 def test_a_hypothesis_reads_the_runs_that_it_names(tmp_path):
     """By the labels of this study: the store may know a run under another."""
     label = study("anchor/identity").experiments_of("smoke")[1].label
-    text = f'{BASE}seeds = 1\n{HYPOTHESIS}metric = "loss"\nruns = "{label}"\nat_least = 0\n'
+    text = f'{BASE}seeds = [2000]\n{HYPOTHESIS}metric = "loss"\nruns = "{label}"\nat_least = 0\n'
     (one,) = only(toml(tmp_path, text)).studies("smoke", {})
 
     class Run:

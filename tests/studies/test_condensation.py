@@ -131,7 +131,7 @@ def ensemble(*alike: bool) -> Ensemble:
 def test_what_a_run_made_by_hand_has_become():
     setting = replace(QUICK, seeds=2, heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL))
     (experiment,) = experiments(setting)
-    assert experiment.members.seeds == (0, 1, 0, 1, 0, 1)
+    assert experiment.members.seeds == (1000, 1001) * 3
     run = HandMadeRun(
         experiment,
         (0, 600),

@@ -122,7 +122,7 @@ def test_members_without_a_right_answer_are_left_out():
 
 def test_members_are_perturbed_on_what_they_were_trained_on():
     experiment = experiments(QUICK)[-1]
-    for seed, batch in zip(range(4), own_sequences(experiment), strict=True):
+    for seed, batch in zip(range(1000, 1004), own_sequences(experiment), strict=True):
         sample = experiment.task.sample("train", 8000, child_seed(seed, "train"))
         assert torch.equal(batch.inputs, sample.inputs[:500]) and torch.equal(batch.targets, sample.targets[:500])
     every, alone = own_sequences(experiments(QUICK)[3]), own_sequences(experiments(QUICK)[-2])
@@ -172,4 +172,4 @@ def test_runs_are_read_by_loss_and_task():
     assert [len(figure.lines) for figure in drawn.figures] == [2, 2, 4, 4, 4]
     assert [len(table.rows) for table in drawn.tables] == [4, 4]
     first = dict(zip(drawn.tables[1].columns, drawn.tables[1].rows[2], strict=True))
-    assert (first["loss on"], first["seed"], first["(3, 4), composed"]) == (ALONE, 0, pytest.approx(0.52))
+    assert (first["loss on"], first["seed"], first["(3, 4), composed"]) == (ALONE, 1000, pytest.approx(0.52))

@@ -116,7 +116,7 @@ def test_tables_and_figures_of_runs_made_by_hand():
     made = analyse(runs(), SIZES)
     sizes, heads = made.tables
     assert sizes.rows[0] == (200, *map(pytest.approx, (0.2, 0.1, 0.3, 0.995)))
-    assert heads.rows[1] == (1, 0, 0, pytest.approx(0), 0, 0, pytest.approx(0), pytest.approx(0))
+    assert heads.rows[1] == (1001, 0, 0, pytest.approx(0), 0, 0, pytest.approx(0), pytest.approx(0))
     against_size, along, maps = made.figures
     assert against_size.lines[0].x == (200, 600, 2000)
     assert against_size.lines[0].mean == pytest.approx((0.2, 0.95, 0.98))

@@ -186,7 +186,7 @@ def test_both_rules_of_drawing_keys_are_reported_seed_by_seed():
     fixed, moving = hand_made(one_seed, {("decoder", 500): 0.25})
     moving = HandMadeRun(moving.experiment, (0, 5, 10), {("test", "accuracy"): [[0.0, 0.7, 0.75]]})
     made = analyse([fixed, moving], one_seed)
-    assert made.tables[0].rows == ((0, 0.25, 0.75),)
+    assert made.tables[0].rows == ((1000, 0.25, 0.75),)
     assert [line.mean[-1] for line in made.figures[0].lines] == [0.25, 0.75]
     assert made.tables[0].columns[1:] == tuple(line.label for line in made.figures[0].lines)
     assert set(values_of(STUDY, made.seen).values()) == {None}

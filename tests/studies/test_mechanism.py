@@ -351,11 +351,11 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     made = analyse([run], setting)
     numbers, stages = made.tables
     assert numbers.columns == ("seed", *(measure.name for measure in STUDY.claims))
-    assert numbers.rows[1][:2] == (1, 1.0)
+    assert numbers.rows[1][:2] == (1001, 1.0)
     assert [one.title for row in made.figures[5].maps for one in row] == [f"anchor at {place}" for place in range(8)]
     assert [curve.label for curve in made.figures[3].lines] == ["FNN(X(1))", "FNN(Xpr)"]
     of_all = [made.figures[place] for place in (3, 7)]  # the others show the first seed
-    assert [one.seeds for one in made.figures] == [None if one in of_all else "0" for one in made.figures]
+    assert [one.seeds for one in made.figures] == [None if one in of_all else "1000" for one in made.figures]
     assert made.figures[4].value_names == ("no", "yes")
     *_, directions = made.figures[6].maps[0]
     assert (directions.title, directions.x_label, directions.y_label) == ("directions", "", "")  # neither query nor key

@@ -165,7 +165,7 @@ def test_figures_and_table():
     analysis = analyse(runs(), QUICK)
     *maps, lines, timeline = analysis.figures
     assert [len(figure.maps[0]) for figure in maps] == [1, 1, 1, 2]
-    assert [figure.seeds for figure in analysis.figures] == ["0"] * 4 + [None] * 2
+    assert [figure.seeds for figure in analysis.figures] == ["1000"] * 4 + [None] * 2
     assert maps[3].maps[0][1].title == "triggers ␣ a e o t"
     assert [line.mean[-1] for line in lines.lines] == [1, 1, 1, 1]
     assert {event.label: event.at for event in timeline.events}["right token without F₂ at 0.9"] == (

@@ -386,4 +386,4 @@ def test_figures_and_tables_of_runs_made_by_hand():
         pytest.approx(2 + 0.9 / 0.95 + 0.9),
     )
     assert rows[RATE, "3e-3 *"][-3:] == (2, 0, None)
-    assert spikes_found.rows[3] == (0.01, 1, 40, 60, 1.0, 20.0, *map(pytest.approx, (0.3, 0.8, 0.0, 0.5)))
+    assert spikes_found.rows[3] == (0.01, 1001, 40, 60, 1.0, 20.0, *map(pytest.approx, (0.3, 0.8, 0.0, 0.5)))

@@ -62,7 +62,7 @@ def test_other_answers_than_both():
 
 def test_every_seed_has_every_rate():
     grown = members((0.5, 0.8), 2)
-    assert list(zip(grown.seeds, grown.gamma.all, strict=True)) == [(0, 0.5), (1, 0.5), (0, 0.8), (1, 0.8)]
+    assert list(zip(grown.seeds, grown.gamma.all, strict=True)) == [(1000, 0.5), (1001, 0.5), (1000, 0.8), (1001, 0.8)]
 
 
 def test_the_grid_is_read_by_depth_rate_and_seed():

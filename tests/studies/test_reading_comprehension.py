@@ -212,7 +212,7 @@ def test_what_is_drawn_and_listed():
     assert [one.label for one in accuracy.lines] == ["train", "test"]
     first, second = maps.maps[0]
     assert (first.title, second.title) == ("layer 0, head 1", "layer 1, head 0")  # of the second seed, the best
-    assert maps.seeds == "1"
+    assert maps.seeds == "1001"
     assert first.values[3][2] == pytest.approx(1) and second.values[8][3] == pytest.approx(1)  # the second pair
     assert [line.label for line in errors.lines] == list(KINDS)
     right, other, *none = (line.mean for line in errors.lines)
@@ -220,7 +220,7 @@ def test_what_is_drawn_and_listed():
     assert right == pytest.approx([FIRST, (1 + FIRST) / 2]) and other == pytest.approx([1 - FIRST, (1 - FIRST) / 2])
     assert all(mean == (0, 0) for mean in none)
     heads, answers = analysis.tables
-    assert heads.rows[1] == pytest.approx((1, 0.99, 1, 1, 1, 1, 0, 1, 1, 0, SMALLEST, by_frequency(), 0), abs=1e-5)
+    assert heads.rows[1] == pytest.approx((1001, 0.99, 1, 1, 1, 1, 0, 1, 1, 0, SMALLEST, by_frequency(), 0), abs=1e-5)
     listed = {row[0]: row[1:] for row in answers.rows}
     assert len(listed) == 10 and all(sum(row) == pytest.approx(1) for row in listed.values())
     assert listed["the shifting head"][0] == pytest.approx((FIRST + by_frequency()) / 2)

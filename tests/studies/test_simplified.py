@@ -197,8 +197,8 @@ def test_what_a_run_made_by_hand_does():
     assert found.all_to_anchor.tolist() == pytest.approx([1 / 9, 1 / 9])
     assert found.product.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
     made = analyse([run], setting)
-    assert made.figures[0].caption.startswith("Seed 1,")  # the best in test
-    assert [one.seeds for one in made.figures] == ["1", "1"]
+    assert made.figures[0].caption.startswith("Seed 1001,")  # the best in test
+    assert [one.seeds for one in made.figures] == ["1001", "1001"]
     first, _, product = made.figures[0].maps[0]
     assert first.values[8][4] == pytest.approx(1 / 9)
     assert product.values[8][5] == pytest.approx(1 / 9)

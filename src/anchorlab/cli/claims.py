@@ -24,6 +24,7 @@ _COLOURS = {
     "contradicted": "red",
     "agrees at small scale": "cyan",
     "differs at small scale": "yellow",
+    "undecided": "magenta",
     "not measured": "dim",
     "supported": "green",
     "not supported": "red",
@@ -160,7 +161,8 @@ def _judged_again(findings: "Findings") -> "Findings":
 def evidence_data(evidence: "Evidence") -> dict[str, Any]:
     """Return one result of a claim, with the provenance of its value, as plain data."""
     source = evidence.provenance
-    return {**claim_data(evidence.result), "seeds": source.seeds, "commit": source.commit, "hardware": source.hardware}
+    seeds = {"seeds": source.seeds, "search_seeds": source.chosen_on}
+    return {**claim_data(evidence.result), **seeds, "commit": source.commit, "hardware": source.hardware}
 
 
 def claim_data(result: "ClaimResult") -> dict[str, Any]:
@@ -172,6 +174,9 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
         "paper": result.claim.paper,
         "measured_as": result.claim.measured_as,
         "value": result.value,
+        "n": len(result.units) or None,
+        "interval": result.interval,
+        "units": result.units,
         "spread": result.spread,
         "detail": result.detail,
         "band": result.claim.band,
@@ -186,7 +191,7 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
 
 def _unmeasured(study: "Study[Any]", measure: Any) -> dict[str, Any]:
     result = study.claim(measure).judge(None, "")
-    nothing = {"profile": None, "scope": None, "seeds": None, "commit": None, "hardware": None}
+    nothing = {"profile": None, "scope": None, "seeds": None, "search_seeds": None, "commit": None, "hardware": None}
     return {**claim_data(result), **nothing}
 
 
@@ -275,7 +280,7 @@ def _values(result: "ClaimResult", with_profile: bool) -> Text:
         text.append(f" · {result.profile}", "default")
     if result.value is not None:
         text.append(" · ours ", "default").append(number(result.value), "bold default")
-    for more in filter(None, (result.spread, result.detail)):
+    for more in filter(None, (result.interval_text, result.spread, result.detail)):
         text.append(f" ({more})", "default")
     return text.append(_untrained(result))
 

@@ -1,6 +1,6 @@
 """Claims of papers, the bands of values that accept them, and verdicts with their scope."""
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal, SupportsFloat
 
 from pydantic.dataclasses import dataclass
@@ -20,6 +20,7 @@ Verdict = Literal[
     "contradicted",
     "agrees at small scale",
     "differs at small scale",
+    "undecided",
     "not measured",
     "supported",
     "not supported",
@@ -31,6 +32,7 @@ VERDICTS: tuple[Verdict, ...] = (
     "contradicted",
     "agrees at small scale",
     "differs at small scale",
+    "undecided",
     "not measured",
 )
 """The verdicts on a paper's claim, those that settle it first; the others are those on a hypothesis of one's own."""
@@ -46,6 +48,7 @@ SYMBOLS: dict[Verdict, str] = {
     "contradicted": "✗",
     "agrees at small scale": "●",
     "differs at small scale": "○",
+    "undecided": "◐",
     "not measured": "—",
     "supported": "✓",
     "not supported": "✗",
@@ -81,6 +84,15 @@ def accepts(band: Band, value: float | None) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
 
 
+def splits(band: Band, interval: tuple[float, float] | None) -> bool:
+    """Return whether an interval reaches from inside a band to outside, so that its value decides nothing."""
+    if interval is None:
+        return False
+    low, high = (-inf if band[0] is None else band[0]), (inf if band[1] is None else band[1])
+    meets = interval[0] <= high and interval[1] >= low
+    return meets and not (low <= interval[0] and interval[1] <= high)
+
+
 def check_band(band: Band, at: str = "band") -> None:
     """Raise `SpecError` unless a band has a lowest and a highest value in order, or None where a side is open."""
     if not isinstance(band, tuple) or len(band) != 2:
@@ -112,6 +124,7 @@ class Claim:
         measured_as: how our value is measured
         band: the values that accept the claim
         exact: whether a derivation, an enumeration or an exact computation decides, without training
+        always: whether it is said of every trial, or of their maximum or minimum, which one trial cannot reproduce
     """
 
     id: str
@@ -121,6 +134,7 @@ class Claim:
     measured_as: str
     band: Band
     exact: bool = False
+    always: bool = False
 
     @property
     def band_text(self) -> str:
@@ -136,6 +150,8 @@ class Claim:
         paper_setting: bool = False,
         untrained: "Control | None" = None,
         own: bool = False,
+        units: tuple[float, ...] = (),
+        interval: tuple[float, float] | None = None,
     ) -> "ClaimResult":
         """Return the result of the claim for a value measured under a profile.
 
@@ -147,11 +163,13 @@ class Claim:
             paper_setting: whether the profile is the paper's own setting for this claim
             untrained: what untrained members give; None where there is no such control
             own: whether the claim is a hypothesis of one's own, about which no paper says anything
+            units: one value for each independent unit, such as a seed
+            interval: the ends of the value's 95 % interval over units
         """
         exact = self.exact and base_profile(profile) != SMOKE
         scope: Scope = "own" if own else "exact" if exact else "paper" if paper_setting else "other"
         number = None if value is None else float(value)
-        return ClaimResult(self, number, profile, spread, detail, scope, untrained)
+        return ClaimResult(self, number, profile, spread, detail, scope, untrained, units, interval)
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -174,6 +192,9 @@ class ClaimResult:
     Fields
         scope: how the value was obtained
         untrained: the control; None for a claim that no training decides, and where no control was computed
+        units: one value for each independent unit, such as a seed; empty where none were kept
+        interval: the ends of the value's 95 % interval over units; None for a single unit, and where nothing is drawn
+        disputed: whether another profile of the study, in a setting that is not the paper's either, says the opposite
     """
 
     claim: Claim
@@ -183,11 +204,22 @@ class ClaimResult:
     detail: str = ""
     scope: Scope = "other"
     untrained: Control | None = None
+    units: tuple[float, ...] = ()
+    interval: tuple[float, float] | None = None
+    disputed: bool = False
 
     @property
     def agrees(self) -> bool:
         """Whether the value is in the band, in whatever setting it was measured."""
         return accepts(self.claim.band, self.value)
+
+    @property
+    def interval_text(self) -> str:
+        """The interval in words, in three significant digits; one value alone has none and says so."""
+        if self.interval is not None:
+            return f"95 % interval {self.interval[0]:.3g} to {self.interval[1]:.3g}"
+        alone = len(self.units) == 1 and self.spread is None and not self.claim.exact
+        return "one value" if alone else ""
 
     @property
     def holds_untrained(self) -> bool:
@@ -210,16 +242,21 @@ class ClaimResult:
     def verdict(self) -> Verdict:
         """Whether the value supports the claim; `not measured` without a finite value.
 
-        In the paper's own setting, and by an exact computation, a value in the band has `reproduced` the claim and
-        one outside has `contradicted` it. In any other setting the claim `agrees at small scale` in the band and
-        `differs at small scale` outside; neither settles it. A hypothesis of one's own is `supported` in its band and
-        `not supported` outside.
+        A claim is `undecided` if the interval of its value has a part in the band and a part outside, or if the result
+        is `disputed`. Otherwise, in the paper's own setting, and by an exact computation, a value in the band has
+        `reproduced` the claim and one outside has `contradicted` it. In any other setting the claim `agrees at small
+        scale` in the band and `differs at small scale` outside; neither settles it. A single trial in the paper's own
+        setting counts as small scale too where it agrees with a claim on all trials. A hypothesis of one's own is
+        `supported` in its band and `not supported` outside.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"
+        if self.disputed or splits(self.claim.band, self.interval):
+            return "undecided"
         accepted = self.agrees
         if self.scope == "own":
             return "supported" if accepted else "not supported"
-        if self.scope == "other":
+        one_of_all = self.scope == "paper" and self.claim.always and accepted and len(self.units) == 1
+        if self.scope == "other" or one_of_all:
             return "agrees at small scale" if accepted else "differs at small scale"
         return "reproduced" if accepted else "contradicted"

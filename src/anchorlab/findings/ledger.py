@@ -1,8 +1,8 @@
 """The ledger: every claim with its results under all profiles, the strongest first."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from anchorlab.findings.claims import SMOKE, VERDICTS, Claim, ClaimResult, Scope, Verdict, base_profile
 from anchorlab.findings.findings import Findings
@@ -71,7 +71,8 @@ def ledger(findings: Iterable[Findings]) -> list[Entry]:
     """Return one entry for every claim in the findings of any number of studies and profiles, in order of appearance.
 
     Within an entry, results with a measured value come before those without; then the paper's own setting and exact
-    computation before other settings; then profiles in the order of `PROFILES`.
+    computation before other settings; then more units, such as seeds, before fewer; then profiles in the order of
+    `PROFILES`. Where profiles in other settings than the paper's disagree, the strongest is `disputed`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:
@@ -80,10 +81,22 @@ def ledger(findings: Iterable[Findings]) -> list[Entry]:
     entries = []
     for study, evidence in found.values():
         ranked = sorted(evidence, key=lambda one: _rank(one.result))
+        if _disputed([one.result for one in ranked]):
+            ranked[0] = replace(ranked[0], result=replace(ranked[0].result, disputed=True))
         entries.append(Entry(study, ranked[0].result.claim, tuple(ranked)))
     return entries
 
 
-def _rank(result: ClaimResult) -> tuple[bool, bool, bool, int]:
+def _disputed(ranked: Sequence[ClaimResult]) -> bool:
+    """Return whether own profiles of a study, all in settings that are not the paper's, are on both sides of a band."""
+    if ranked[0].scope != "other":
+        return False
+    decided = {"agrees at small scale", "differs at small scale"}
+    own = [one for one in ranked if base_profile(one.profile) == one.profile != SMOKE and one.scope == "other"]
+    return len({one.verdict for one in own} & decided) == 2
+
+
+def _rank(result: ClaimResult) -> tuple[bool, bool, bool, int, int]:
     place = PROFILES.index(result.profile) if result.profile in PROFILES else len(PROFILES)
-    return base_profile(result.profile) == SMOKE, result.verdict == "not measured", result.scope == "other", place
+    other, units = result.scope == "other", -len(result.units)
+    return base_profile(result.profile) == SMOKE, result.verdict == "not measured", other, units, place

@@ -24,6 +24,7 @@ class Provenance:
         seconds: the wall-clock time of training and analysis, without the training of reused runs
         reused: how many runs were already in the store; None if this was not counted
         model: the pretrained model that was measured, in words; None for models of our own
+        chosen_on: the seeds on which the setting was chosen, in words; empty where none were, or nobody said
     """
 
     profile: str
@@ -34,6 +35,7 @@ class Provenance:
     seconds: float
     reused: int | None = None
     model: str | None = None
+    chosen_on: str = ""
 
     @property
     def line(self) -> str:

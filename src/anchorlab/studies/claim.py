@@ -13,10 +13,12 @@ from math import isnan
 from numbers import Real
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Band, Claim, ClaimResult, Control, check_band
+from anchorlab.studies.interval import Interval, binomial, bootstrap
 from anchorlab.theory import PowerLaw
 
 Seen = TypeVar("Seen")
@@ -24,18 +26,24 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured value, with how it varies and anything else worth knowing, in words; None: not measured."""
+    """A measured value, with how it varies and anything else worth knowing, in words; None: not measured.
+
+    `units` are the values of its independent units, and `interval` the ends of its 95 % interval over these, as `over`
+    and `share` give them. A measurement without units counts as one value alone.
+    """
 
     value: float | None
     spread: str | None = None
     detail: str = ""
+    units: tuple[float, ...] = ()
+    interval: Interval | None = None
 
 
 Measured = Tensor | PowerLaw | Measurement | float | None
 """What a measure returns.
 
-A tensor of one value per seed is judged by its mean, a power law by its exponent, a number by itself; None and an empty
-tensor count as not measured.
+A tensor of one value per seed is judged by its mean, a tensor of truth values by their share, a power law by its
+exponent, a number by itself; None and an empty tensor count as not measured.
 """
 
 
@@ -56,6 +64,7 @@ class Measure(Generic[Seen]):
     exact: bool
     function: Callable[[Seen], Measured]
     own: bool = False
+    always: bool = False
 
     def __call__(self, seen: Seen) -> Measured:
         """Return what the function measures."""
@@ -65,11 +74,11 @@ class Measure(Generic[Seen]):
         """Return the claim as a plain value, for a study of a paper (`""` for a study of no paper)."""
         source = ", ".join(part for part in ("" if self.own else paper, self.at) if part)
         name = f"{study}/{self.name}"
-        return Claim(name, self.statement, source, self.paper, self.measured_as, self.band, self.exact)
+        return Claim(name, self.statement, source, self.paper, self.measured_as, self.band, self.exact, self.always)
 
 
 def claim(
-    statement: str, *, at: str, paper: str, band: Band, exact: bool = False
+    statement: str, *, at: str, paper: str, band: Band, exact: bool = False, always: bool = False
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
     """Return a decorator that makes a function the measure of a claim.
 
@@ -82,12 +91,13 @@ def claim(
         paper: the paper's value in words
         band: the values that accept the claim: `at_least`, `at_most` or `within`
         exact: True where derivation, enumeration or exact computation decides, and no training is needed
+        always: True where the paper says it of every trial, or of their maximum or minimum
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
         name = claim_name(function.__name__)
         check_band(band, f"claim.{name}.band")
-        return Measure(name, statement, at, paper, _measured_as(name, function), band, exact, function)
+        return Measure(name, statement, at, paper, _measured_as(name, function), band, exact, function, always=always)
 
     return decorate
 
@@ -118,18 +128,26 @@ def measures_in(module: str) -> tuple[Measure[Any], ...]:
 def over(
     values: Tensor, of: str = "seeds", taken: Callable[[Tensor], Any] | None = None, detail: str = ""
 ) -> Measurement:
-    """Return a measurement of several values: their mean, or what `taken` makes of them, and their spread.
+    """Return a measurement of several values: their mean, or what `taken` makes of them, with spread and interval.
 
     Args:
-        values: any shape; empty for not measured
+        values: any shape, one for each independent unit; empty for not measured. The mean of truth values is a share,
+            with the exact interval of a share.
         of: what there is one value of, in the plural
         taken: what makes one number of all, such as `torch.min`; by default their mean
         detail: anything else worth knowing, in words
     """
     if not values.numel():
         return Measurement(None, detail=detail)
-    value = values.mean() if taken is None else taken(values)
-    return Measurement(float(value), spread(values, of), detail)
+    flat = values.flatten().double()
+    value = float(flat.mean() if taken is None else taken(flat))
+    if not flat.isfinite().all():
+        return Measurement(value, spread(flat, of), detail)
+    if values.dtype == torch.bool and taken is None:
+        passed = int(values.sum())
+        within = binomial(passed, len(flat))
+        return Measurement(value, f"{passed} of {len(flat)} {of}", detail, tuple(flat.tolist()), within)
+    return Measurement(value, spread(flat, of), detail, tuple(flat.tolist()), bootstrap(flat, taken))
 
 
 def spread(values: Tensor, of: str = "seeds") -> str:
@@ -150,7 +168,11 @@ def judge(
     if found is None:
         problem = f"its measure returned {type(measured).__name__}"
         raise SpecError(f"claim.{claim.id}", problem, "return a tensor [seed], a number, None or a Measurement")
-    return claim.judge(found.value, profile, found.spread, found.detail, paper_setting, own=own)
+    units = found.units
+    if found.value is not None and not units and found.interval is None:
+        units = (found.value,)
+    about = found.value, profile, found.spread, found.detail, paper_setting
+    return claim.judge(*about, own=own, units=units, interval=found.interval)
 
 
 def as_control(claim: Claim, measured: Measured) -> Control:
@@ -168,9 +190,9 @@ def _measurement(measured: Any) -> Measurement | None:
     if isinstance(measured, Measurement):
         return measured
     if isinstance(measured, Tensor) and measured.ndim <= 1:
-        return over(measured if measured.is_floating_point() else measured.float())
+        return over(measured)
     if isinstance(measured, PowerLaw):
-        return Measurement(measured.slope, f"95 % interval {measured.low:.3f} to {measured.high:.3f}")
+        return Measurement(measured.slope, interval=(measured.low, measured.high))
     if measured is None or (isinstance(measured, Real) and not isinstance(measured, bool)):
         return Measurement(None if measured is None else float(measured))
     return None

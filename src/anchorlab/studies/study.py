@@ -11,9 +11,11 @@ from typing import Any, Generic, TypeVar
 from anchorlab.errors import SpecError
 from anchorlab.findings import Claim, ClaimResult, Figure, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
+from anchorlab.findings.provenance import seeds_text
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.of_model import of_model, parts, profile_name
+from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.studies.workplace import Workplace
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -94,6 +96,7 @@ class Study(Generic[Setting]):
         observe: what a study without experiments measures, such as a pretrained model: gets the setting and a workplace
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default where no family,
             `paper` or profile names a paper
+        chosen_on: the seeds on which the settings were chosen by looking at results; no profile may train them
 
     A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
     `quick@gpt2` or `quick@EleutherAI/pythia-160m@step1000`; none of these is the paper's own setting.
@@ -111,6 +114,7 @@ class Study(Generic[Setting]):
     paper: str | None = None
     observe: Callable[[Setting, Workplace], Any] | None = None
     own: bool | None = None
+    chosen_on: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
@@ -194,8 +198,13 @@ class Study(Generic[Setting]):
         return profile if changed == own else profile_name(parts(profile)[0], changed.model, changed.revision)  # type: ignore[attr-defined]
 
     def experiments_of(self, profile: str) -> Sequence[Experiment]:
-        """Return the experiments of a profile. Errors: `SpecError` for an unknown one."""
-        return self.experiments(self.profile(profile).setting)
+        """Return the experiments of a profile.
+
+        Errors: `SpecError` for an unknown one, and for one that trains a seed of `chosen_on`.
+        """
+        found = self.experiments(self.profile(profile).setting)
+        check_fresh(found, self.chosen_on)
+        return found
 
     def vary(
         self,
@@ -246,6 +255,7 @@ class Study(Generic[Setting]):
             smoke=None,
             paper=self.paper_name,
             own=True if new else self.own,
+            chosen_on=() if new else self.chosen_on,
         )
 
     def findings(
@@ -267,7 +277,7 @@ class Study(Generic[Setting]):
             raise SpecError("study.analyse", f"returned {type(analysis).__name__}", "return an Analysis")
         claims = tuple(self._judge(measure, analysis, profile) for measure in self.claims)
         source = provenance(profile, runs, seconds + time.monotonic() - began, device, reused)
-        source = replace(source, model=analysis.model)
+        source = replace(source, model=analysis.model, chosen_on=seeds_text(self.chosen_on))
         return Findings(
             study=self.name,
             title=self.title,
@@ -295,7 +305,8 @@ class Study(Generic[Setting]):
                 raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
             paper_setting = chosen.is_papers_setting(measure.name)
             values = old.value, findings.profile, old.spread, old.detail
-            results.append(claim.judge(*values, paper_setting, old.untrained, measure.own or self.has_own_claims))
+            own = measure.own or self.has_own_claims
+            results.append(claim.judge(*values, paper_setting, old.untrained, own, old.units, old.interval))
         return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=tuple(results))
 
     def _judge(self, measure: Measure[Any], analysis: Analysis, profile: str) -> ClaimResult:

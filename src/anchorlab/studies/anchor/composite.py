@@ -34,6 +34,7 @@ from anchorlab.studies.anchor.composite_outputs import (
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, TrainedRun
@@ -270,7 +271,7 @@ def answer_kept(seen: Sequence[Depth]) -> Tensor | None:
 def analyse(runs: Sequence[TrainedRun], setting: Depths) -> Analysis:
     """Draw both panels of Figure 7, and list the learned operations of Figure 6."""
     seen = [see(run, layers) for run, layers in zip(runs, setting.depths, strict=True)]
-    deep = seen[-1]
+    deep, seeds = seen[-1], runs[-1].experiment.members.seeds
     accuracies = curves_against(
         "Test accuracy against depth (Fig 7a, curves)",
         setting.depths,
@@ -285,7 +286,11 @@ def analyse(runs: Sequence[TrainedRun], setting: Depths) -> Analysis:
     return Analysis(
         seen,
         figures=[accuracies, sequence_figure(seen), learning],
-        tables=[*output_tables(deep.outputs, deep.layers), sequence_table(seen), depth_table(seen)],
+        tables=[
+            *output_tables(deep.outputs, deep.layers, seeds),
+            sequence_table(seen),
+            depth_table(seen),
+        ],
     )
 
 
@@ -325,4 +330,5 @@ STUDY = Study(
         ),
     },
     smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2)),
+    chosen_on=SEARCHED,
 )

@@ -20,6 +20,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
+from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Times, TrainedRun
@@ -56,7 +57,7 @@ PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), 
 def experiments(setting: Grid) -> list[Experiment]:
     """Return an experiment for each number of heads; its members are the seeds at the first γ, then at the next."""
     gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
-    members = Members(seeds=tuple(range(setting.seeds)) * len(setting.gammas), gamma={"all": gammas})
+    members = Members(seeds=fresh(setting.seeds) * len(setting.gammas), gamma={"all": gammas})
     recipe = setting.recipe.replace(checkpoints=Times(at=(0,)))
     models = {count: setting.model.replace(heads=count, initialisation="gamma") for count in setting.heads}
     return [
@@ -304,4 +305,5 @@ STUDY = Study(
         ),
     },
     smoke=replace(QUICK.shortened(steps=2), heads=(2, 3), gammas=(LARGE, SMALL)),
+    chosen_on=SEARCHED,
 )

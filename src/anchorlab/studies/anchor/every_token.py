@@ -32,6 +32,7 @@ from anchorlab.studies.kit import (
     curves_against,
     training_curves,
 )
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Ensemble, Experiment, TrainedRun
@@ -234,7 +235,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Tasks) -> Analysis:
             _perturbed_figure("kept", seen),
             _perturbed_figure("rise", seen),
         ],
-        tables=[_identity_table(seen), _composite_table(seen)],
+        tables=[_identity_table(seen), _composite_table(seen, runs[-1].experiment.members.seeds)],
     )
 
 
@@ -307,8 +308,8 @@ def _identity_table(seen: Seen) -> Table:
     )
 
 
-def _composite_table(seen: Seen) -> Table:
-    members = [(name, seed) for name, learned in seen.items() for seed in range(len(learned.symmetric))]
+def _composite_table(seen: Seen, seeds: Sequence[int]) -> Table:
+    members = [(name, seed) for name in seen for seed in seeds]
     splits = {
         TRAIN: "training",
         DATA: DATA,
@@ -359,4 +360,5 @@ STUDY = Study(
     smoke=Tasks(
         QUICK.identity.shortened(4), (200, 400), replace(QUICK.composite.shortened(4, size=200), model=quick_model())
     ),
+    chosen_on=SEARCHED,
 )

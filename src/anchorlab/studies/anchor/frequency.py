@@ -19,6 +19,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, training_curves
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -114,7 +115,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
             _curves("Training loss of both tasks (Fig 18, left)", by_level, "train", "loss", FITTED),
             _curves("Test accuracy of both tasks (Fig 18, right)", by_level, "test", "accuracy", GENERALISED),
         ],
-        tables=[_table(seen, range(setting.seeds))],
+        tables=[_table(seen, runs[0].experiment.members.seeds)],
     )
 
 
@@ -162,4 +163,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=40),
+    chosen_on=SEARCHED,
 )

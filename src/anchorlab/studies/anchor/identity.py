@@ -28,6 +28,7 @@ from anchorlab.studies.kit import (
     train_size,
     training_curves,
 )
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, Times, TrainedRun
@@ -324,4 +325,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=40, sizes=(200, 1000)),
+    chosen_on=SEARCHED,
 )

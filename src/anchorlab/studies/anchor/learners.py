@@ -26,6 +26,7 @@ from anchorlab.studies.kit import (
     train_size,
     training_curves,
 )
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -306,4 +307,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

@@ -26,6 +26,7 @@ from anchorlab.studies.anchor.mechanism_seen import Mechanism, see
 from anchorlab.studies.anchor.settings import Setting, paper_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import seed_table
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
@@ -303,7 +304,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     numbers = seed_table(
         "Every number, seed by seed",
         f"On {LOOKED_AT} test sequences; columns are named as the claims are.",
-        range(setting.seeds),
+        runs[0].experiment.members.seeds,
         {measure.name: measure(seen) for measure in STUDY.claims},
     )
     return Analysis(seen, figures=figures(runs[0], seen), tables=[numbers, _stages(seen.stages)])
@@ -342,4 +343,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=4, size=200),
+    chosen_on=SEARCHED,
 )

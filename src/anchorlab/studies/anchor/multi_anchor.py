@@ -18,6 +18,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, column_table, curves_against, split_curves
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -205,4 +206,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=20),
+    chosen_on=SEARCHED,
 )

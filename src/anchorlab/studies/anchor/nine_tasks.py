@@ -28,6 +28,7 @@ from anchorlab.studies.anchor import (
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measure, Measurement, claim, over
 from anchorlab.studies.kit import ACCURACY, along, at_end, column_table, train_size
+from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
@@ -78,7 +79,8 @@ PAPER = tuple(
     Setting(DecoderSpec(), recipe, seeds=5).experiment(chosen, name)
     for name, (chosen, recipe) in zip(NAMES, _TRAINED, strict=True)
 )
-SMOKE = tuple(replace(one, recipe=quick_recipe(200, steps=2, evaluations=1), members=Members(seeds=1)) for one in QUICK)
+_ONE = Members(seeds=fresh(1))
+SMOKE = tuple(replace(one, recipe=quick_recipe(200, steps=2, evaluations=1), members=_ONE) for one in QUICK)
 
 
 def experiments(setting: Sequence[Experiment]) -> Sequence[Experiment]:
@@ -210,4 +212,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

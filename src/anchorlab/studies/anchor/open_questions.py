@@ -54,6 +54,7 @@ from anchorlab.studies.anchor.open_questions_settings import (
     experiments,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import TrainedRun
 
@@ -289,4 +290,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

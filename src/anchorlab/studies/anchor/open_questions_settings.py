@@ -6,6 +6,7 @@ from typing import Literal
 
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
+from anchorlab.studies.seeds import fresh
 from anchorlab.tasks import task
 from anchorlab.training import Constant, Evaluation, Experiment, Members, Times
 
@@ -120,7 +121,7 @@ def experiments(setting: Choices) -> list[Experiment]:
         replace(
             setting.spikes.experiment(base.task, "constant learning rates"),
             members=Members(
-                seeds=_each(range(setting.spikes.seeds), len(setting.rates)),
+                seeds=fresh(setting.spikes.seeds) * len(setting.rates),
                 learning_rate=_repeated(setting.rates, setting.spikes.seeds),
             ),
         ),
@@ -139,11 +140,7 @@ def _members(setting: Choices) -> Members:
         name: _repeated([one.amount if one.scalar == name else usual for one in values], seeds)
         for name, usual in setting.scalars.items()
     }
-    return Members(seeds=_each(range(seeds), len(values)), **given)
-
-
-def _each(seeds: range, times: int) -> tuple[int, ...]:
-    return tuple(seeds) * times
+    return Members(seeds=fresh(seeds) * len(values), **given)
 
 
 def _repeated(values: Sequence[float], times: int) -> tuple[float, ...]:

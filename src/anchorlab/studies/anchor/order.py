@@ -19,6 +19,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import MEAN_AND_RANGE, at_end, curves_against, seed_table, split_curves
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
@@ -206,8 +207,9 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         {"train": "train", "test": "test"},
         caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
     )
-    first = run.experiment.members.seeds[0]
-    return Analysis(seen, figures=[_picture_figure(seen, first), _place_figure(seen), learning], tables=[_table(seen)])
+    seeds = run.experiment.members.seeds
+    drawn = (_picture_figure(seen, seeds[0]), _place_figure(seen), learning)
+    return Analysis(seen, figures=drawn, tables=[_table(seen, seeds)])
 
 
 def _picture_figure(seen: Seen, seed: int) -> ScatterFigure:
@@ -240,12 +242,12 @@ def _place_figure(seen: Seen) -> LineFigure:
     )
 
 
-def _table(seen: Seen) -> Table:
+def _table(seen: Seen, seeds: Sequence[int]) -> Table:
     return seed_table(
         "Order of the embeddings, seed by seed",
         f"Order: rank correlation of value and place along the curve. Neighbours: share of the {NEIGHBOURS} nearest "
         f"within {NEAR} in value; {chance_of_near(len(ITEMS)):.3f} by chance.",
-        range(len(seen.accuracy)),
+        seeds,
         {
             "test accuracy": seen.accuracy,
             "order": seen.after.order,
@@ -278,4 +280,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=20, size=200),
+    chosen_on=SEARCHED,
 )

@@ -19,6 +19,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
+from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import (
@@ -99,7 +100,7 @@ def mislabelled() -> Task:
 def members(gammas: Sequence[float], seeds: int) -> Members:
     """Return every seed at every γ; a seed's weights at two γ differ in their scale alone."""
     return Members(
-        seeds=tuple(range(seeds)) * len(gammas),
+        seeds=fresh(seeds) * len(gammas),
         gamma={"all": tuple(gamma for gamma in gammas for _ in range(seeds))},
     )
 
@@ -282,4 +283,5 @@ STUDY = Study(
         ),
     },
     smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2), gammas=(0.5, 0.8)),
+    chosen_on=SEARCHED,
 )

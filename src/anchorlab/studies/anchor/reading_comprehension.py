@@ -37,6 +37,7 @@ from anchorlab.studies.kit import (
     seed_table,
     split_curves,
 )
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
@@ -160,7 +161,8 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     (run,) = runs
     seen = see(run)
     accuracy = split_curves("Accuracy along training (Fig 3b)", run, {"train": "train", "test": "test"})
-    return Analysis(seen, [accuracy, _maps(run, seen), _errors(seen)], [_heads(seen), _answers(seen)])
+    tables = [_heads(seen, run.experiment.members.seeds), _answers(seen)]
+    return Analysis(seen, [accuracy, _maps(run, seen), _errors(seen)], tables)
 
 
 def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
@@ -199,7 +201,7 @@ def _errors(seen: Reading) -> LineFigure:
     )
 
 
-def _heads(seen: Reading) -> Table:
+def _heads(seen: Reading, seeds: Sequence[int]) -> Table:
     later, reading = seen.heads.reading
     return seed_table(
         "The two heads, seed by seed",
@@ -207,7 +209,7 @@ def _heads(seen: Reading) -> Table:
         "layer 0, the reading head the most from the question to that item in the later layers. Source: where the "
         "question reads most, counted from its anchor in the text. Without the shift or the broadcast: without this "
         "attention in any head.",
-        range(len(seen.test)),
+        seeds,
         {
             "test accuracy": seen.test,
             "shifting head": seen.heads.shifting,
@@ -265,4 +267,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=20, size=200),
+    chosen_on=SEARCHED,
 )

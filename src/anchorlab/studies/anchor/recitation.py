@@ -18,6 +18,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -248,4 +249,5 @@ STUDY = Study(
         ),
     },
     smoke=replace(QUICK.shortened(steps=4), sizes=(200, 500)),
+    chosen_on=SEARCHED,
 )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from anchorlab.models import DecoderSpec, ModelSpec
+from anchorlab.studies.seeds import fresh
 from anchorlab.tasks import Task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, WarmupCosine
 
@@ -23,7 +24,7 @@ class Setting:
 
     def experiment(self, task: Task, label: str) -> Experiment:
         """Return the experiment that trains this setting on a task."""
-        return Experiment(task, self.model, self.recipe, Members(seeds=self.seeds), label)
+        return Experiment(task, self.model, self.recipe, Members(seeds=fresh(self.seeds)), label)
 
     @property
     def size(self) -> int:

@@ -19,6 +19,7 @@ from anchorlab.studies.anchor.settings import ITEMS, Setting, paper_recipe, quic
 from anchorlab.studies.anchor.structures import NONE, structures
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import at_end, attention_maps, example, seed_table
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, TrainedRun
@@ -226,7 +227,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     seen, (run,) = see(runs), runs
     best = int(seen.accuracy.argmax())
     figures = [_maps(run, best), _classification(run, best)]
-    return Analysis(seen, figures=figures, tables=[_table(seen, range(setting.seeds))])
+    return Analysis(seen, figures=figures, tables=[_table(seen, run.experiment.members.seeds)])
 
 
 def _maps(run: TrainedRun, member: int) -> MapFigure:
@@ -310,4 +311,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=2),
+    chosen_on=SEARCHED,
 )

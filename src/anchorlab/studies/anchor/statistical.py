@@ -19,6 +19,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, curves_against
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -233,4 +234,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=24),
+    chosen_on=SEARCHED,
 )

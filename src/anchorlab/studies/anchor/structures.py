@@ -20,6 +20,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import at_end, mean_and_range
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Recipe, TrainedRun
@@ -207,13 +208,12 @@ def fewer_is_better(seen: Accuracies) -> Tensor | None:
 def analyse(runs: Sequence[TrainedRun], setting: Mapping[str, Setting]) -> Analysis:
     """Draw and list the accuracy of every structure and seed."""
     seen = see(runs)
-    return Analysis(seen, figures=[_figure(seen)], tables=[_table(runs, seen)])
+    return Analysis(seen, figures=[_figure(seen, runs[0].experiment.members.seeds)], tables=[_table(runs, seen)])
 
 
-def _figure(seen: Accuracies) -> MapFigure:
-    seeds = tuple(str(seed) for seed in range(len(seen.test[next(iter(seen.test))])))
+def _figure(seen: Accuracies, seeds: Sequence[int]) -> MapFigure:
     maps = tuple(
-        Map(title, grid(torch.stack(list(values.values()))), tuple(values), seeds)
+        Map(title, grid(torch.stack(list(values.values()))), tuple(values), tuple(map(str, seeds)))
         for title, values in (("training sequences", seen.train), ("test sequences", seen.test))
     )
     return MapFigure(
@@ -279,4 +279,5 @@ STUDY = Study(
         ),
     },
     smoke={name: one.shortened(steps=2) for name, one in QUICK.items()},
+    chosen_on=SEARCHED,
 )

@@ -20,6 +20,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, along_units, at_end, column_table
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, TrainedRun
@@ -309,4 +310,5 @@ STUDY = Study(
         ),
     },
     smoke=Sizes(_TINY, plain=_TINY),
+    chosen_on=SEARCHED,
 )

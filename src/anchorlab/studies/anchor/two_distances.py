@@ -18,6 +18,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, column_table, example
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, TrainedRun
@@ -231,4 +232,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=2, size=200),
+    chosen_on=SEARCHED,
 )

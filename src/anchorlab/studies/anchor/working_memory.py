@@ -21,6 +21,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, seed_table, training_curves
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, TrainedRun
@@ -291,4 +292,5 @@ STUDY = Study(
         ),
     },
     smoke=QUICK.shortened(steps=4, size=500),
+    chosen_on=SEARCHED,
 )

@@ -34,6 +34,7 @@ from anchorlab.studies.retrieval.one_head import (
     view_circuits,
 )
 from anchorlab.studies.retrieval.settings import layers_of, paper, paper_recipe, retrieval_of
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import Experiment, TrainedRun
@@ -308,4 +309,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

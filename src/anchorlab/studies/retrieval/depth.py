@@ -26,6 +26,7 @@ from anchorlab.studies.retrieval.chain_order import (
     retrieving_two,
 )
 from anchorlab.studies.retrieval.settings import RETRIEVED, least_layers_of, quick, retrieval_of, section_7, smoke
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
@@ -251,4 +252,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

@@ -47,6 +47,7 @@ from anchorlab.studies.retrieval.one_head import (
     view_circuits,
 )
 from anchorlab.studies.retrieval.settings import PASSES, on_fixed_sample, paper, paper_recipe
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
@@ -358,4 +359,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

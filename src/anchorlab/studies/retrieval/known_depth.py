@@ -20,6 +20,7 @@ from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
 from anchorlab.studies.retrieval.settings import layers_of, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.studies.retrieval.transcription import transcribe
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import RetrievalPrompts, task
 from anchorlab.training import Experiment, TrainedRun
@@ -185,4 +186,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

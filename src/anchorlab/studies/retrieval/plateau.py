@@ -28,6 +28,7 @@ from anchorlab.studies.retrieval.chain_order import (
     retrieving_two,
 )
 from anchorlab.studies.retrieval.settings import RETRIEVED, nearly_orthogonal, orthogonal, quick, section_7, smoke
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import AdamW, Experiment, TrainedRun
 
@@ -228,4 +229,5 @@ STUDY = Study(
         ),
     },
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

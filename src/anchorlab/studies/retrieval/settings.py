@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from anchorlab.models import VectorSpec
+from anchorlab.studies.seeds import fresh
 from anchorlab.tasks import MinimalRetrieval, task
 from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import (
@@ -72,14 +73,16 @@ def quick(
         task("retrieval/minimal", steps=steps, features=features, frequencies=nearly_orthogonal(features)),
         VectorSpec(layers=layers, heads=1, width=64, feed_forward=False, initial_scale=0.15),
         recipe,
-        Members(seeds=seeds),
+        Members(seeds=fresh(seeds)),
         label,
     )
 
 
 def paper(steps: int, model: VectorSpec, recipe: Recipe, seeds: int, label: str = "") -> Experiment:
     """Return a setting of the paper, with the implicit curriculum: K = 4, and the rotary embedding's frequencies."""
-    return Experiment(task("retrieval/minimal", steps=steps, features=4), model, recipe, Members(seeds=seeds), label)
+    return Experiment(
+        task("retrieval/minimal", steps=steps, features=4), model, recipe, Members(seeds=fresh(seeds)), label
+    )
 
 
 def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | None = None) -> Recipe:

@@ -22,6 +22,7 @@ from anchorlab.models.edits import Truncate
 from anchorlab.rng import generator, torch_generator
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
 from anchorlab.studies.kit import along, at_end
+from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
@@ -74,7 +75,7 @@ def experiments(setting: Setting) -> list[Experiment]:
         duration=setting.steps,
         evaluation=Evaluation(at=moments, size=INPUTS, splits=("clean",), edits=CUTS),
     )
-    members = Members(seeds=setting.runs)
+    members = Members(seeds=fresh(setting.runs))
     law = task("associative/noisy", inputs=INPUTS, alpha=ALPHA)
     return [Experiment(law, AssociativeSpec(width=width), recipe, members, f"d = {width}") for width in WIDTHS]
 
@@ -353,4 +354,5 @@ STUDY = Study(
         ),
     },
     smoke=replace(QUICK, steps=12, runs=3, drawn=12),
+    chosen_on=SEARCHED,
 )

@@ -17,6 +17,7 @@ from anchorlab.findings import LineFigure, Map, MapFigure, at_least, at_most, gr
 from anchorlab.lens import look
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import mean_table
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import SMOKE, Setting, by_step, noisy_and_tuned, profiles
 from anchorlab.tasks import Batch
@@ -245,4 +246,5 @@ STUDY = Study(
     analyse=analyse,
     profiles=profiles(tuned=True),
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

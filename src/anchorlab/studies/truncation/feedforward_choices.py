@@ -16,6 +16,7 @@ from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, 
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, curves_against
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
@@ -252,4 +253,5 @@ STUDY = Study(
     analyse=analyse,
     profiles=profiles(),
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

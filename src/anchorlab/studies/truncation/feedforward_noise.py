@@ -17,6 +17,7 @@ from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against, mean_table
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
@@ -204,4 +205,5 @@ STUDY = Study(
     analyse=analyse,
     profiles=profiles(),
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

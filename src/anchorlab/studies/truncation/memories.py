@@ -20,6 +20,7 @@ from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.vectors.attribution import blocks, transformer
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import along, mean_table
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import ALPHA, FIVE, SMOKE, WITHOUT_F2, Setting, by_step, profiles
 from anchorlab.tasks.recall.noisy import NoisyRecall
@@ -352,4 +353,5 @@ STUDY = Study(
     analyse=analyse,
     profiles=profiles(),
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

@@ -16,6 +16,7 @@ from anchorlab.findings import LineFigure, Reference, at_least, within
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, mean_table
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
@@ -200,4 +201,5 @@ STUDY = Study(
     analyse=analyse,
     profiles=profiles(tuned=True),
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

@@ -12,6 +12,7 @@ from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
 from anchorlab.studies.kit import along, at_end, curves_against
+from anchorlab.studies.seeds import fresh
 from anchorlab.studies.study import Profile
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import (
@@ -93,7 +94,7 @@ class Setting:
             self.task.replace(alpha=alpha, triggers=triggers, max_scored=scored),
             model,
             self.recipe.replace(evaluation=evaluation),
-            Members(seeds=self.seeds),
+            Members(seeds=fresh(self.seeds)),
             label,
         )
 

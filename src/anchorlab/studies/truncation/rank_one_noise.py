@@ -17,6 +17,7 @@ from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.truncation.rank_one_measures import (
     FLOW_TIMES,
@@ -73,7 +74,7 @@ def experiments(setting: Setting) -> list[Experiment]:
             task("associative/noisy", inputs=2, alpha=alpha),
             AssociativeSpec(width=3, embeddings="orthonormal"),
             recipe,
-            Members(seeds=zero, learning_rate=RATES, initialisation_scale=zero),
+            Members(seeds=fresh(1) * len(RATES), learning_rate=RATES, initialisation_scale=zero),
             f"alpha = {alpha:g}",
         )
         for alpha in setting.alphas
@@ -373,4 +374,5 @@ STUDY = Study(
         ),
     },
     smoke=replace(QUICK, alphas=(0.3,), doublings=3),
+    chosen_on=SEARCHED,
 )

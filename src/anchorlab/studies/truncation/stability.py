@@ -17,6 +17,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least, at_most, line
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import along, at_end, column_table
+from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import ALPHA, FULL, SMOKE, WITHOUT_F2, Setting, profiles
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -44,10 +45,12 @@ def experiments(setting: Setting) -> list[Experiment]:
         replace(
             slower,
             recipe=slower.recipe.replace(evaluation=evaluation),
-            members=Members(seeds=(0,) * len(RATES), learning_rate=RATES),
+            members=Members(seeds=fresh(1) * len(RATES), learning_rate=RATES),
         ),
         *(
-            replace(setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha), members=Members(seeds=1))
+            replace(
+                setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha), members=Members(seeds=fresh(1))
+            )
             for alpha in ALPHAS
         ),
     ]
@@ -223,4 +226,5 @@ STUDY = Study(
     analyse=analyse,
     profiles=profiles(),
     smoke=SMOKE,
+    chosen_on=SEARCHED,
 )

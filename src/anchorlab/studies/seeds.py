@@ -1,0 +1,24 @@
+"""Which seeds may be published: none on which a setting was chosen."""
+
+from collections.abc import Sequence
+
+from anchorlab.errors import SpecError
+from anchorlab.training import Experiment
+
+SEARCHED = range(100)
+"""The seeds on which the settings of anchorlab's studies are chosen, by looking at what their claims measure."""
+
+_PUBLISHED = 1000
+
+
+def fresh(count: int) -> tuple[int, ...]:
+    """Return seeds on which no setting was chosen: 1000 and up."""
+    return tuple(range(_PUBLISHED, _PUBLISHED + count))
+
+
+def check_fresh(experiments: Sequence[Experiment], chosen_on: Sequence[int]) -> None:
+    """Raise `SpecError` if a member of the experiments has a seed on which their setting was chosen."""
+    used = {seed for one in experiments for seed in one.members.seeds}
+    if both := sorted(used & set(chosen_on)):
+        problem = f"{both[0]} is among the seeds on which the setting was chosen"
+        raise SpecError("seeds", problem, f"give seeds from {max(chosen_on) + 1} on")

@@ -1,0 +1,63 @@
+"""Intervals over units, against published tables, Student's interval and counted coverage."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from anchorlab.studies.interval import binomial, bootstrap
+
+
+def test_the_interval_of_a_mean_is_about_students_on_normal_values():
+    values = np.random.default_rng(3).normal(5.0, 2.0, size=12)
+    low, high = bootstrap(torch.from_numpy(values))
+    expected = stats.t.interval(0.95, 11, values.mean(), stats.sem(values))
+    assert (low, high) == pytest.approx(expected, abs=0.05 * (expected[1] - expected[0]))
+    plain = 2 * 1.96 * values.std() / np.sqrt(12)  # the width of the percentiles at 95 %
+    assert high - low > 1.1 * plain
+
+
+def test_it_covers_the_mean_as_often_as_it_says():
+    """Eight draws from a skewed law, 400 times: the plain percentile interval covers the mean in 86 % of them."""
+    random = np.random.default_rng(0)
+    found = [bootstrap(torch.from_numpy(random.exponential(size=8))) for _ in range(400)]
+    assert 0.89 <= np.mean([low <= 1.0 <= high for low, high in found]) <= 0.97
+
+
+def test_three_units_give_the_range_of_their_resampled_means():
+    assert bootstrap(torch.tensor([1.0, 2.0, 6.0])) == (1.0, 6.0)
+
+
+def test_what_is_taken_of_the_units():
+    values = torch.tensor([1.0, 2.0, 3.0, 4.0, 50.0] * 4)
+    low, high = bootstrap(values, torch.median)
+    assert 1.0 <= low < 3.0 < high <= 50.0
+    assert bootstrap(values)[1] > high or high == 4.0  # the mean follows the outliers, the median does not
+
+
+def test_equal_units_have_an_interval_without_width_and_one_has_none():
+    assert bootstrap(torch.tensor([0.5, 0.5, 0.5])) == (0.5, 0.5)
+    assert bootstrap(torch.tensor([0.5])) is None
+    assert bootstrap(torch.tensor([])) is None
+
+
+def test_equal_units_give_equal_intervals():
+    values = torch.rand(7)
+    assert bootstrap(values) == bootstrap(values)
+    assert bootstrap(values) != bootstrap(values + 1)
+
+
+@pytest.mark.parametrize(
+    ("passed", "count", "expected"),
+    [  # Clopper and Pearson's closed forms: 0.025^(1/n) for all, and its mirror image for none
+        (5, 5, (0.025 ** (1 / 5), 1.0)),
+        (0, 4, (0.0, 1 - 0.025 ** (1 / 4))),
+        (3, 10, (0.0667, 0.6525)),  # from their table
+    ],
+)
+def test_the_interval_of_a_share(passed, count, expected):
+    assert binomial(passed, count) == pytest.approx(expected, abs=1e-4)
+
+
+def test_no_units_have_no_share():
+    assert binomial(0, 0) is None
