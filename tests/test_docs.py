@@ -280,7 +280,8 @@ def test_gallery_rewrites_the_results_of_the_readme(tmp_path):
     shown = "It is high (nowhere) | about 1 | 0.95 | ✓ reproduced (in the paper's own setting) |"
     assert [text.count(f"| `{name}` | {shown}") for name in build.SHOWN] == [1, 1]
     counted = "Of 4 claims, in the papers' own settings 2 reproduced and 0 contradicted; exactly 0 reproduced and 0"
-    assert f"{counted} contradicted; 0 agree and 2 differ at small scale; 0 not measured. 0 of all also hold" in text
+    others = "0 agree and 2 differ at small scale; 0 undecided; 0 not measured. 0 of all also hold"
+    assert f"{counted} contradicted; {others}" in text
     assert "former rows" not in text
 
 
@@ -317,7 +318,7 @@ def test_the_gallery_shows_what_untrained_members_give(control, shown, mark):
     findings = replace(made, claims=(replace(made.claims[0], untrained=control),))
     assert f"| 0.9877 | {shown} | at least 0.9 | ● agrees at small scale{mark} |" in build.claims_text(findings)
     ledger = build.ledger_text([findings])
-    assert f"| Made | 1 |  |  | 1 |  |  | {'1' if mark else ''} |" in ledger
+    assert f"| Made | 1 |  |  | 1 |  |  |  | {'1' if mark else ''} |" in ledger
     listed = ledger.partition("## Claims that also hold untrained")[2].partition("\n## ")[0]
     assert ("It is high" in listed) == bool(mark)
 

@@ -106,7 +106,8 @@ def publish(findings: Findings, out: Path, beside: str = "") -> Path:
     (folder / "claims.md").write_text(claims_text(replace(findings, claims=tuple(measured))), "utf-8")
     (folder / "findings.json").write_text(replace(findings, views=()).to_json() + "\n", "utf-8")
     if findings.study in STUDIES:
-        (folder / "settings.md").write_text(settings_text(study(findings.study), findings.profile), "utf-8")
+        settings = settings_text(study(findings.study), findings.profile)
+        (folder / "settings.md").write_text(f"{source_text(findings.provenance)}\n\n{settings}", "utf-8")
     return folder
 
 
@@ -185,14 +186,17 @@ def settings_text(chosen: Study, profile: str) -> str:
 
 
 def all_settings(chosen: Study, profile: str) -> dict[str, str]:
-    """Return each field of a profile's experiments with all its values, or of what a study observes."""
+    """Return each field of a profile's experiments with all its values, or of what a study observes.
+
+    Without seeds: the published ones are with the findings.
+    """
     if chosen.observe is not None:
         return dict(flat(asdict(chosen.profile(profile).setting)))
     taken: dict[str, list[str]] = {}
     for experiment in chosen.experiments_of(profile):
         data = {key: value for key, value in experiment.to_json().items() if key != "format"}
         for field, value in flat(data):
-            if value not in taken.setdefault(field, []):
+            if field != "members.seeds" and value not in taken.setdefault(field, []):
                 taken[field].append(value)
     return {field: shortened(values, " / ") for field, values in taken.items()}
 
