@@ -26,8 +26,8 @@ def bootstrap(units: Tensor, taken: Callable[[Tensor], Any] | None = None) -> In
     leave the range of the resampled values: over two or three units it covers less than 95 %.
 
     Args:
-        units: [unit], one finite value for each independent unit
-        taken: as in `over`
+        units: [unit], one finite value for each independent unit; or [unit value], where `taken` reads several of each
+        taken: what makes one number of resampled units
 
     Source: Hesterberg, "What teachers should know about the bootstrap", The American Statistician 69, 2015, section 4.4
         (expanded percentile interval).

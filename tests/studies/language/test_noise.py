@@ -12,9 +12,20 @@ from anchorlab.language.answers import Answers
 from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_answer
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measured, Measurement
+from anchorlab.studies.claim import Measured, Measurement, paired
 from anchorlab.studies.language import noise
-from anchorlab.studies.language.laser import Laser, among_its_kind, comparison, in_words, input_matrices, mean
+from anchorlab.studies.language.laser import (
+    Laser,
+    among_its_kind,
+    by_answer,
+    comparison,
+    first_mean,
+    in_words,
+    input_matrices,
+    mean,
+    quotient,
+    rise_of_ratio,
+)
 from anchorlab.studies.language.noise import Seen, Setting, Study
 from anchorlab.studies.language.noise_figures import SENTENCE
 from tests.language.spoken import DIVIDED, LAYERS, divided, spoken
@@ -60,6 +71,7 @@ FALLING = torch.tensor([[0.3, 0.1, 0.1, 0.3]] * 3 + [[0.3] * 4])
 GOOD = Seen(
     objects=answers(0.6, 0.1, ranks=(4, 9, 9)),
     facts=answers(0.1, 0.4),
+    countries=("Spain", "France"),
     objects_cut=laser(answers(0.6, 0.1), answers(0.6, 0.01)),
     facts_cut=laser(answers(0.1, 0.4, place=2), answers(0.3, 0.04)),
     prepositions=laser(answers(0.1, 0.1, ranks=(10, 9, 9)), answers(0.1, 0.1)),
@@ -152,3 +164,31 @@ def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other() -> None:
     whole, laser = noise._halves(divided(), CITIES, chosen)
     assert laser.prompts == second and len(whole.right) == len(first) + len(second)
     assert laser.right[1] < laser.right[0] / 2
+
+
+def test_the_cities_of_a_country_are_one_unit() -> None:
+    """Spain is asked for twice: quotients are of means over all three prompts, and there are two units."""
+    right, the = torch.tensor([0.2, 0.4, 0.3]), torch.tensor([0.1, 0.1, 0.6])
+    rows = by_answer(("Spain", "Spain", "France"), right, the)
+    assert rows.tolist() == [pytest.approx([0.6, 0.2, 2]), pytest.approx([0.3, 0.6, 1])]
+    measured = paired(rows, quotient, "countries")
+    assert measured.value == pytest.approx(0.9 / 0.8) == float(right.mean() / the.mean())
+    assert measured.units == pytest.approx((3, 0.5))
+    assert measured.interval == pytest.approx((0.5, 3))  # two units: the range
+    assert float(first_mean(rows)) == pytest.approx(0.3)
+    four = torch.tensor([[0.6, 0.2, 0.3, 0.4, 1.0], [0.2, 0.2, 0.1, 0.4, 1.0]])
+    assert float(rise_of_ratio(four)) == pytest.approx((0.8 / 0.4) / (0.4 / 0.8))
+
+
+def test_a_prompt_without_the_word_is_no_part_of_its_unit() -> None:
+    rows = by_answer(("Spain", "Spain", "France"), torch.tensor([0.2, nan, nan]))
+    assert rows.tolist() == [pytest.approx([0.2, 1])]
+
+
+def test_what_both_conditions_share_does_not_widen_the_interval() -> None:
+    """Right words that differ a hundredfold between countries, each doubled by the truncation."""
+    before = torch.logspace(-4, -2, 20)
+    after = before * (2 + 0.01 * torch.randn(20, generator=torch.Generator().manual_seed(0)))
+    found = paired(by_answer(tuple(map(str, range(20))), after, before), quotient, "countries")
+    assert found.interval is not None and found.value == pytest.approx(2, abs=0.02)
+    assert found.interval[1] - found.interval[0] < 0.05

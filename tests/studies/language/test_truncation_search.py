@@ -18,6 +18,7 @@ from anchorlab.studies.language import truncation_search
 from anchorlab.studies.language.laser import Laser, ask_both
 from anchorlab.studies.language.truncation_search import Observed, Seen, Setting
 from tests.language.spoken import DIVIDED, LAYERS, LOUD, PROMPTS, divided, spoken, token
+from tests.studies.language.test_noise import PROMPTS as HALF
 from tests.studies.language.test_noise import answers
 
 
@@ -56,7 +57,7 @@ def controls(gain: float, others: float, random: float, perplexity: float, the: 
     ],
 )
 def test_claims_on_the_second_half(made: TruncationControls, claim: str, value: float | None) -> None:
-    found = measured(Seen(None, made, {}))
+    found = measured(Seen(None, made, HALF, {}))
     assert found[claim] == (None if value is None else pytest.approx(value, rel=1e-3))
     assert found["deep-feed-forward"] is found["low-rank"] is found["feed-forward-over-attention"] is None
 
@@ -69,18 +70,18 @@ def test_the_study_finds_the_loud_matrix_of_a_model_made_by_hand() -> None:
         "best of attention": ask_both(asked, search.best("*.attn.*")),
     }
     chosen = replace(controls(3, 1, 1, 20), truncation=search.best())
-    found = measured(Seen(search, chosen, lasers))
+    found = measured(Seen(search, chosen, HALF, lasers))
     assert found["deep-feed-forward"] == pytest.approx((LOUD + 1) / LAYERS)
     assert found["low-rank"] == 0.0
     assert found["feed-forward-over-attention"] is not None
     assert found["feed-forward-over-attention"] > 0.5
     in_attention = replace(chosen, truncation=Truncate(weight="blocks.2.attn.W_V", fraction=0.0))
-    assert measured(Seen(search, in_attention, lasers))["deep-feed-forward"] == 0
+    assert measured(Seen(search, in_attention, HALF, lasers))["deep-feed-forward"] == 0
 
 
 def test_attention_may_be_the_better_one() -> None:
-    better, worse = (Laser("", (), answers(0.1, 0.4), answers(right, 0.4)) for right in (0.2, 0.1))
-    seen = Seen(None, controls(1, 1, 1, 20), {"best of feed-forward layers": worse, "best of attention": better})
+    better, worse = (Laser("", HALF, answers(0.1, 0.4), answers(right, 0.4)) for right in (0.2, 0.1))
+    seen = Seen(None, controls(1, 1, 1, 20), HALF, {"best of feed-forward layers": worse, "best of attention": better})
     assert measured(seen)["feed-forward-over-attention"] == pytest.approx(-0.6931, rel=1e-3)
 
 

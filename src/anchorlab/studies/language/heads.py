@@ -27,7 +27,7 @@ from anchorlab.language.encode import windows
 from anchorlab.language.page import english_page
 from anchorlab.language.repeated import repeated_tokens
 from anchorlab.language.start import start_token
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.language.head_scores import ScoredHeads, score_heads
 from anchorlab.studies.language.heads_figures import Examples, examples, figures, tables
 from anchorlab.studies.language.opening import TINY, ModelSetting, described, open_model, untrained_model
@@ -114,7 +114,7 @@ def _exceeded(seen: Seen, measure: str, sign: int) -> Measurement:
     mean, low, high = seen.without.drawn(measure)
     before, after = (getattr(one, measure) for one in (seen.without.unchanged, seen.without.without))
     detail = f"{before:.3g} becomes {after:.3g}; with others removed {mean:.3g}, {low:.3g} to {high:.3g}"
-    return Measurement(seen.without.exceeded(measure, sign), detail=detail)
+    return over(seen.without.exceeded(measure, sign), of="draws", detail=detail)
 
 
 PAPER, INDUCTION = "anchor functions, 5.5, Fig 17 and 28", "anchor functions, 5.6"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from anchorlab.language import LanguageModel
@@ -11,6 +12,7 @@ from anchorlab.language.answers import Answers, Questions
 from anchorlab.language.edited import edited_weights
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.models import Truncate
+from anchorlab.studies.claim import Measurement, paired
 
 WORDS = generic_words()
 """The generic words that are followed; the first is "the"."""
@@ -37,6 +39,17 @@ class Laser:
         """The answers without and with the truncation."""
         return self.full, self.cut
 
+    @property
+    def answers(self) -> tuple[str | None, ...]:
+        """The right word of each prompt."""
+        return tuple(one.answer for one in self.prompts)
+
+    @property
+    def probabilities(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Those of the right word and of "the" with the truncation, then without: four columns `[prompt]`."""
+        cut, full = self.cut, self.full
+        return cut.right.exp(), cut.words[:, 0].exp(), full.right.exp(), full.words[:, 0].exp()
+
     @cached_property
     def the(self) -> tuple[float, float]:
         """The mean probability of "the", without and with the truncation."""
@@ -53,6 +66,55 @@ class Laser:
         return self.right[0] / self.the[0], self.right[1] / self.the[1]
 
 
+def by_answer(answers: Sequence[str | None], *columns: Tensor) -> Tensor:
+    """Return the sums of columns `[prompt]`, and of ones, over the prompts of each right word: `[word column]`.
+
+    Several prompts have one right word, such as the cities of a country, so that they are no independent units; of
+    these sums means and their quotients are taken. A prompt with NaN in a column is left out.
+    """
+    rows = torch.stack([*columns, torch.ones(len(answers))], dim=-1).double()
+    rows = torch.where(rows.isnan().any(dim=-1, keepdim=True), 0, rows)
+    words = {word: place for place, word in enumerate(dict.fromkeys(answers))}
+    found = torch.zeros(len(words), rows.shape[-1], dtype=rows.dtype)
+    found.index_add_(0, torch.tensor([words[one] for one in answers], dtype=torch.long), rows)
+    return found[found[:, -1] > 0]
+
+
+def quotient(rows: Tensor) -> Tensor:
+    """Return the mean of the first column over that of the second, from sums as `by_answer` gives them."""
+    total = rows.sum(dim=0)
+    return total[0] / total[1]
+
+
+def first_mean(rows: Tensor) -> Tensor:
+    """Return the mean of the first column, from sums as `by_answer` gives them."""
+    total = rows.sum(dim=0)
+    return total[0] / total[-1]
+
+
+def rise_of_ratio(rows: Tensor) -> Tensor:
+    """Return (first / second) / (third / fourth) of four columns' means, from sums as `by_answer` gives them."""
+    total = rows.sum(dim=0)
+    return total[0] / total[1] / (total[2] / total[3])
+
+
+def the_with_and_without(laser: Laser) -> Measurement:
+    """Measure the mean probability of "the" with the truncation over that without it."""
+    _, cut, _, full = laser.probabilities
+    return _of_countries(laser, cut, full, laser.the)
+
+
+def right_with_and_without(laser: Laser) -> Measurement:
+    """Measure the mean probability of the right word with the truncation over that without it."""
+    cut, _, full, _ = laser.probabilities
+    return _of_countries(laser, cut, full, laser.right)
+
+
+def _of_countries(laser: Laser, cut: Tensor, full: Tensor, means: tuple[float, float]) -> Measurement:
+    detail = f"{means[0]:.3g} to {means[1]:.3g}; {laser.truncation}"
+    return paired(by_answer(laser.answers, cut, full), quotient, "countries", detail)
+
+
 def ask_both(questions: Questions, truncation: Truncate, full: Answers | None = None) -> Laser:
     """Ask questions without a truncation, unless those answers are known, and with it."""
     before = questions.answers() if full is None else full
@@ -65,10 +127,14 @@ def mean(log_probabilities: Tensor) -> float:
     return float(log_probabilities.exp().nanmean())
 
 
+def first_of_its_kind(answers: Answers) -> Tensor:
+    """Return whether each right word is likelier than every wrong candidate; NaN for a prompt without either."""
+    return torch.where(answers.right_place.isnan(), torch.nan, (answers.right_place == 1).float())
+
+
 def among_its_kind(answers: Answers) -> float:
     """Return the share of prompts whose right word is likelier than every wrong candidate, of those that have both."""
-    places = answers.right_place[~answers.right_place.isnan()]
-    return float((places == 1).float().mean())
+    return float(first_of_its_kind(answers).nanmean())
 
 
 def layer_of(weight: str) -> int:

@@ -20,8 +20,20 @@ from anchorlab.language.edited import edited_weights
 from anchorlab.language.prompts import Prompt, facts, indirect_objects, prepositions, sentences, split_by_answer
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.language.laser import WORDS, Laser, among_its_kind, ask_both, input_matrices
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, paired
+from anchorlab.studies.language.laser import (
+    WORDS,
+    Laser,
+    ask_both,
+    by_answer,
+    first_mean,
+    first_of_its_kind,
+    input_matrices,
+    quotient,
+    right_with_and_without,
+    rise_of_ratio,
+    the_with_and_without,
+)
 from anchorlab.studies.language.noise_figures import (
     MADRID,
     SENTENCE,
@@ -64,6 +76,7 @@ class Seen:
 
     Fields
         objects, facts: all prompts of the set, by the full model
+        countries: the right word of each fact
         objects_cut, facts_cut: the second half, with the truncation that was chosen on the first
         prepositions, sentences: with the truncation of the facts
         one: Figure 1's sentence under truncations of the last layers
@@ -72,6 +85,7 @@ class Seen:
 
     objects: Answers
     facts: Answers
+    countries: tuple[str | None, ...]
     objects_cut: Laser
     facts_cut: Laser
     prepositions: Laser
@@ -119,7 +133,8 @@ def see(model: LanguageModel, chosen: Sequence[Truncate], setting: Setting) -> S
     alone, broken = (ask_both(Questions(model, prompts), chosen[1]) for prompts in (prepositions(), sentences()))
     last = range(max(0, len(model.blocks) - _DRAWN), len(model.blocks))
     one = search_truncations(Questions(model, [SENTENCE]), [f"blocks.{layer}.mlp.W_in" for layer in last], setting.grid)
-    return Seen(objects, told, objects_cut, told_cut, alone, broken, one, _likeliest(model, chosen[1]))
+    countries = tuple(one.answer for half in split_by_answer(_sets(setting)[1]) for one in half)
+    return Seen(objects, told, countries, objects_cut, told_cut, alone, broken, one, _likeliest(model, chosen[1]))
 
 
 def _halves(model: LanguageModel, prompts: Sequence[Prompt], truncation: Truncate) -> tuple[Answers, Laser]:
@@ -144,9 +159,10 @@ def _likeliest(model: LanguageModel, truncation: Truncate) -> tuple[tuple[str, f
     paper='"Spain" is 0.16 times as likely as "the"',
     band=at_most(0.5),
 )
-def the_hides_facts(seen: Seen) -> float:
+def the_hides_facts(seen: Seen) -> Measurement:
     """Mean probability of the right country over that of "the", all facts."""
-    return float(seen.facts.right.exp().mean() / seen.facts.words[:, 0].exp().mean())
+    rows = by_answer(seen.countries, seen.facts.right.exp(), seen.facts.words[:, 0].exp())
+    return paired(rows, quotient, "countries")
 
 
 @claim(
@@ -155,9 +171,10 @@ def the_hides_facts(seen: Seen) -> float:
     paper="after 2000 steps",
     band=at_least(0.75),
 )
-def object_over_subject(seen: Seen) -> float:
+def object_over_subject(seen: Seen) -> Measurement:
     """Share of sentences in which the indirect object is likelier than the subject."""
-    return among_its_kind(seen.objects)
+    first = first_of_its_kind(seen.objects)
+    return over(first[~first.isnan()].bool(), of="sentences")
 
 
 @claim(
@@ -166,9 +183,10 @@ def object_over_subject(seen: Seen) -> float:
     paper="2.3 times as likely",
     band=at_least(1.2),
 )
-def object_over_the(seen: Seen) -> float:
+def object_over_the(seen: Seen) -> Measurement:
     """Mean probability of the indirect object over that of "the", all sentences."""
-    return float(seen.objects.right.exp().mean() / seen.objects.words[:, 0].exp().mean())
+    rows = torch.stack([seen.objects.right.exp(), seen.objects.words[:, 0].exp()], dim=-1)
+    return paired(rows, quotient, "sentences")
 
 
 @claim(
@@ -177,10 +195,10 @@ def object_over_the(seen: Seen) -> float:
     paper='"them" and "the"',
     band=at_least(0.5),
 )
-def generic_words_intrude(seen: Seen) -> float:
+def generic_words_intrude(seen: Seen) -> Measurement:
     """Share of the sentences about indirect objects in which "the" or "them" has a rank of 4 or better."""
     ranks = seen.objects.word_ranks[:, [WORDS.index("the"), WORDS.index("them")]]
-    return float((ranks <= 4).any(dim=1).float().mean())
+    return over((ranks <= 4).any(dim=1), of="sentences")
 
 
 @claim(
@@ -191,7 +209,7 @@ def generic_words_intrude(seen: Seen) -> float:
 )
 def the_after_prepositions(seen: Seen) -> Measurement:
     """Mean rank of "the" after each of the 30 prepositions."""
-    return _mean_rank(seen.prepositions.full)
+    return _mean_rank(seen.prepositions.full, "prepositions")
 
 
 @claim(
@@ -202,12 +220,12 @@ def the_after_prepositions(seen: Seen) -> Measurement:
 )
 def the_after_sentences(seen: Seen) -> Measurement:
     """Mean rank of "the" after each of the 40 sentences."""
-    return _mean_rank(seen.sentences.full)
+    return _mean_rank(seen.sentences.full, "sentences")
 
 
-def _mean_rank(answers: Answers) -> Measurement:
+def _mean_rank(answers: Answers, of: str) -> Measurement:
     ranks = answers.word_ranks[:, 0]
-    return Measurement(float(ranks.mean()), detail=f"median {float(ranks.median()):g}, worst {float(ranks.max()):g}")
+    return over(ranks, of=of, detail=f"median {float(ranks.median()):g}")
 
 
 @claim(
@@ -218,7 +236,7 @@ def _mean_rank(answers: Answers) -> Measurement:
 )
 def facts_lose_the(seen: Seen) -> Measurement:
     """Mean probability of "the" with the truncation over that without it, second half of the facts."""
-    return _quotient(seen.facts_cut.the, seen.facts_cut)
+    return the_with_and_without(seen.facts_cut)
 
 
 @claim(
@@ -229,7 +247,7 @@ def facts_lose_the(seen: Seen) -> Measurement:
 )
 def facts_gain_right(seen: Seen) -> Measurement:
     """Mean probability of the right country with the truncation over that without it, second half of the facts."""
-    return _quotient(seen.facts_cut.right, seen.facts_cut)
+    return right_with_and_without(seen.facts_cut)
 
 
 @claim(
@@ -241,7 +259,8 @@ def facts_gain_right(seen: Seen) -> Measurement:
 def facts_ratio(seen: Seen) -> Measurement:
     """Ratio of the mean probabilities of the right country and of "the" with the truncation over that without it,
     second half of the facts."""
-    return _quotient(seen.facts_cut.ratios, seen.facts_cut)
+    rows = by_answer(seen.facts_cut.answers, *seen.facts_cut.probabilities)
+    return paired(rows, rise_of_ratio, "countries", _change(seen.facts_cut.ratios, seen.facts_cut))
 
 
 @claim(
@@ -253,8 +272,9 @@ def facts_ratio(seen: Seen) -> Measurement:
 def right_among_its_kind(seen: Seen) -> Measurement:
     """Share of facts whose country is likelier than all other countries with the truncation, minus that without it,
     second half of the facts."""
-    before, after = (among_its_kind(one) for one in seen.facts_cut.both)
-    return Measurement(after - before, detail=f"{before:.2f} to {after:.2f}; {seen.facts_cut.truncation}")
+    before, after = map(first_of_its_kind, seen.facts_cut.both)
+    detail = f"{float(before.nanmean()):.2f} to {float(after.nanmean()):.2f}; {seen.facts_cut.truncation}"
+    return paired(by_answer(seen.facts_cut.answers, after - before), first_mean, "countries", detail)
 
 
 @claim(
@@ -266,7 +286,8 @@ def right_among_its_kind(seen: Seen) -> Measurement:
 def objects_ratio(seen: Seen) -> Measurement:
     """Ratio of the mean probabilities of the indirect object and of "the" with the truncation over that without it,
     second half of the sentences."""
-    return _quotient(seen.objects_cut.ratios, seen.objects_cut)
+    rows = torch.stack(seen.objects_cut.probabilities, dim=-1)
+    return paired(rows, rise_of_ratio, "sentences", _change(seen.objects_cut.ratios, seen.objects_cut))
 
 
 @claim(
@@ -284,9 +305,8 @@ def late_layers_lower_generic_words(seen: Seen) -> float:
     return float((after < before).all(dim=-1).float().mean())
 
 
-def _quotient(values: tuple[float, float], laser: Laser) -> Measurement:
-    before, after = values
-    return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}; {laser.truncation}")
+def _change(values: tuple[float, float], laser: Laser) -> str:
+    return f"{values[0]:.3g} to {values[1]:.3g}; {laser.truncation}"
 
 
 def analyse(observed: Observed, setting: Setting) -> Analysis:

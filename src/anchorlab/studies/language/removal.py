@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from anchorlab.language import LanguageModel
@@ -61,10 +61,10 @@ class WithoutHeads:
     without: Predictions
     draws: Sequence[Predictions]
 
-    def exceeded(self, measure: str, sign: int) -> float:
-        """Return the share of draws that change a prediction less than the removal does, towards `sign`."""
+    def exceeded(self, measure: str, sign: int) -> Bool[Tensor, "draw"]:
+        """Return whether each draw changes a prediction less than the removal does, towards `sign`."""
         ours = getattr(self.without, measure)
-        return float(np.mean([sign * (ours - getattr(draw, measure)) > 0 for draw in self.draws]))
+        return torch.tensor([sign * (ours - getattr(draw, measure)) > 0 for draw in self.draws])
 
     def drawn(self, measure: str) -> tuple[float, float, float]:
         """Return the mean, the lowest and the highest of a prediction over the draws."""

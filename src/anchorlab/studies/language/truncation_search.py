@@ -22,12 +22,24 @@ from anchorlab.language.answers import Questions
 from anchorlab.language.edited import continue_text
 from anchorlab.language.encode import windows
 from anchorlab.language.page import english_page
-from anchorlab.language.prompts import facts, split_by_answer
+from anchorlab.language.prompts import Prompt, facts, split_by_answer
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measurement, claim, measures_in, spread
-from anchorlab.studies.language.laser import COMPARED, Laser, among_its_kind, ask_both, comparison, in_words, layer_of
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, paired, spread
+from anchorlab.studies.language.laser import (
+    COMPARED,
+    Laser,
+    among_its_kind,
+    ask_both,
+    by_answer,
+    comparison,
+    first_mean,
+    in_words,
+    layer_of,
+    right_with_and_without,
+    the_with_and_without,
+)
 from anchorlab.studies.language.opening import TINY, ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
@@ -65,11 +77,13 @@ class Seen:
     Fields
         search: all truncations, on the first half of the facts; None for an untrained model, which is not searched
         controls: of the best truncation, on the second half
+        prompts: the second half
         others: the best truncations of feed-forward layers and of attention, and the paper's, on the second half
     """
 
     search: TruncationSearch | None
     controls: TruncationControls
+    prompts: tuple[Prompt, ...]
     others: dict[str, Laser]
 
     @cached_property
@@ -80,7 +94,7 @@ class Seen:
     @property
     def laser(self) -> Laser:
         """The second half of the facts without and with the best truncation."""
-        return Laser(in_words(self.best), (), self.controls.full, self.controls.cut)
+        return Laser(in_words(self.best), self.prompts, self.controls.full, self.controls.cut)
 
 
 @dataclass(frozen=True)
@@ -123,8 +137,8 @@ def observe(setting: Setting, workplace: Workplace) -> Observed:
         for prompt in second[:: max(1, len(second) // setting.told)][: setting.told]
     )
     workplace.report(Status(3, 2, "an untrained model"))
-    untrained = Seen(None, _control(Questions(untrained_model(model), second), best, setting), {})
-    trained = Seen(search, controls, others)
+    untrained = Seen(None, _control(Questions(untrained_model(model), second), best, setting), second, {})
+    trained = Seen(search, controls, second, others)
     return Observed(trained, untrained, len(model.blocks), told, described(setting, model))  # type: ignore[arg-type]
 
 
@@ -176,9 +190,9 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
     if not seen.others:
         return Measurement(None)
     found = [seen.others[name] for name in ("best of feed-forward layers", "best of attention")]
-    gains = [float((one.cut.right - one.full.right).mean()) for one in found]
-    return Measurement(gains[0] - gains[1], detail=f"{gains[0]:+.2f} ({found[0].truncation}), {gains[1]:+.2f} "
-                       f"({found[1].truncation})")  # fmt: skip
+    gains = [one.cut.right - one.full.right for one in found]
+    means = [f"{float(gain.mean()):+.2f} ({one.truncation})" for gain, one in zip(gains, found, strict=True)]
+    return paired(by_answer(found[0].answers, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
 
 
 @claim(
@@ -189,8 +203,7 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
 )
 def the_falls(seen: Seen) -> Measurement:
     """Mean probability of "the" with the best truncation over that without it, second half."""
-    before, after = seen.laser.the
-    return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}")
+    return the_with_and_without(seen.laser)
 
 
 @claim(
@@ -201,8 +214,7 @@ def the_falls(seen: Seen) -> Measurement:
 )
 def right_rises(seen: Seen) -> Measurement:
     """Mean probability of the right country with the best truncation over that without it, second half."""
-    before, after = seen.laser.right
-    return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}")
+    return right_with_and_without(seen.laser)
 
 
 @claim(
@@ -216,7 +228,7 @@ def beats_random_changes(seen: Seen) -> Measurement:
     less than the truncation, which must raise it; second half."""
     gains, own = seen.controls.random_gains, seen.controls.gain
     detail = f"truncation {own:+.2f}, random {spread(gains, 'draws')}"
-    return Measurement(float((gains < own).float().mean()) if own > 0 else 0.0, detail=detail)
+    return over((gains < own) & (own > 0), of="draws", detail=detail)
 
 
 @claim(
@@ -234,7 +246,11 @@ def right_over_others(seen: Seen) -> Measurement:
         f"right {controls.gain:+.2f}, others {controls.others_gain:+.2f}; "
         f"first among countries {before:.2f} to {after:.2f}"
     )
-    return Measurement(controls.gain - controls.others_gain if controls.gain > 0 else None, detail=detail)
+    if controls.gain <= 0:
+        return Measurement(None, detail=detail)
+    right, others = (controls.cut.right - controls.full.right, controls.cut.others - controls.full.others)
+    answers = [one.answer for one in seen.prompts]
+    return paired(by_answer(answers, right - others), first_mean, "countries", detail)
 
 
 @claim(
