@@ -59,16 +59,18 @@ def ends(*members: float) -> list[list[float]]:
     return [[0.0, value] for value in members]
 
 
-def values_of(study, seen, profile="quick") -> dict[str, float | None]:
-    """The value that every claim of a study gets from what was seen, by the measure's name."""
+def results_of(study, seen, profile="quick"):
+    """The result of every claim of a study on what was seen, by the measure's name."""
     from anchorlab.studies.claim import judge
 
-    return {one.name: judge(study.claim(one), one(seen), profile).value for one in study.claims}
+    return {one.name: judge(study.claim(one), one(seen), profile) for one in study.claims}
+
+
+def values_of(study, seen, profile="quick") -> dict[str, float | None]:
+    """The value that every claim of a study gets from what was seen, by the measure's name."""
+    return {name: one.value for name, one in results_of(study, seen, profile).items()}
 
 
 def verdicts_of(study, seen, profile="quick") -> dict[str, str]:
     """The verdict of every claim of a study on its value alone, whatever the interval, by the measure's name."""
-    from anchorlab.studies.claim import judge
-
-    found = {one.name: judge(study.claim(one), one(seen), profile) for one in study.claims}
-    return {name: replace(one, interval=None).verdict for name, one in found.items()}
+    return {name: replace(one, interval=None).verdict for name, one in results_of(study, seen, profile).items()}

@@ -22,7 +22,7 @@ from anchorlab.studies.anchor.composite_outputs import added_by
 from anchorlab.studies.anchor.composite_outputs import read_outputs as read
 from anchorlab.tasks import Batch, task
 from tests.studies.hand_made_outputs import hand_made_ensemble
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 ADDS = {1: 5, 2: 1, 3: -2, 4: -8}
 
@@ -255,6 +255,19 @@ def test_values_of_the_opposite():
         "one-unseen-sequence",
         "first-anchor-twice",
     ]
+
+
+def test_a_seed_is_one_unit_of_all_depths():
+    """The first member is judged at both depths, the second at one alone."""
+    seen = [
+        depth(2, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 200.0], [math.inf, 150.0]),
+        depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [50.0, math.inf], [math.inf, 300.0]),
+    ]
+    found = results_of(STUDY, seen)
+    assert found["data-first"].units == (1.0, 0.0)
+    assert found["data-first"].value == 0.5  # and not two of three runs
+    assert found["much-earlier"].units == (4.0, 0.75)  # the lower middle of 4 and 8, and 150 / 200
+    assert found["much-earlier"].interval == (0.75, 4.0)
 
 
 def test_outputs_are_judged_only_at_depths_that_learned():

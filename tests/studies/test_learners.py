@@ -9,7 +9,7 @@ from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.identity import Curve
 from anchorlab.studies.anchor.learners import QUICK, STUDY, Learners, Seen, analyse, experiments, needed, see
 from anchorlab.studies.anchor.settings import paper_recipe
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 SIZES = (200, 600, 1000)
 FITTED = [[1.0, 1.0]] * 3
@@ -71,6 +71,18 @@ def test_values_of_three_learners_made_by_hand():
     inside, outside = verdicts_of(STUDY, three()), verdicts_of(STUDY, outside)
     assert {inside[name] for name in WHOLE} == {"agrees at small scale"}
     assert {outside[name] for name in WHOLE} == {"differs at small scale"}
+
+
+def test_a_seed_is_one_unit_of_all_train_sizes():
+    found = results_of(
+        STUDY, three(decoder=made([[0.1, 0.3, 0.0], [0.92, 1.0, 0.9], [1.0, 1.0, 1.0]], [[1.0] * 3] * 3))
+    )
+    assert found["lstm-needs-more"].value == pytest.approx(1000 / 600)
+    assert found["lstm-needs-more"].units == pytest.approx((1000 / 600, 600 / 600))  # of the seeds that both have
+    assert found["lstm-needs-more"].interval == pytest.approx((1, 1000 / 600))
+    first = results_of(STUDY, start([[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]], [[1.0, 1.0], [0.992, 1.0], [1.0, 1.0]]))
+    assert first["start-rises"].units == pytest.approx((-0.1, 0.0))
+    assert first["start-fits"].units == pytest.approx((0.992, 1.0))
 
 
 def test_what_was_not_learned_is_not_judged():

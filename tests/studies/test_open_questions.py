@@ -38,7 +38,7 @@ from anchorlab.studies.anchor.open_questions_settings import (
     experiments,
 )
 from tests.studies.hand_made_models import two_layers
-from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, ends, results_of, values_of, verdicts_of
 
 
 @pytest.mark.parametrize("setting", [QUICK, PAPER, SMOKE], ids=["quick", "paper", "smoke"])
@@ -197,7 +197,7 @@ def test_spikes_of_losses_made_by_hand():
     second = [1.0, 1.0, 1.0, 1.0, 1.0, 9.9, 1.0, 1.0, 1.0, 1.0, 10.0, 3.0]  # nine times is none, and one does not end
     found = spikes(constant_run([first, second], [up, up]), PEAK, WINDOW)
     # Before: step 40. After: step 90, the first at which the loss is 1 again. 50 steps earlier is before the start.
-    assert found == [Spike(0, 40, 90, 1.0, 20.0, (0.4, 0.7), 0.4)]
+    assert found == [Spike(0, 40, 90, 1.0, 20.0, (0.4, 0.7), 0.4, seed=1000)]
     assert found[0].gain == pytest.approx(0.7 - 0.4 - 0.4)
     later = [[3.0, 3.0, *one] for one in (first, second)]
     (moved,) = spikes(constant_run(later, [[0.0, 0.3, *up]] * 2), PEAK, WINDOW)
@@ -251,8 +251,8 @@ def outcome(amount, test, times=(nan, nan), base=False, train=(1.0, 1.0)):
     return Outcome(Value(amount), base, 100, tensor(test), tensor(train), tensor(times))
 
 
-def spike(gain):
-    return Spike(0, 10, 20, 1.0, 20.0, (0.5, 0.6 + gain), 0.1)
+def spike(gain, seed=0):
+    return Spike(0, 10, 20, 1.0, 20.0, (0.5, 0.6 + gain), 0.1, seed)
 
 
 def halfway(shift, broadcast):
@@ -275,7 +275,7 @@ def seen(**changes):
     times |= changes.pop("times", {})
     rest = {
         "many": {(choice, amount): outcome(amount, (1.0, 1.0), one) for (choice, amount), one in times.items()},
-        "spikes": [*[spike(0.02)] * 9, spike(0.01)],
+        "spikes": [*[spike(0.02)] * 9, spike(0.01, seed=1)],
         "layers": halfway([5.0] * 10, [*[15.0] * 9, 5.0]),
         **changes,
     }
@@ -321,6 +321,17 @@ def test_verdicts_outside_the_bands():
     assert set(verdicts.values()) == {"differs at small scale"}
     never = verdicts_of(STUDY, seen(spikes=[spike(0.01)] * 10))
     assert (never["spikes-help"], never["spikes-not-always"]) == ("differs at small scale", "agrees at small scale")
+
+
+def test_a_seed_is_one_unit_of_several_conditions():
+    found = results_of(STUDY, seen())
+    # One seed takes 60 of the 100 steps of one head with four, the other the whole training with both.
+    assert found["heads-sooner"].units == pytest.approx((0.6, 1.0))
+    # Less the batch for one seed, the weight decay for the other.
+    assert found["rate-most-sensitive"].units == pytest.approx((0.4 - 0.3, 0.7 - 0.4))
+    assert found["spikes-help"].units == (1.0, 0.0)  # of two seeds, and not of ten spikes
+    assert (found["layer-order"].units.count(1.0), found["layer-order"].units.count(0.0)) == (9, 1)
+    assert found["layer-order"].interval == pytest.approx((0.555, 0.997), abs=1e-3)  # exact binomial: 9 of 10
 
 
 def test_either_layer_may_be_first():

@@ -8,7 +8,7 @@ from anchorlab.lens import look
 from anchorlab.studies.anchor import structures as of
 from anchorlab.studies.anchor.structures import STUDY, Accuracies, see
 from anchorlab.tasks import task
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 
 def built(spec):
@@ -96,6 +96,12 @@ def test_values_of_accuracies_made_by_hand():
         "fewer-is-better": pytest.approx((0.8 + 0.6) / 2),
     }
     assert set(verdicts_of(STUDY, seen(TEST)).values()) == {"agrees at small scale"}
+
+
+def test_a_lowest_and_a_highest_seed_have_all_seeds_as_units():
+    found = results_of(STUDY, seen(TEST))
+    assert {name: len(one.units) for name, one in found.items()} == dict.fromkeys(found, 2)
+    assert found["full"].interval == pytest.approx((0.992, 1.0))
 
 
 def test_verdicts_outside_the_bands():

@@ -35,6 +35,7 @@ from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, TrainedRun
@@ -94,8 +95,8 @@ def _accuracy(seen: Sequence[Depth], split: str) -> Float[Tensor, "depth member"
     return torch.stack([depth.accuracy[split] for depth in seen])
 
 
-def _reached(seen: Sequence[Depth], split: str) -> Float[Tensor, "run"]:
-    return torch.cat([depth.reached[split] for depth in seen])
+def _reached(seen: Sequence[Depth], split: str) -> Float[Tensor, "member depth"]:
+    return torch.stack([depth.reached[split] for depth in seen], dim=1)
 
 
 def _lowest_mean(values: Float[Tensor, "depth member"]) -> Float[Tensor, "member"]:
@@ -146,12 +147,13 @@ def task_below_data(seen: Sequence[Depth]) -> Tensor | None:
     at="section 4.4 and Fig 7b",
     paper="always",
     band=at_least(0.9),
+    always=True,
 )
 def data_first(seen: Sequence[Depth]) -> Measurement:
     """Share of members, over depths and seeds, whose test on data reaches {WHOLE:g} no later than test on task; of
     those that reach it on data."""
     first, later = _reached(seen, DATA), _reached(seen, TASK)
-    return over((first <= later)[first.isfinite()].float(), of="runs of every depth")
+    return mean_of_known((first <= later).float().where(first.isfinite(), torch.nan))
 
 
 @claim(
@@ -160,12 +162,12 @@ def data_first(seen: Sequence[Depth]) -> Measurement:
     paper="100 % much earlier; no value in the text",
     band=at_least(1.5),
 )
-def much_earlier(seen: Sequence[Depth]) -> Tensor | None:
+def much_earlier(seen: Sequence[Depth]) -> Measurement:
     """Step at which test on task reaches 100 % ({WHOLE:g}) over that of test on data, median over depths and seeds; a
     member that never reaches it on the task counts with the last step."""
     first, later = _reached(seen, DATA), _reached(seen, TASK).clamp(max=seen[-1].steps)
-    ratios = (later / first)[first.isfinite()]
-    return ratios.median().reshape(1) if len(ratios) else None
+    ratios = later / first.where(first.isfinite(), torch.nan)
+    return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
 
 
 @claim(

@@ -16,7 +16,7 @@ from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least
 from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import (
     ACCURACY,
     MEAN_AND_RANGE,
@@ -175,10 +175,10 @@ def little_data(seen: Seen) -> Tensor | None:
     return seen.curve.at(FEWEST) if fitted else None
 
 
-@claim("It fits its training sequences at every size", at="Fig 3", paper="1", band=at_least(0.99))
-def fits(seen: Seen) -> Tensor:
+@claim("It fits its training sequences at every size", at="Fig 3", paper="1", band=at_least(0.99), always=True)
+def fits(seen: Seen) -> Measurement:
     """Lowest accuracy on the first 500 training sequences, over sizes and seeds."""
-    return seen.curve.train.amin().reshape(1)
+    return over(seen.curve.train.amin(dim=0), taken=torch.min)
 
 
 @claim(
@@ -189,7 +189,7 @@ def fits(seen: Seen) -> Tensor:
 )
 def shift_by_one(seen: Seen) -> Tensor:
     """Share of seeds whose layer 0 has a head that shifts best by exactly 1."""
-    return (seen.heads.shift_by == 1).float()
+    return seen.heads.shift_by == 1
 
 
 @claim("That shift holds most of the attention", at="Fig 13a", paper="close to 1", band=within(0.7, 1.0))
@@ -206,7 +206,7 @@ def shift_mass(seen: Seen) -> Tensor:
 )
 def broadcast_from_key(seen: Seen) -> Tensor:
     """Share of seeds whose layer 1 has a head that broadcasts to the last position best from the key's."""
-    return (seen.heads.broadcast_from == 1).float()
+    return seen.heads.broadcast_from == 1
 
 
 @claim("That broadcast brings the key to the output position", at="Fig 13b", paper="close to 1", band=within(0.9, 1.0))

@@ -16,7 +16,7 @@ from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
 from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.identity import ENOUGH, FITTED, Curve, read_curve
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import (
     MEAN_AND_RANGE,
     along_units,
@@ -27,6 +27,7 @@ from anchorlab.studies.kit import (
     training_curves,
 )
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -135,10 +136,30 @@ def lstm_enough(seen: Seen) -> Tensor | None:
     paper="3.7 times as much (about 2200 against 600)",
     band=at_least(1.5),
 )
-def lstm_needs_more(seen: Seen) -> Tensor | None:
+def lstm_needs_more(seen: Seen) -> Measurement | None:
     """Smallest train size with a mean test accuracy of {GENERALISED:g}, LSTM over transformer."""
     lstm, transformer = (needed(seen.whole[kind]) if seen.whole else None for kind in ("lstm", "decoder"))
-    return None if lstm is None or transformer is None else torch.tensor([lstm / transformer])
+    if lstm is None or transformer is None:
+        return None
+    return replace(_over_both(seen.whole["lstm"], seen.whole["decoder"]), value=lstm / transformer)
+
+
+def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
+    """The ratio of the train sizes needed over the seeds that both learners have, from the same sequences.
+
+    A learner to which no size is enough, which one seed alone or a resample may be, counts with its largest size.
+    """
+    count = min(one.test.shape[1] for one in (lstm, transformer))
+    rows = torch.cat([lstm.test[:, :count], transformer.test[:, :count]]).T
+
+    def size(curve: Curve, test: Tensor) -> int:
+        return needed(replace(curve, test=test)) or curve.sizes[-1]
+
+    def ratio(rows: Tensor) -> float:
+        own, others = rows.float().T.split([len(lstm.sizes), len(transformer.sizes)])
+        return size(lstm, own) / size(transformer, others)
+
+    return over_shared(rows, ratio, "seeds of both")
 
 
 @claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
@@ -159,8 +180,8 @@ def fnn_never(seen: Seen) -> Tensor | None:
 )
 def fits(seen: Seen) -> Tensor | None:
     """Lowest training accuracy over learners and sizes, each a mean over seeds."""
-    fitted = [curve.train.mean(dim=1).min() for curve in seen.whole.values()]
-    return torch.stack(fitted).min().reshape(1) if fitted else None
+    fitted = [at_size for curve in seen.whole.values() for at_size in curve.train]
+    return min(fitted, key=torch.mean) if fitted else None
 
 
 @claim(
@@ -181,18 +202,24 @@ def start_enough(seen: Seen) -> Tensor | None:
     paper="rises",
     band=at_least(0.0),
 )
-def start_rises(seen: Seen) -> Tensor | None:
+def start_rises(seen: Seen) -> Measurement | None:
     """Smallest difference of the mean test accuracies of neighbouring train sizes, larger minus smaller, after 400
     epochs; judged only where every training set is fitted; measured in the profile `paper-start` alone."""
     if seen.start is None or seen.start.train.min() < FITTED:
         return None
-    return seen.start.test.mean(dim=1).diff().min().reshape(1)
+    return over_shared(seen.start.test.T, lambda rows: rows.mean(dim=0).diff().min())
 
 
-@claim("At full size, every training set is fitted by then", at="section 4.1", paper="1", band=at_least(FITTED))
-def start_fits(seen: Seen) -> Tensor | None:
+@claim(
+    "At full size, every training set is fitted by then",
+    at="section 4.1",
+    paper="1",
+    band=at_least(FITTED),
+    always=True,
+)
+def start_fits(seen: Seen) -> Measurement | None:
     """Lowest training accuracy over sizes and seeds after 400 epochs; measured in the profile `paper-start` alone."""
-    return None if seen.start is None else seen.start.train.min().reshape(1)
+    return None if seen.start is None else over(seen.start.train.amin(dim=0), taken=torch.min)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Learners) -> Analysis:

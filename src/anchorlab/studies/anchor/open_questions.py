@@ -53,8 +53,9 @@ from anchorlab.studies.anchor.open_questions_settings import (
     Choices,
     experiments,
 )
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import TrainedRun
 
@@ -114,8 +115,10 @@ def _sooner(seen: Seen, choice: str) -> Measurement | None:
     few, several = (seen.many.get((choice, amount)) for amount in COMPARED[choice])
     if few is None or several is None or not torch.cat([few.times, several.times]).isfinite().any():
         return None
-    before, after = (float(one.until.mean()) for one in (few, several))
-    return Measurement(after / before, detail=f"{after:.3g} steps until {LEARNED:g} against {before:.3g}")
+    steps = torch.stack([few.until, several.until], dim=1)
+    before, after = steps.mean(dim=0).tolist()
+    detail = f"{after:.3g} steps until {LEARNED:g} against {before:.3g}"
+    return over_shared(steps, lambda rows: rows[:, 1].mean() / rows[:, 0].mean(), detail=detail)
 
 
 @claim(
@@ -183,13 +186,16 @@ def rate_sensitive(seen: Seen) -> Tensor:
 def rate_most_sensitive(seen: Seen) -> Measurement:
     """The same difference minus the largest of those for batch, weight decay and initial scale, each changed by a
     factor of about three, too."""
-    rate = effect(seen.near(RATE))
-    others = {choice: effect(seen.near(choice)) for choice in (BATCH, DECAY, SCALE)}
-    if not len(rate):
+    effects = {choice: effect(seen.near(choice)) for choice in (RATE, BATCH, DECAY, SCALE)}
+    if not len(effects[RATE]):
         return Measurement(None)
-    means = {choice: float(one.mean()) for choice, one in others.items()}
-    detail = ", ".join(f"{choice} {mean:.3g}" for choice, mean in {RATE: float(rate.mean()), **means}.items())
-    return Measurement(float(rate.mean()) - max(means.values()), detail=detail)
+    detail = ", ".join(f"{choice} {float(one.mean()):.3g}" for choice, one in effects.items())
+
+    def difference(rows: Tensor) -> Tensor:
+        rate, *others = rows.mean(dim=0)
+        return rate - torch.stack(others).max()
+
+    return over_shared(torch.stack(list(effects.values()), dim=1), difference, detail=detail)
 
 
 @claim("The batch size affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
@@ -221,11 +227,16 @@ def small_weights_generalise(seen: Seen) -> Tensor | None:
 
 
 def _helping(seen: Seen) -> Measurement:
-    """The share of loss spikes that help."""
-    gains = [spike.gain for spike in seen.spikes]
-    helping = sum(gain >= HELPS for gain in gains)
-    share = helping / len(gains) if len(gains) >= FEWEST else None
-    return Measurement(share, detail=f"{helping} of {len(gains)} spikes")
+    """The share of loss spikes that help; a seed's spikes, at all learning rates, are one unit."""
+    helping = sum(spike.gain >= HELPS for spike in seen.spikes)
+    detail = f"{helping} of {len(seen.spikes)} spikes"
+    if len(seen.spikes) < FEWEST:
+        return Measurement(None, detail=detail)
+    by_seed: dict[int, list[bool]] = {}
+    for spike in seen.spikes:
+        by_seed.setdefault(spike.seed, []).append(spike.gain >= HELPS)
+    counts = torch.tensor([[sum(own), len(own)] for own in by_seed.values()])
+    return over_shared(counts, lambda rows: rows[:, 0].sum() / rows[:, 1].sum(), "seeds with spikes", detail)
 
 
 @claim("Loss spikes sometimes help", at=TABLE_1, paper="sometimes", band=at_least(0.1))
@@ -249,9 +260,9 @@ def layer_order(seen: Seen) -> Measurement:
     shift, broadcast = (seen.layers.halfway[name] for name in ("shift", "broadcast"))
     if not len(shift):
         return Measurement(None)
-    first, second = int((shift < broadcast).sum()), int((broadcast < shift).sum())
-    detail = f"layer 0 first in {first}, layer 1 first in {second} of {len(shift)} seeds"
-    return Measurement(max(first, second) / len(shift), detail=detail)
+    first, second = shift < broadcast, broadcast < shift
+    detail = f"layer 0 first in {int(first.sum())}, layer 1 first in {int(second.sum())} of {len(shift)} seeds"
+    return over(max(first, second, key=torch.sum), "seeds that learned", detail=detail)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Choices) -> Analysis:

@@ -114,6 +114,7 @@ class Spike:
         peak: the highest loss
         accuracy: test accuracy before and after
         drift: how much test accuracy had risen in as long a time before
+        seed: the member's, which members at other learning rates have, too
     """
 
     member: int
@@ -123,6 +124,7 @@ class Spike:
     peak: float
     accuracy: tuple[float, float]
     drift: float
+    seed: int
 
     @property
     def gain(self) -> float:
@@ -140,14 +142,22 @@ def spikes(run: TrainedRun, peak: float, window: int) -> list[Spike]:
     """
     steps, losses = along(run, "train", "loss")
     _, accuracies = along(run, "test", "accuracy")
-    rows = enumerate(zip(losses.tolist(), accuracies.tolist(), strict=True))
+    rows = zip(run.experiment.members.seeds, losses.tolist(), accuracies.tolist(), strict=True)
     return [
-        spike for member, (loss, accuracy) in rows for spike in _spikes(member, steps, loss, accuracy, peak, window)
+        spike
+        for member, (seed, loss, accuracy) in enumerate(rows)
+        for spike in _spikes(member, seed, steps, loss, accuracy, peak, window)
     ]
 
 
 def _spikes(
-    member: int, steps: Sequence[int], loss: Sequence[float], accuracy: Sequence[float], peak: float, window: int
+    member: int,
+    seed: int,
+    steps: Sequence[int],
+    loss: Sequence[float],
+    accuracy: Sequence[float],
+    peak: float,
+    window: int,
 ) -> Iterator[Spike]:
     at = window
     while at < len(steps):
@@ -168,6 +178,7 @@ def _spikes(
             max(loss[before:after]),
             (accuracy[before], accuracy[after]),
             accuracy[before] - accuracy[earlier],
+            seed,
         )
         at = after + 1
 

@@ -1,0 +1,50 @@
+"""Measurements over several conditions that share their seeds: a seed is one unit, however often it was trained."""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.studies.claim import Measurement, over, spread
+from anchorlab.studies.interval import bootstrap
+
+
+def over_shared(
+    rows: Float[Tensor, "seed *condition"], taken: Callable[[Tensor], Any], of: str = "seeds", detail: str = ""
+) -> Measurement:
+    """Return a measurement of what `taken` makes of several seeds, such as a ratio of the means of two conditions.
+
+    Its units are what `taken` makes of each seed alone. Its interval draws seeds whole, so that what one seed gives in
+    all conditions stays together. Neither is given where a unit, or the value of a resample, is not finite.
+
+    Args:
+        rows: what each seed gives in each condition; empty for not measured
+        taken: what makes one number of rows `[seed *condition]`, for any number of seeds
+        of: what there is one row of, in the plural
+        detail: anything else worth knowing, in words
+    """
+    if not len(rows):
+        return Measurement(None, detail=detail)
+    values = rows.double()
+    value = float(taken(values))
+    units = [float(taken(values[[seed]])) for seed in range(len(values))]
+    varies = spread(torch.tensor(units), of)
+    if not all(map(isfinite, (value, *units))):
+        return Measurement(value, varies, detail)
+    interval = bootstrap(values, taken)
+    if interval is not None and not all(map(isfinite, interval)):
+        interval = None
+    return Measurement(value, varies, detail, tuple(units), interval)
+
+
+def mean_of_known(values: Float[Tensor, "seed *condition"], of: str = "seeds", detail: str = "") -> Measurement:
+    """Return a measurement of each seed's mean over the conditions in which it has a value; NaN where it has none.
+
+    Seeds without any value are left out.
+    """
+    means = values.double().flatten(1).nanmean(dim=1)
+    known = means[~means.isnan()]
+    return over(known, of, detail=detail)
