@@ -43,11 +43,13 @@ def at_once(count, alpha, noise=None, loss=0.01):
 WIDE, NARROW = [0.001, 0.002, 0.002, 0.002, 0.004], [0.0005, 0.001, 0.004, 0.016, 0.3]
 
 
-def results(wide, narrow, flows=None):
+def results(wide, narrow, flows=None, intervals=False):
+    """What every claim comes to in the paper's setting, by default on its value alone."""
     losses = dict(zip(WIDTHS, (wide, narrow), strict=True))
     flows = flows or {(count, alpha): at_once(count, alpha) for count in FLOW_INPUTS for alpha in FLOW_ALPHAS}
     seen = Seen(losses, {width: one["rank 2"] for width, one in losses.items()}, flows)
-    return {one.name: judge(STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in STUDY.claims}
+    found = {one.name: judge(STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in STUDY.claims}
+    return found if intervals else {name: replace(one, interval=None) for name, one in found.items()}
 
 
 @pytest.mark.untyped
@@ -68,13 +70,24 @@ def test_verdicts_by_hand():
         rel=1e-3,
         abs=1e-6,
     )
-    assert found["full-loss"].spread == "0.03 to 0.03 over 10 runs"
+    assert found["full-loss"].spread == "0.03 to 0.03 over 5 seeds"
     assert found["rank-two-12"].detail == "rank 2: 0.001 to 0.004 over 5 runs"
     assert found["rank-two-8"].detail == "rank 2: 0.0005 to 0.3 over 5 runs"
     assert found["rank-two-likely"].detail == "9 of 10 runs"
-    assert found["rank-three-full"].spread == "0.0333 to 0.0333 over 10 runs"
+    assert found["rank-three-full"].spread == "0.0333 to 0.0333 over 5 seeds"
     assert {name for name, one in found.items() if one.verdict != "reproduced"} == {"rank-two-8"}
     assert found["rank-two-8"].verdict == "contradicted"
+
+
+@pytest.mark.untyped
+def test_a_seed_is_one_unit_of_both_widths():
+    found = results(made_up(WIDE), made_up(NARROW), intervals=True)
+    assert found["rank-two-likely"].units == (1.0, 1.0, 1.0, 1.0, 0.5)
+    assert found["rank-two-8"].units == pytest.approx([loss / 0.03 for loss in NARROW])
+    assert found["rank-two-8"].interval == pytest.approx((0.0005 / 0.03, 0.3 / 0.03))
+    assert {name: len(found[name].units) for name in ("full-loss", "rank-three-full")} == dict.fromkeys(
+        ("full-loss", "rank-three-full"), 5
+    )
 
 
 @pytest.mark.untyped

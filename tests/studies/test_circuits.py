@@ -11,7 +11,7 @@ from anchorlab.studies.retrieval.circuits import STUDY, Found, analyse, later_ru
 from anchorlab.studies.retrieval.one_head import Solution, first_useful, joining, useful_heads
 from anchorlab.studies.retrieval.settings import smoke
 from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
 LARGE = circuit(path(0, JOIN), path(1, FIRST), path(2, SECOND), path(5, FIRST), layers=8)
@@ -63,6 +63,14 @@ def test_values_outside_the_bands():
     assert outside == set(values_of(STUDY, seen)) - {"suffices", "differ"}
     alike = values_of(STUDY, found(POOR, POOR, replace(POOR, loss=0.06), uniform=(0, 0, 0)))
     assert (alike["suffices"], alike["differ"]) == (pytest.approx(2 / 3), 0.0)
+
+
+def test_a_model_is_one_unit_however_many_pairs_it_is_in():
+    seen = results_of(STUDY, found(GOOD, POOR, POOR, replace(POOR, model_loss=0.5), uniform=(0.1, 0.2, 0.3, 9.0)))
+    assert seen["differ"].units == (1.0, 0.5, 0.5)
+    assert seen["suffices"].units == (1.0, 1.0, 1.0)
+    assert seen["suffices"].interval == pytest.approx((0.025 ** (1 / 3), 1.0))  # exact binomial: 3 of 3
+    assert seen["solved"].units == (0.005, 0.002, 0.002, 0.5)
 
 
 def test_models_that_do_not_solve_it_or_keep_attention_are_left_out():

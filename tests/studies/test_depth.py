@@ -9,7 +9,7 @@ from torch import tensor
 
 from anchorlab.studies.retrieval.depth import STUDY, Losses, Setting, analyse, experiments, see
 from anchorlab.studies.retrieval.settings import least_layers_of, quick
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 STEPS = (0, 100, 200)
 
@@ -42,6 +42,21 @@ def test_values_inside_and_outside_the_bands():
         "second-step-retrieved": "agrees at small scale",
         "least-layers": "agrees at small scale",
     }
+
+
+def test_a_seed_is_one_unit_of_all_depths():
+    seen = replace(
+        SEEN,
+        loss_without=tensor([[0.8, 0.9], [0.75, 1.0]]),
+        retrieved=tensor([[[10, 20, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
+    )
+    found = results_of(STUDY, seen)
+    assert found["chain-order"].units == (1.0, 0.0)
+    assert found["chain-order"].value == 0.5  # and not two of three runs
+    assert found["no-curriculum-fails"].units == pytest.approx((0.75, 0.9))
+    assert found["depth-helps"].units == pytest.approx((0.6, 0.6))
+    assert found["later-is-harder"].units == (1.0, 0.0)  # 0.1, 0.2, 0.3, and 0.2, 0.45, 0.4, at the deeper alone
+    assert found["least-layers"].units == (0.0, 0.0)
 
 
 def test_the_other_side_of_every_band():

@@ -8,16 +8,16 @@ Source: stacked attention heads, section 8, Figure 5 and appendix E.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import mean
+from math import comb
 
 import torch
+from torch import Tensor
 
 from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
 from anchorlab.lens import Circuit, CircuitPath, Explanation
 from anchorlab.lens.circuits import AttentionLosses, Head
 from anchorlab.models import VectorSpec
-from anchorlab.studies.claim import Measurement, claim, measures_in, spread
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.retrieval.one_head import (
     QUICK,
@@ -74,10 +74,13 @@ class Found:
         """The least number of layers with one head behind a mask."""
         return least_depth(self.steps, Flow(causal=True, heads=1))
 
-    def over(self, values: Sequence[float], taken: Callable[[Sequence[float]], float] = mean) -> Measurement | None:
-        """Return a measurement of one value for each of some models, by default their mean; None without values."""
+    def over(
+        self, values: Sequence[float] | Sequence[bool], taken: Callable[[Tensor], Tensor] | None = None
+    ) -> Measurement | None:
+        """Return a measurement of one value for each of some models, as `claim.over`; None without values."""
+        kind = torch.bool if all(isinstance(value, bool) for value in values) else torch.double
         detail = f"{len(values)} of {len(self.models)} models"
-        return Measurement(taken(values), spread(torch.tensor(values), "models"), detail) if values else None
+        return over(torch.tensor(values, dtype=kind), "models", taken, detail) if values else None
 
 
 def see(runs: Sequence[TrainedRun]) -> Found:
@@ -93,10 +96,10 @@ def see(runs: Sequence[TrainedRun]) -> Found:
     return Found(models, losses, task.steps, layers_of(run))
 
 
-@claim("The models solve the problem", at="section 8.2", paper="less than 0.01", band=at_most(SOLVED))
+@claim("The models solve the problem", at="section 8.2", paper="less than 0.01", band=at_most(SOLVED), always=True)
 def solved(seen: Found) -> Measurement | None:
     """Highest loss of any model on fresh sequences."""
-    return seen.over([one.circuit.model_loss for one in seen.models], max)
+    return seen.over([one.circuit.model_loss for one in seen.models], torch.max)
 
 
 @claim(
@@ -104,13 +107,14 @@ def solved(seen: Found) -> Measurement | None:
     at="appendix E",
     paper="below 0.05 for all transformers",
     band=within(1.0, 1.0),
+    always=True,
 )
 def suffices(seen: Found) -> Measurement | None:
     """Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, over
     models with a loss below {SOLVED:g}; the search stops at this loss, so only a head that no rule explains, or fresh
     sequences, can speak against it."""
     circuits = [one.circuit for one in seen.models if one.solved]
-    return seen.over([float(one.loss < SUFFICES and not one.unexplained) for one in circuits])
+    return seen.over([one.loss < SUFFICES and not one.unexplained for one in circuits])
 
 
 @claim(
@@ -118,11 +122,12 @@ def suffices(seen: Found) -> Measurement | None:
     at="section 8.2",
     paper="only a few, whose behaviour is easily interpretable",
     band=at_least(0.9),
+    always=True,
 )
 def few_do_all(seen: Found) -> Measurement | None:
     """Lowest share of attention's effect on the loss that is lost when the queries of the circuit's paths alone attend
     uniformly and all other attention stays, {EXPLAINED}."""
-    return seen.over([one.completeness for one in seen.explained], min)
+    return seen.over([one.completeness for one in seen.explained], torch.min)
 
 
 @claim(
@@ -130,12 +135,13 @@ def few_do_all(seen: Found) -> Measurement | None:
     at="appendix E",
     paper="0.17 to 0.89 after cutting a path, from less than 0.05",
     band=at_least(3.0),
+    always=True,
 )
 def needed(seen: Found) -> Measurement | None:
     """Smallest factor by which cutting a path of a useful head raises a circuit's loss while the other paths attend as
     the model makes them, {EXPLAINED}."""
     cheapest = [(one, min(path.cut_loss for path in _useful_paths(one))) for one in seen.explained]
-    return seen.over([cut / one.live_loss for one, cut in cheapest], min)
+    return seen.over([cut / one.live_loss for one, cut in cheapest], torch.min)
 
 
 def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPath]:
@@ -148,12 +154,13 @@ def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPat
     at="appendix E",
     paper="0.17 to 0.89",
     band=at_least(0.17),
+    always=True,
 )
 def needed_as_printed(seen: Found) -> Measurement | None:
     """Lowest loss of a circuit without one path of a useful head above the first ones, which only join pairs,
     {EXPLAINED}."""
     later = [_useful_paths(one, but=first_useful(one, seen.steps)) for one in seen.explained]
-    return seen.over([min(path.mapped_cut_loss for path in paths) for paths in later if paths], min)
+    return seen.over([min(path.mapped_cut_loss for path in paths) for paths in later if paths], torch.min)
 
 
 @claim(
@@ -172,12 +179,13 @@ def first_is_indirect(seen: Found) -> Measurement | None:
     at="section 8.2",
     paper="in all three transformers",
     band=within(1.0, 1.0),
+    always=True,
 )
 def first_joins_pair(seen: Found) -> Measurement | None:
     """Share of models in which every path of the circuit's first useful head goes from the second member of a pair to
     the first, {EXPLAINED}; a head whose queries attend to themselves alone is idle."""
     first = [next(iter(useful_heads(one).values())) for one in seen.explained]
-    return seen.over([float({path.rule for path in paths} <= joining(seen.steps)) for paths in first])
+    return seen.over([{path.rule for path in paths} <= joining(seen.steps) for paths in first])
 
 
 @claim(
@@ -198,11 +206,12 @@ def few_heads(seen: Found) -> Measurement | None:
     at="section 8.2",
     paper="4 heads where 3 would do, in all three",
     band=at_least(1.0),
+    always=True,
 )
 def more_than_least(seen: Found) -> Measurement | None:
     """Fewest heads with a path to another position, less the least number of layers with one head behind a mask,
     {EXPLAINED}."""
-    return seen.over([float(len(one.useful_heads) - seen.least) for one in seen.explained], min)
+    return seen.over([float(len(one.useful_heads) - seen.least) for one in seen.explained], torch.min)
 
 
 @claim(
@@ -215,9 +224,10 @@ def differ(seen: Found) -> Measurement | None:
     """Share of pairs of models whose useful heads above the first ones have other paths, their order alone being
     compared, {EXPLAINED}."""
     later = [later_rules(one, seen.steps) for one in seen.explained]
-    different = [float(one != other) for one, other in combinations(later, 2)]
-    spread_over = spread(torch.tensor(different), "pairs of models")
-    return Measurement(mean(different), spread_over, f"{len(different)} pairs") if different else None
+    if len(later) < 2:
+        return None
+    others = [sum(one != other for other in later) / (len(later) - 1) for one in later]  # of each model
+    return over(torch.tensor(others, dtype=torch.double), "models", detail=f"{comb(len(later), 2)} pairs")
 
 
 def later_rules(circuit: Circuit, steps: int) -> list[frozenset[str]]:

@@ -23,10 +23,10 @@ from anchorlab.studies.retrieval.chain_order import (
     partial_losses,
     partials_along,
     retrieved_at,
-    retrieving_two,
 )
 from anchorlab.studies.retrieval.settings import RETRIEVED, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
@@ -89,11 +89,12 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
     at="section 7.2",
     paper="above 0.7 in 100 % of runs",
     band=at_least(0.7),
+    always=True,
 )
 def no_curriculum_fails(seen: Losses) -> Measurement:
     """Lowest final loss of any run without the curriculum, over depths and seeds; judged only where, trained alike,
     some depth with the curriculum retrieves the symbol that is asked for."""
-    found = over(seen.loss_without, "runs", torch.min)
+    found = over(seen.loss_without.amin(dim=0), taken=torch.min)
     by_depth = seen.partial[:, :, seen.end - 1].mean(dim=1)
     return found if bool((by_depth < RETRIEVED).any()) else replace(found, value=None)
 
@@ -104,21 +105,24 @@ def no_curriculum_fails(seen: Losses) -> Measurement:
     paper="falls with the number of layers",
     band=at_least(0.2),
 )
-def depth_helps(seen: Losses) -> float:
+def depth_helps(seen: Losses) -> Tensor:
     """Mean final loss of the shallowest minus that of the deepest."""
-    return float(seen.loss[0].mean() - seen.loss[-1].mean())
+    return seen.loss[0] - seen.loss[-1]
 
 
 @claim(
-    "Partial losses fall below 0.5 in chain order", at="section 7.2", paper="in 100 % of runs", band=within(1.0, 1.0)
+    "Partial losses fall below 0.5 in chain order",
+    at="section 7.2",
+    paper="in 100 % of runs",
+    band=within(1.0, 1.0),
+    always=True,
 )
 def chain_order(seen: Losses) -> Measurement:
     """Share of the curriculum runs that retrieve two symbols or more in which x_1 falls below first, then x_2, and
     so on."""
-    times = seen.retrieved.flatten(0, 1)
-    ordered = in_order(retrieving_two(times))
-    detail = f"{len(ordered)} of {len(times)} runs retrieve two symbols or more"
-    return Measurement(float(ordered.mean()) if len(ordered) else None, detail=detail)
+    two = seen.retrieved.isfinite().sum(dim=2) > 1  # [depth member]
+    ordered = torch.stack([in_order(times) for times in seen.retrieved]).where(two, torch.nan)
+    return mean_of_known(ordered.T, detail=f"{int(two.sum())} of {two.numel()} runs retrieve two symbols or more")
 
 
 @claim(
@@ -130,10 +134,15 @@ def chain_order(seen: Losses) -> Measurement:
 def later_is_harder(seen: Losses) -> Measurement:
     """Share of the depths that retrieve anything at which the final partial losses, averaged across runs as in the
     figure, rise along the chain."""
-    losses = seen.partial.mean(dim=1)
-    losses = losses[(losses < RETRIEVED).any(dim=1)]
-    rising = (losses.diff(dim=1) >= 0).all(dim=1).float()
-    return Measurement(float(rising.mean()) if len(rising) else None, detail=f"{len(rising)} depths")
+    judged = (seen.partial.mean(dim=1) < RETRIEVED).any(dim=1)
+    if not judged.any():
+        return Measurement(None)
+    losses = seen.partial[judged].movedim(1, 0)  # [member depth symbol]
+
+    def rising(rows: Tensor) -> Tensor:
+        return (rows.mean(dim=0).diff(dim=1) >= 0).all(dim=1).float().mean()
+
+    return over_shared(losses, rising, detail=f"{int(judged.sum())} depths")
 
 
 @claim(
@@ -153,16 +162,18 @@ def second_step_retrieved(seen: Losses) -> Tensor:
     at="section 10.1",
     paper="cannot solve it unless it has the minimum number of necessary layers",
     band=at_most(0.0),
+    always=True,
 )
 def least_layers(seen: Losses) -> Measurement:
     """Share of the symbols that would take more layers than a curriculum run has, and that it retrieves all the same;
     judged only where some depth retrieves every one of these symbols."""
     short = torch.tensor(seen.least) > torch.tensor(seen.layers).unsqueeze(1)  # [depth symbol]
     learned = seen.partial < RETRIEVED
-    found = learned.permute(0, 2, 1)[short].float()  # [out of reach, member]
+    found = learned.permute(0, 2, 1)[short].float()  # [out_of_reach member]
     within_reach = learned.float().mean(dim=1) > 0.5
     learnable = bool(within_reach.any(dim=0)[short.any(dim=0)].all())
-    return Measurement(float(found.mean()) if found.numel() and learnable else None, detail=f"of {found.numel()}")
+    detail = f"of {found.numel()}"
+    return over(found.mean(dim=0), detail=detail) if found.numel() and learnable else Measurement(None, detail=detail)
 
 
 def _depths_table(seen: Losses) -> Table:

@@ -23,6 +23,7 @@ from anchorlab.rng import generator, torch_generator
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
 from anchorlab.studies.kit import along, at_end
 from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
@@ -121,8 +122,8 @@ def flows() -> dict[tuple[int, float], MemoryFlow]:
     return {(count, alpha): memory_flow(count, alpha, time) for count in FLOW_INPUTS for alpha in FLOW_ALPHAS}
 
 
-def _of_both(seen: Seen, edit: str) -> Float[Tensor, "run"]:
-    return torch.cat([losses[edit] for losses in seen.losses.values()])
+def _of_both(seen: Seen, edit: str) -> Float[Tensor, "seed width"]:
+    return torch.stack([losses[edit] for losses in seen.losses.values()], dim=1)
 
 
 @claim(
@@ -133,12 +134,13 @@ def _of_both(seen: Seen, edit: str) -> Float[Tensor, "run"]:
 )
 def full_loss(seen: Seen) -> Measurement:
     """Median pure-label loss of the full model at the end, over the runs of both widths."""
-    return over(_of_both(seen, "none"), of="runs", taken=torch.median)
+    return over_shared(_of_both(seen, "none"), torch.median)
 
 
 def _second_to_full(losses: Losses) -> Measurement:
-    ratio = float(losses["rank 2"].median() / losses["none"].median())
-    return Measurement(ratio, detail=f"rank 2: {spread(losses['rank 2'], 'runs')}")
+    rows = torch.stack([losses["rank 2"], losses["none"]], dim=1)
+    detail = f"rank 2: {spread(losses['rank 2'], 'runs')}"
+    return over_shared(rows, lambda rows: rows[:, 0].median() / rows[:, 1].median(), "runs", detail)
 
 
 @claim(
@@ -171,8 +173,8 @@ def rank_two_8(seen: Seen) -> Measurement:
 )
 def rank_two_likely(seen: Seen) -> Measurement:
     """Share of the runs of both widths in which it has, at the end."""
-    lower = (_of_both(seen, "rank 2") < _of_both(seen, "none")).float()
-    return Measurement(float(lower.mean()), detail=f"{int(lower.sum())} of {len(lower)} runs")
+    lower = _of_both(seen, "rank 2") < _of_both(seen, "none")
+    return over(lower.double().mean(dim=1), detail=f"{int(lower.sum())} of {lower.numel()} runs")
 
 
 @claim(
@@ -184,7 +186,7 @@ def rank_two_likely(seen: Seen) -> Measurement:
 def rank_three_full(seen: Seen) -> Measurement:
     """Median over the runs of both widths of the distance between both pure-label losses, over the full model's."""
     full = _of_both(seen, "none")
-    return over((_of_both(seen, "rank 3") - full).abs() / full, of="runs", taken=torch.median)
+    return over_shared((_of_both(seen, "rank 3") - full).abs() / full, torch.median)
 
 
 @claim(
@@ -200,7 +202,8 @@ def wider_steadier(seen: Seen) -> Measurement:
     wide, narrow = (float(_between_quartiles(values)) for values in logarithms)
     low, high = _resampled_ratio(logarithms)
     resampled = f"95 % of resamplings of {len(logarithms[0])} runs each give {low:.2g} to {high:.2g}"
-    return Measurement(wide / narrow, detail=f"{wide:.3g} over {narrow:.3g}; {resampled}")
+    detail = f"{wide:.3g} over {narrow:.3g}; {resampled}"
+    return Measurement(wide / narrow, detail=detail, interval=(low, high))  # a single run has no quartiles
 
 
 @claim(
