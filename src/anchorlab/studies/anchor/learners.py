@@ -156,8 +156,8 @@ def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
         return needed(replace(curve, test=test)) or curve.sizes[-1]
 
     def ratio(rows: Tensor) -> float:
-        own, others = rows.float().T.split([len(lstm.sizes), len(transformer.sizes)])
-        return size(lstm, own) / size(transformer, others)
+        test, count = rows.float().T, len(lstm.sizes)
+        return size(lstm, test[:count]) / size(transformer, test[count:])
 
     return over_shared(rows, ratio, "seeds of both")
 

@@ -192,8 +192,8 @@ def rate_most_sensitive(seen: Seen) -> Measurement:
     detail = ", ".join(f"{choice} {float(one.mean()):.3g}" for choice, one in effects.items())
 
     def difference(rows: Tensor) -> Tensor:
-        rate, *others = rows.mean(dim=0)
-        return rate - torch.stack(others).max()
+        means = rows.mean(dim=0)
+        return means[0] - means[1:].max()
 
     return over_shared(torch.stack(list(effects.values()), dim=1), difference, detail=detail)
 
