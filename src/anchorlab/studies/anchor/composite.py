@@ -157,7 +157,7 @@ def data_first(seen: Sequence[Depth]) -> Measurement:
 
 
 @claim(
-    "It comes much earlier",
+    "Generalisation on data comes much earlier than that on the task",
     at="section 4.4 and Fig 7b",
     paper="100 % much earlier; no value in the text",
     band=at_least(1.5),
@@ -183,7 +183,7 @@ def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
 
 
 @claim(
-    "And a single one for the pair that is never trained",
+    "In the deepest model the pair that is never trained has a single mapping sequence",
     at="section 4.4 and Fig 7a",
     paper="1 with 10 layers",
     band=within(1.0, 1.5),
@@ -219,7 +219,7 @@ def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
 
 
 @claim(
-    "And several for the pair that is never trained",
+    "In a shallower model the pair that is never trained has several mapping sequences",
     at="section 4.4 and Fig 7a",
     paper="several",
     band=at_least(2.0),
@@ -230,14 +230,24 @@ def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
     return _known(_over_pairs(seen, 0, "common", unseen=True)) if len(seen) > 1 else None
 
 
-@claim("Their number falls with depth", at="Fig 7a", paper="falls to 1", band=at_most(0.5))
+@claim(
+    "The number of mapping sequences of trained pairs falls with depth",
+    at="Fig 7a",
+    paper="falls to 1",
+    band=at_most(0.5),
+)
 def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
     """Number of mapping sequences at the largest depth over that at the smallest, of trained pairs, mean over seeds."""
     deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
 
 
-@claim("That of the pair that is never trained falls, too", at="Fig 7a", paper="falls to 1", band=at_most(0.5))
+@claim(
+    "The number of mapping sequences of the pair that is never trained falls with depth",
+    at="Fig 7a",
+    paper="falls to 1",
+    band=at_most(0.5),
+)
 def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
     """Number of mapping sequences at the largest depth over that at the smallest, of (3, 4), mean over the seeds that
     answer at least half of its inputs at both."""

@@ -170,7 +170,7 @@ def heads_alike(seen: Mapping[int, Layer]) -> Measurement | None:
 
 
 @claim(
-    "They all broadcast from the same place",
+    "All heads of layer 1 broadcast from the same place",
     at=FIG_19,
     paper="all perform the broadcast operation",
     band=within(0.8, 1.0),
@@ -195,7 +195,7 @@ def neurons_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
 
 
 @claim(
-    "So are its heads: the smaller the initialisation, the more they are alike",
+    "The smaller the initialisation, the more the heads of a layer are alike",
     at="section 6.2 (expected of heads from neurons)",
     paper="expected; no value in the text",
     band=at_least(0.05),

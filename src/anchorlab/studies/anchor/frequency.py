@@ -100,7 +100,12 @@ def slower(seen: Learned) -> Tensor | None:
     return seen.fitted["high"] / seen.fitted["low"] if _all_there(seen.fitted) else None
 
 
-@claim("Both are learned in the end", at="Fig 18", paper="test accuracy about 1 for both", band=within(0.9, 1.0))
+@claim(
+    "Both the high-frequency and the low-frequency task are learned in the end",
+    at="Fig 18",
+    paper="test accuracy about 1 for both",
+    band=within(0.9, 1.0),
+)
 def both_learned(seen: Learned) -> Tensor:
     """Test accuracy at the end, mean over seeds of the worse of the two tasks."""
     return torch.minimum(seen.final["low"], seen.final["high"])

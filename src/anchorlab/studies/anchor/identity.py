@@ -164,7 +164,7 @@ def enough_data(seen: Seen) -> Tensor | None:
 
 
 @claim(
-    f"With {FEWEST} training sequences it does not: the curve of Fig 4 rises",
+    f"With {FEWEST} training sequences a transformer does not generalise: the curve of Fig 4 rises",
     at="Fig 4",
     paper="no value in the text; the curve rises with data",
     band=at_most(0.5),
@@ -175,7 +175,13 @@ def little_data(seen: Seen) -> Tensor | None:
     return seen.curve.at(FEWEST) if fitted else None
 
 
-@claim("It fits its training sequences at every size", at="Fig 3", paper="1", band=at_least(0.99), always=True)
+@claim(
+    "A transformer fits its training sequences at every train size",
+    at="Fig 3",
+    paper="1",
+    band=at_least(0.99),
+    always=True,
+)
 def fits(seen: Seen) -> Measurement:
     """Lowest accuracy on the first 500 training sequences, over sizes and seeds."""
     return over(seen.curve.train.amin(dim=0), taken=torch.min)
@@ -192,7 +198,12 @@ def shift_by_one(seen: Seen) -> Tensor:
     return seen.heads.shift_by == 1
 
 
-@claim("That shift holds most of the attention", at="Fig 13a", paper="close to 1", band=within(0.7, 1.0))
+@claim(
+    "The shift of layer 0 by one position holds most of its attention",
+    at="Fig 13a",
+    paper="close to 1",
+    band=within(0.7, 1.0),
+)
 def shift_mass(seen: Seen) -> Tensor:
     """Mean attention from each position to the one before, best head of layer 0, mean over seeds."""
     return seen.heads.shift_mass
@@ -209,7 +220,12 @@ def broadcast_from_key(seen: Seen) -> Tensor:
     return seen.heads.broadcast_from == 1
 
 
-@claim("That broadcast brings the key to the output position", at="Fig 13b", paper="close to 1", band=within(0.9, 1.0))
+@claim(
+    "The broadcast of layer 1 brings the key to the output position",
+    at="Fig 13b",
+    paper="close to 1",
+    band=within(0.9, 1.0),
+)
 def broadcast_mass(seen: Seen) -> Tensor:
     """Attention from the last position to the key's, best head of layer 1, mean over seeds."""
     return seen.heads.to_last

@@ -105,14 +105,19 @@ def aligns(seen: Mechanism) -> Tensor:
     return seen.stages[SUM].others[:, -1]
 
 
-@claim("That appears only within it", at=FIG_23, paper="not immediately apparent before", band=at_least(0.2))
+@claim(
+    "The alignment of the positions without the key appears only within the feed-forward network",
+    at=FIG_23,
+    paper="not immediately apparent before",
+    band=at_least(0.2),
+)
 def aligns_there(seen: Mechanism) -> Tensor:
     """That cosine minus the one at the input, mean over test sequences and seeds."""
     return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
 
 
 @claim(
-    "It makes the key's position orthogonal to the others",
+    "The feed-forward network makes the key's position orthogonal to the others",
     at=FIG_23,
     paper="as orthogonal as possible",
     band=at_most(0.3),
@@ -149,7 +154,7 @@ def alignment_from_attention(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "So does the key's orthogonality",
+    "The key's orthogonality comes primarily from what attention adds",
     at="appendix B.3",
     paper="primarily influenced by Xpr",
     band=at_least(2 / 3),
@@ -167,7 +172,12 @@ def concentrates(seen: Mechanism) -> Tensor:
     return seen.stages[SUM].spread / seen.stages[STREAM].spread
 
 
-@claim("It moves the key's position away from them", at=FIG_24, paper="farther away", band=at_least(1.2))
+@claim(
+    "What attention adds moves the key's position away from the others",
+    at=FIG_24,
+    paper="farther away",
+    band=at_least(1.2),
+)
 def moves_away(seen: Mechanism) -> Tensor:
     """Distance of the key's output from the others' centre with input X(1) + Xpr over that with X(1), mean over
     seeds."""
@@ -187,7 +197,7 @@ def anchor_position(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "It moves with the anchor, not with the other tokens",
+    "Layer 1's attention moves with the anchor, not with the other tokens",
     at=MOVING,
     paper="implied: mainly by the anchor's position",
     band=at_least(0.2),
@@ -210,7 +220,7 @@ def reads_key(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "Its queries have one direction but for the key's, and so have its keys",
+    "Layer 1's queries have one direction but for the key's, and so have its keys",
     at=FIG_26,
     paper="approximately two directions",
     band=within(0.9, 1.0),
@@ -221,7 +231,12 @@ def two_directions(seen: Mechanism) -> Tensor:
     return (seen.second.queries + seen.second.keys) / 2
 
 
-@claim("Those directions of queries and keys are opposite", at=FIG_26, paper="roughly opposite", band=at_most(-0.5))
+@claim(
+    "The common directions of layer 1's queries and keys are opposite",
+    at=FIG_26,
+    paper="roughly opposite",
+    band=at_most(-0.5),
+)
 def opposite(seen: Mechanism) -> Tensor:
     """Cosine between a query and a key of other positions, mean over test sequences and seeds."""
     return seen.second.opposite
@@ -256,7 +271,12 @@ def items(seen: Mechanism) -> Tensor:
     return seen.projection.favour
 
 
-@claim("It does not choose among them", at=FIG_27, paper="approximately the same", band=within(0.9, 1.0))
+@claim(
+    "A position without the key does not choose among the items 20 to 100",
+    at=FIG_27,
+    paper="approximately the same",
+    band=within(0.9, 1.0),
+)
 def no_choice(seen: Mechanism) -> Tensor:
     """Entropy over the items, over that of an even choice, mean over test sequences and seeds."""
     return seen.projection.evenness

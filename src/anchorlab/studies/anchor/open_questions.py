@@ -178,7 +178,7 @@ def rate_sensitive(seen: Seen) -> Tensor:
 
 
 @claim(
-    "It is more sensitive to it than to batch, weight decay or initial scale",
+    "Learning is more sensitive to the learning rate than to batch, weight decay or initial scale",
     at=TABLE_1,
     paper="so sensitive",
     band=at_least(0.1),
@@ -253,7 +253,7 @@ def spikes_not_always(seen: Seen) -> Measurement:
     return _helping(seen)
 
 
-@claim("There is a learning order for the layers", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
+@claim("Layers are learned in an order", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
 def layer_order(seen: Seen) -> Measurement:
     """Share of seeds that learned in which the same layer is first: the shift of layer 0, or the broadcast of layer 1,
     risen halfway to its final attention."""

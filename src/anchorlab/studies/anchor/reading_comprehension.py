@@ -79,7 +79,12 @@ def shift_by_one(seen: Reading) -> Tensor:
     return _of(seen.heads.shifts, seen.heads.shifting)[seen.learned] == 1
 
 
-@claim("This brings the anchor to the item that is asked for", at=FIG_13A, paper="close to 1", band=within(0.7, 1.0))
+@claim(
+    "The shift of layer 0 brings the anchor to the item that is asked for",
+    at=FIG_13A,
+    paper="close to 1",
+    band=within(0.7, 1.0),
+)
 def shift_mass(seen: Reading) -> Tensor:
     """Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
     learned."""

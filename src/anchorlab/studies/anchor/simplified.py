@@ -163,7 +163,7 @@ def shift(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "It brings the anchor to all other positions",
+    "The first attention brings the anchor to all other positions",
     at=FIG_16,
     paper="broadcasts the anchor to other locations",
     band=within(0.8, 1.0),
@@ -175,7 +175,7 @@ def broadcast(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "So that layer 1 gets just two kinds of rows: one with the key, at the anchor, and all the others",
+    "Layer 1 gets just two kinds of rows: one with the key, at the anchor, and all the others",
     at=FIG_16,
     paper="only two types of rows",
     band=within(0.8, 1.0),
@@ -199,7 +199,7 @@ def second_broadcast(seen: Mechanism) -> Tensor:
 
 
 @claim(
-    "So that all rows of the output name the key",
+    "All rows of the simplified model's output name the key",
     at=FIG_16,
     paper="all of the output vectors become the key's",
     band=within(0.9, 1.0),

@@ -200,7 +200,7 @@ def none(seen: Accuracies) -> Measurement | None:
 
 
 @claim(
-    "They generalise better with none than with linear map, projection and mask",
+    "Models without any of the components generalise better than with linear map, projection and mask",
     at=FIG_15,
     paper="better",
     band=at_least(0.1),

@@ -195,7 +195,7 @@ def later(seen: Seen) -> Measurement:
 
 
 @claim(
-    "They are learned slightly after them",
+    "The unseen pairs are learned slightly after the same pairs with the synonym",
     at="section 4.6 and Fig 9b",
     paper="slightly; no value in the text",
     band=within(1.01, 1.5),

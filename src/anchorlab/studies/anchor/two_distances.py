@@ -90,7 +90,7 @@ def _over_heads(values: Tensor, seen: Heads) -> Measurement:
 
 
 @claim(
-    "Both distances are learned and generalise",
+    "The tasks of both distances are learned and generalise",
     at="section 5.2 and Fig 14",
     paper="implied: maps are of a trained model",
     band=within(0.95, 1.0),
@@ -113,7 +113,7 @@ def two_shifts(seen: Heads) -> Tensor:
 
 
 @claim(
-    "These heads do little else",
+    "The heads that shift by one and by two positions do little else",
     at="section 5.2 and Fig 14a, b",
     paper="one dark diagonal each",
     band=within(0.5, 1.0),

@@ -141,7 +141,7 @@ def one_value(seen: Seen) -> Tensor:
 
 
 @claim(
-    "That value is the key moved by a constant of the first anchor: an intermediate result",
+    "The value held until the second anchor is the key moved by a constant of the first: an intermediate result",
     at="section 4.5 and Fig 8",
     paper="at every position of its three examples",
     band=at_least(0.9),
@@ -153,7 +153,7 @@ def function_of_key(seen: Seen) -> Tensor:
 
 
 @claim(
-    "That constant is the one of the first anchor's operation",
+    "The constant by which the key is moved is that of the first anchor's operation",
     at="Fig 8, whose text allows another one",
     paper="in its three examples",
     band=at_least(0.9),

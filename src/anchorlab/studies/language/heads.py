@@ -191,7 +191,7 @@ def shift_matters(seen: Seen) -> Measurement:
     return _exceeded(seen, "text_loss", 1)
 
 
-@claim("There are induction heads", at=INDUCTION, paper="induction head", band=at_least(0.5))
+@claim("Some heads are induction heads", at=INDUCTION, paper="induction head", band=at_least(0.5))
 def induction_heads(seen: Seen) -> Measurement:
     """Largest score of induction on repeated random tokens."""
     scores = seen.repeated.scores["induction"]

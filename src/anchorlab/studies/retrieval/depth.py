@@ -100,7 +100,7 @@ def no_curriculum_fails(seen: Losses) -> Measurement:
 
 
 @claim(
-    "With it, deeper transformers reach a lower loss",
+    "With the implicit curriculum deeper transformers reach a lower loss",
     at="Fig 4 left",
     paper="falls with the number of layers",
     band=at_least(0.2),

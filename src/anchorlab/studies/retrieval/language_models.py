@@ -103,7 +103,7 @@ def kingdoms(seen: Answered) -> Measurement:
 
 
 @claim(
-    "So is conditional retrieval with functions",
+    "Conditional retrieval with functions is answered well",
     at="section 4 and Fig 2",
     paper="great performance",
     band=at_least(0.75),
@@ -114,7 +114,7 @@ def functions(seen: Answered) -> Measurement:
 
 
 @claim(
-    "And with relatives",
+    "Conditional retrieval with relatives is answered well",
     at="section 4 and Fig 2",
     paper="great performance",
     band=at_least(0.75),

@@ -149,7 +149,7 @@ def curriculum_learns(seen: Losses) -> Measurement:
 
 
 @claim(
-    "Without it nothing is learned, all else being equal",
+    "Without the implicit curriculum nothing is learned, all else being equal",
     at="section 7.2",
     paper="above 0.7 in 100 % of runs",
     band=at_least(0.7),

@@ -166,7 +166,7 @@ def rank_two_8(seen: Seen) -> Measurement:
 
 
 @claim(
-    "It is very likely that the rank-2 model has the lower loss",
+    "The rank-2 model very likely has the lower pure-label loss",
     at="Fig 6 and its caption",
     paper="very likely",
     band=at_least(0.75),

@@ -75,14 +75,19 @@ def noise_avoided(seen: Seen) -> float:
     return max(one.mean("noise") * one.law.tokens**2 for one in seen.by_tokens)
 
 
-@claim("In the order of 1/N²", at="appendix A.2", paper="Θ(1/N²)", band=within(-2.1, -1.9))
+@claim(
+    "W_KQ moves away from the noise token by an order of 1/N²",
+    at="appendix A.2",
+    paper="Θ(1/N²)",
+    band=within(-2.1, -1.9),
+)
 def noise_order(seen: Seen) -> PowerLaw | None:
     """Power of this projection in N, at a fixed T/N."""
     return seen.powers["W_KQ"]
 
 
 @claim(
-    "Its size is -η α² (1 - α) (α - p) / N²",
+    "The projection on the noise has the size -η α² (1 - α) (α - p) / N²",
     at="appendix A.2",
     paper="this, from its (α/N) c (α - 1) with c = ηα/N",
     band=within(0.9, 1.1),
@@ -92,13 +97,18 @@ def noise_leading(seen: Seen) -> float:
     return seen.by_tokens[-1].mean("noise") / seen.by_tokens[-1].derived("noise")
 
 
-@claim("It moves towards the other tokens", at="appendix A.2", paper="above 0", band=at_least(0.01))
+@claim("W_KQ moves towards the other tokens", at="appendix A.2", paper="above 0", band=at_least(0.01))
 def others_attended(seen: Seen) -> float:
     """Smallest mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger, over N, times N³."""
     return min(one.mean("other") * one.law.tokens**3 for one in seen.by_tokens)
 
 
-@claim("In the order of 1/N³", at="appendix A.2", paper="Θ(1/N³)", band=within(-3.1, -2.9))
+@claim(
+    "W_KQ moves towards the other tokens by an order of 1/N³",
+    at="appendix A.2",
+    paper="Θ(1/N³)",
+    band=within(-3.1, -2.9),
+)
 def others_order(seen: Seen) -> PowerLaw | None:
     """Power of this projection in N, at a fixed T/N."""
     return seen.powers["other"]
@@ -187,7 +197,7 @@ def stays_below_alpha(seen: Seen) -> Measurement:
 
 
 @claim(
-    "This bound is that of the last steps, the least over the whole way",
+    "The bound on the learning rate is that of the last steps, the least over the whole way",
     at="appendix A.2, iii",
     paper="decreasing for alpha below 0.5, evaluated at 0",
     band=within(0.999, 1.001),

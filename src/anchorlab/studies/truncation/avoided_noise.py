@@ -111,7 +111,7 @@ def noisy_attends(seen: Seen) -> Tensor:
 
 
 @claim(
-    "It does not attend to the noise that followed the trigger",
+    "A model trained with noise does not attend to the noise that followed the trigger",
     at="Fig 5 left",
     paper="only to the right tokens",
     band=at_most(0.1),
@@ -133,7 +133,7 @@ def clean_attends(seen: Seen) -> Tensor:
 
 
 @claim(
-    "It attends to noise there as to right tokens",
+    "A model trained without noise attends to noise after the trigger as to right tokens",
     at="Fig 5 right, first step",
     paper="towards all",
     band=within(0.5, 2.0),

@@ -161,7 +161,7 @@ def none_best(seen: Seen) -> Tensor:
 
 
 @claim(
-    "It helps less than dropping a feed-forward layer does where there are some",
+    "Cutting W_O of layer 0 helps less than dropping a feed-forward layer does where there are some",
     at="appendix A.4",
     paper="clearly smaller",
     band=at_least(0.1),

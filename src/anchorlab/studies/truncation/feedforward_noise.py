@@ -88,7 +88,12 @@ def dropped_right(seen: Seen) -> Tensor:
     return seen.ends.right[WITHOUT_F2]
 
 
-@claim("Without it hardly any noise is predicted", at="Fig 3", paper="about 0", band=at_most(0.05))
+@claim(
+    "Without its second feed-forward layer the model hardly predicts any noise",
+    at="Fig 3",
+    paper="about 0",
+    band=at_most(0.05),
+)
 def dropped_noise(seen: Seen) -> Tensor:
     """Mean probability of the noise token on clean sequences at the end, rho = 0."""
     return seen.ends.noise[WITHOUT_F2]

@@ -152,7 +152,7 @@ def previous_token(seen: Seen) -> Tensor:
 
 
 @claim(
-    "So it does at early positions",
+    "By positions alone, layer 0 attends to the previous token at early positions, too",
     at="Fig 7 left",
     paper="a line beside the diagonal; the authors' public code looks at the first 64 of 256 positions",
     band=at_least(0.9),
@@ -195,7 +195,12 @@ def signal_diagonal(seen: Seen) -> Tensor:
     return seen.one.own_output
 
 
-@claim("It does not do so for the noise token", at="Fig 7 right", paper="not large", band=at_most(0.5))
+@claim(
+    "Layer 1's value map does not take the noise token to its own output",
+    at="Fig 7 right",
+    paper="not large",
+    band=at_most(0.5),
+)
 def signal_but_noise(seen: Seen) -> Tensor:
     """The noise token's own logit over the mean of the others', mean over seeds."""
     return seen.one.noise_ratio

@@ -91,7 +91,7 @@ def pretraining_peak(seen: Seen) -> Tensor:
 
 
 @claim(
-    "It then predicts the noise nearly with probability alpha",
+    "Trained on noise from the start, the model in the end predicts the noise nearly with probability alpha",
     at="Fig 4 left",
     paper="fraction nearly 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
@@ -125,7 +125,7 @@ def tuning_peak(seen: Seen) -> Tensor:
 
 
 @claim(
-    "It then predicts the noise nearly with probability alpha",
+    "Fine-tuned with noise, the model in the end predicts the noise nearly with probability alpha",
     at="Fig 4 right",
     paper="fraction nearly 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),

@@ -142,7 +142,7 @@ def means(seen: Seen) -> float:
 
 
 @claim(
-    "They have the variances that theory derives",
+    "The projected gradients have the variances that theory derives",
     at="Lemmas D.1 and D.2",
     paper="Lemma D.1, Table 2",
     band=at_most(4.0),
@@ -211,7 +211,7 @@ def feedforward_samples(seen: Seen) -> PowerLaw:
     return seen.scanned["samples"].power("feedforward")
 
 
-@claim("So does the attention's", at="Theorem 1", paper="power -1/2", band=within(-0.55, -0.45))
+@claim("The attention margin's spread falls as 1/√m", at="Theorem 1", paper="power -1/2", band=within(-0.55, -0.45))
 def attention_samples(seen: Seen) -> PowerLaw:
     """Power of the standard deviation over training sets in m, on test sequences drawn from the law."""
     return seen.scanned["samples"].power("typical")
@@ -240,7 +240,7 @@ def attention_tokens(seen: Seen) -> PowerLaw:
 
 
 @claim(
-    "For N ≫ T it falls as 1/√N on the hardest test sequence",
+    "For N ≫ T the attention margin's spread falls as 1/√N on the hardest test sequence",
     at="Theorem 1",
     paper="power -1/2, from 1/(TN) under the root",
     band=within(-0.6, -0.4),
@@ -251,7 +251,10 @@ def attention_short_tokens(seen: Seen) -> PowerLaw:
 
 
 @claim(
-    "There it falls as 1/√T", at="Theorem 1", paper="power -1/2, from 1/(TN) under the root", band=within(-0.6, -0.4)
+    "For N ≫ T the attention margin's spread falls as 1/√T on the hardest test sequence",
+    at="Theorem 1",
+    paper="power -1/2, from 1/(TN) under the root",
+    band=within(-0.6, -0.4),
 )
 def attention_short_length(seen: Seen) -> PowerLaw:
     """Power of the standard deviation in T, on one repeated token."""
@@ -283,7 +286,7 @@ def feedforward_few(seen: Seen) -> PowerLaw | None:
 
 
 @claim(
-    "The attention needs many more, in proportion to N",
+    "The attention needs many more samples than the feed-forward layer, in proportion to N",
     at="section 4.1",
     paper="m of order N, up to logarithms",
     band=within(0.5, 1.5),
@@ -295,7 +298,7 @@ def attention_many(seen: Seen) -> PowerLaw | None:
 
 
 @claim(
-    "It does so on the hardest test sequence",
+    "The attention needs samples in proportion to N on the hardest test sequence, too",
     at="section 4.1",
     paper="m of order N, up to logarithms",
     band=within(0.5, 1.5),

@@ -138,7 +138,12 @@ def flow_slope_below(seen: Seen) -> Measurement:
     return _farthest({alpha: flow_power(alpha) for alpha in _BELOW})
 
 
-@claim("So it does under gradient descent on the matrix", at="Theorem 2", paper="-1/2", band=within(-0.51, -0.49))
+@claim(
+    "Under gradient descent on the matrix, too, rank one forgets the noise as t^(-1/2)",
+    at="Theorem 2",
+    paper="-1/2",
+    band=within(-0.51, -0.49),
+)
 def descent_slope(seen: Seen) -> Measurement:
     """The same of the matrix trained and cut, over the last factor 16 of time, largest learning rate."""
     return _farthest({one.alpha: law for one in seen if (law := descent_power(one)) is not None})
