@@ -24,7 +24,7 @@ from anchorlab.studies.anchor.condensation import (
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.studies.hand_made_models import ANCHOR, IS_ANCHOR, LENGTH, SHARP
-from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, ends, results_of, values_of, verdicts_of
 
 MIDDLE = 0.65
 
@@ -72,12 +72,19 @@ def test_values_of_a_layer_made_by_hand():
     found = {2: wrong, MANY: layer()}
     assert values_of(STUDY, found) == {
         "learned": pytest.approx((0.89 + 1.0 + 0.95 + 0.97) / 4),
-        "heads-alike": pytest.approx((0.7 + 0.9 + 0.95) / 3),
-        "all-broadcast": pytest.approx(0.9),
+        "heads-alike": pytest.approx((0.9 + (0.7 + 0.95) / 2) / 2),  # of one seed at SMALL alone, and one at both
+        "all-broadcast": pytest.approx((0.8 + (0.9 + 1.0) / 2) / 2),
         "neurons-with-gamma": pytest.approx(0.1),
         "heads-with-gamma": pytest.approx(0.925 - 0.7),
     }
     assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
+
+
+def test_a_seed_is_one_unit_of_both_rates():
+    found = results_of(STUDY, {MANY: layer()})
+    assert found["learned"].units == pytest.approx(((0.89 + 0.95) / 2, (1.0 + 0.97) / 2))
+    assert found["heads-alike"].units == pytest.approx((0.9, 0.825))
+    assert found["heads-with-gamma"].units == pytest.approx((0.25,))  # of the seed that learned at both
 
 
 def test_verdicts_outside_the_bands():
@@ -155,8 +162,8 @@ def test_what_a_run_made_by_hand_has_become():
     assert seen[MANY].neurons_untrained.flatten().tolist() == pytest.approx([0.0] * 6)
     assert values_of(STUDY, seen) == {
         "learned": pytest.approx((0.5 + 0.92 + 0.97 + 1.0) / 4),
-        "heads-alike": pytest.approx((mixed + 2) / 3),
-        "all-broadcast": pytest.approx(2 / 3),
+        "heads-alike": pytest.approx((1 + (mixed + 1) / 2) / 2),
+        "all-broadcast": pytest.approx((1 + 1 / 2) / 2),
         "neurons-with-gamma": pytest.approx(1.0),
         "heads-with-gamma": pytest.approx(1 - mixed),
     }

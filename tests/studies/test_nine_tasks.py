@@ -1,9 +1,19 @@
 """Nine tasks side by side: which experiments they are, and accuracies read from runs made by hand."""
 
 import pytest
+import torch
 
 from anchorlab.studies import study
-from anchorlab.studies.anchor.nine_tasks import NAMES, SMOKE, STUDY, analyse, held_out, see
+from anchorlab.studies.anchor.nine_tasks import (
+    NAMES,
+    SMOKE,
+    STUDY,
+    Accuracies,
+    analyse,
+    held_out,
+    see,
+    unseen_pairs,
+)
 from anchorlab.tasks import task
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
@@ -99,6 +109,13 @@ def test_values_inside_and_outside_the_bands():
     assert values_of(STUDY, poor)["unseen-pairs"] == pytest.approx(0.85)
     assert values_of(STUDY, poor)["fits"] == pytest.approx(0.98)
     assert set(verdicts_of(STUDY, poor).values()) == {"differs at small scale"}
+
+
+def test_a_seed_is_one_unit_of_both_tasks():
+    pairs = {"composite": torch.tensor([0.5]), "synonym": torch.tensor([0.9, 0.7])}
+    found = unseen_pairs(Accuracies({}, {}, pairs))
+    assert found.units == pytest.approx((0.7, 0.7))
+    assert found.value == pytest.approx((0.5 + 0.9 + 0.7) / 3)
 
 
 def test_curves_and_table():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anchorlab.studies.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, members, mislabelled, see
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 GAMMAS = (0.5, 0.8)
 
@@ -45,6 +45,18 @@ def test_members_that_did_not_learn_are_left_out():
     assert verdicts_of(STUDY, seen)["learned"] == "differs at small scale"
     assert seen.answered_by(0, 1) == "not learned"
     assert seen.answered_by(1, 0) == "symmetric"  # 0.4 against 0.3 and 0.3 otherwise
+
+
+def test_a_seed_is_one_unit_of_all_depths():
+    """Two depths, two γ and two seeds, of which the second learns at the greater depth alone."""
+    composed = torch.tensor([[[0.1, 0.0], [0.9, 0.0]], [[0.3, 0.2], [0.5, 0.4]]])
+    data = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]])
+    found = results_of(STUDY, Cells((2, 3), GAMMAS, composed, 1 - composed, data))
+    assert found["small-composes"].units == pytest.approx((0.7, 0.4))
+    assert found["small-composes"].value == pytest.approx(0.55)  # and not 0.6, of three runs
+    assert found["initialisation-decides"].units == pytest.approx(((0.8 + 0.2) / 2, 0.2))
+    assert found["initialisation-decides"].value == pytest.approx((0.8 + (0.45 - 0.25)) / 2)
+    assert found["learned"].units == (1.0, 0.5)
 
 
 def test_nothing_learned_is_nothing_measured():

@@ -44,7 +44,8 @@ def test_a_size_is_won_by_the_mean_over_seeds_and_a_tie_is_no_win():
         "learns": pytest.approx(0.94),
     }
     every_size = STUDY.claims[0](found)
-    assert every_size.spread == "1 of 3 sizes that can be judged"
+    assert every_size.detail == "1 of 3 sizes that can be judged"
+    assert every_size.units == pytest.approx((1 / 3, 1 / 3))  # each seed wins at one size, where the other loses
     assert verdicts_of(STUDY, found) == {
         "every-size-early": "differs at small scale",
         "every-size-late": "differs at small scale",

@@ -37,7 +37,8 @@ def test_one_seed_is_one_value_without_an_interval():
 
 
 def test_values_that_are_not_finite_give_no_interval():
-    assert over_shared(tensor([[0.0, 1.0], [1.0, 1.0]]), ratio).units == ()
+    without = over_shared(tensor([[0.0, 1.0], [1.0, 1.0]]), ratio)
+    assert (without.value, without.units, without.interval) == (2, (1,), None)
     # Each seed alone is finite, but not every draw.
     found = over_shared(
         tensor([1.0, 2.0]), lambda rows: rows.mean() if len(set(rows.tolist())) > 1 or len(rows) == 1 else inf

@@ -8,7 +8,7 @@ from torch import tensor
 
 from anchorlab.studies.anchor.statistical import CONTENT, KINDS, QUICK, STUDY, Scores, experiments, see
 from tests.studies.hand_made_outputs import hand_made_ensemble
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 
 def scored(right=0.8, unchanged=1.0, changed=0.0, x=0.8, successor=0.2, distance=0.0):
@@ -37,11 +37,11 @@ def test_values_inside_the_bands():
         "distance": pytest.approx(0.07),
     }
     assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
-    assert [one(seen).spread.partition(" over ")[2] for one in STUDY.claims] == [
-        *["8 measurements (kinds, contents and seeds)"] * 3,
-        *["4 measurements (contents and seeds)"] * 3,
-        "4 runs of both kinds",
-    ]
+    # Kinds and contents of one seed are no units of their own.
+    assert {name: len(one.units) for name, one in results_of(STUDY, seen).items()} == dict.fromkeys(
+        values_of(STUDY, seen), 2
+    )
+    assert results_of(STUDY, seen)["distance"].units == pytest.approx((0.06, 0.08))
 
 
 def test_values_outside_the_bands():

@@ -20,7 +20,7 @@ from anchorlab.studies.anchor.synonym import (
     shown,
 )
 from anchorlab.tasks import task
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 NEVER = float("nan")
 
@@ -63,7 +63,7 @@ def test_synonyms_that_teach():
         "plain-fails": pytest.approx(0.45),
         "helps": pytest.approx(0.54),
         "later": 1.0,
-        "slightly-later": pytest.approx((1.2 + 1.1 + 1.3) / 3),
+        "slightly-later": pytest.approx(((1.2 + 1.1) / 2 + 1.3) / 2),  # of a seed at both sizes, and one at one
     }
     assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
 
@@ -85,6 +85,15 @@ def test_synonyms_that_do_not():
         "slightly-later": pytest.approx((0.5 + 1.5 + 1 + 4) / 4),
     }
     assert set(verdicts_of(STUDY, seen).values()) == {"differs at small scale"}
+
+
+def test_a_seed_is_one_unit_of_both_sizes():
+    one = arm((1000,), [[0.1, 0.2]], [[1.0, 1.0]])
+    unseen, twins = [[120.0, 90.0], [220.0, NEVER]], [[100.0, 100.0], [200.0, NEVER]]
+    found = results_of(STUDY, Seen(one, one, (3000, 4000), torch.tensor(unseen), torch.tensor(twins)))
+    assert found["later"].units == (1.0, 0.0)
+    assert found["later"].value == 0.5  # and not two of three runs
+    assert found["slightly-later"].units == pytest.approx((1.15, 0.9))
 
 
 def test_what_is_never_learned_is_not_judged():

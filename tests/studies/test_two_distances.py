@@ -17,7 +17,7 @@ from anchorlab.studies.anchor.two_distances import (
 )
 from anchorlab.tasks import task
 from tests.studies.hand_made_outputs import hand_made_ensemble
-from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, ends, results_of, values_of, verdicts_of
 
 
 def shifting(length: int, by: int) -> torch.Tensor:
@@ -109,6 +109,10 @@ def test_values_of_heads_that_do_something_else():
         "far-source": pytest.approx(1 / 6),
     }
     assert set(verdicts_of(STUDY, other).values()) == {"differs at small scale"}
+    found = results_of(STUDY, other)  # two heads of one seed are one unit
+    assert found["near-source"].units == (0.5, 0.0, 0.0)
+    assert found["shift-mass"].units == pytest.approx((0.3, 0.3, 0.6))
+    assert found["two-shifts"].interval == pytest.approx((1 - 0.975 ** (1 / 3), 0.906), abs=1e-3)  # binomial: 1 of 3
 
 
 def test_what_did_not_learn_is_not_judged():

@@ -17,8 +17,9 @@ def over_shared(
 ) -> Measurement:
     """Return a measurement of what `taken` makes of several seeds, such as a ratio of the means of two conditions.
 
-    Its units are what `taken` makes of each seed alone. Its interval draws seeds whole, so that what one seed gives in
-    all conditions stays together. Neither is given where a unit, or the value of a resample, is not finite.
+    Its units are what `taken` makes of each seed alone, without seeds of which it makes nothing finite. Its interval
+    draws seeds whole, so that what one seed gives in all conditions stays together; there is none where the value of a
+    draw is not finite.
 
     Args:
         rows: what each seed gives in each condition; empty for not measured
@@ -31,13 +32,11 @@ def over_shared(
     values = rows.double()
     value = float(taken(values))
     units = [float(taken(values[[seed]])) for seed in range(len(values))]
-    varies = spread(torch.tensor(units), of)
-    if not all(map(isfinite, (value, *units))):
-        return Measurement(value, varies, detail)
-    interval = bootstrap(values, taken)
+    units = [unit for unit in units if isfinite(unit)]
+    interval = bootstrap(values, taken) if isfinite(value) else None
     if interval is not None and not all(map(isfinite, interval)):
         interval = None
-    return Measurement(value, varies, detail, tuple(units), interval)
+    return Measurement(value, spread(torch.tensor(units), of) if units else None, detail, tuple(units), interval)
 
 
 def mean_of_known(values: Float[Tensor, "seed *condition"], of: str = "seeds", detail: str = "") -> Measurement:

@@ -21,6 +21,7 @@ from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Times, TrainedRun
@@ -78,10 +79,10 @@ class Layer:
     neurons: Float[Tensor, "gamma seed"]  # condensation number
     neurons_untrained: Float[Tensor, "gamma seed"]
 
-    def learned(self, values: Float[Tensor, "gamma seed"], *gammas: float) -> Float[Tensor, "member"]:
-        """Return the values of the members that learned, of one γ after the other."""
+    def of_learned(self, values: Float[Tensor, "gamma seed"], *gammas: float) -> Float[Tensor, "chosen_gamma seed"]:
+        """Return the values of the members that learned at some γ, in their order; NaN for the others."""
         chosen = [self.gammas.index(gamma) for gamma in gammas]
-        return values[chosen][self.accuracy[chosen] >= LEARNED]
+        return values[chosen].where(self.accuracy[chosen] >= LEARNED, torch.nan)
 
 
 def see(runs: Sequence[TrainedRun]) -> dict[int, Layer]:
@@ -136,16 +137,18 @@ def _of_learned(seen: Mapping[int, Layer], name: Literal["alike", "broadcasting"
     many = _many(seen)
     if many is None:
         return None
-    return over(many.learned(getattr(many, name), LARGE, SMALL), of="members that learned")
+    return mean_of_known(many.of_learned(getattr(many, name), LARGE, SMALL).T)
 
 
-def _rise(seen: Mapping[int, Layer], name: Literal["alike", "neurons"]) -> Tensor | None:
+def _rise(seen: Mapping[int, Layer], name: Literal["alike", "neurons"]) -> Measurement | None:
     """How much higher a value is at the small initialisation than at the large one, means over members that learned."""
     many = _many(seen)
     if many is None:
         return None
-    small, large = (many.learned(getattr(many, name), gamma) for gamma in (SMALL, LARGE))
-    return (small.mean() - large.mean()).reshape(1) if len(small) and len(large) else None
+    both = many.of_learned(getattr(many, name), SMALL, LARGE)
+    if bool(both.isnan().all(dim=1).any()):
+        return None
+    return over_shared(both.T, lambda rows: rows[:, 0].nanmean() - rows[:, 1].nanmean())
 
 
 @claim(
@@ -159,7 +162,7 @@ def learned(seen: Mapping[int, Layer]) -> Measurement | None:
     many = _many(seen)
     if many is None:
         return None
-    return over(many.accuracy[[many.gammas.index(gamma) for gamma in (LARGE, SMALL)]], of="members")
+    return over(many.accuracy[[many.gammas.index(gamma) for gamma in (LARGE, SMALL)]].mean(dim=0))
 
 
 @claim("The heads of layer 1 are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
@@ -188,7 +191,7 @@ def all_broadcast(seen: Mapping[int, Layer]) -> Measurement | None:
     paper="more condensed",
     band=at_least(0.05),
 )
-def neurons_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
+def neurons_with_gamma(seen: Mapping[int, Layer]) -> Measurement | None:
     """Condensation number of layer 1's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
     difference of means."""
     return _rise(seen, "neurons")
@@ -200,7 +203,7 @@ def neurons_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
     paper="expected; no value in the text",
     band=at_least(0.05),
 )
-def heads_with_gamma(seen: Mapping[int, Layer]) -> Tensor | None:
+def heads_with_gamma(seen: Mapping[int, Layer]) -> Measurement | None:
     """Similarity of heads, measured so, at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of
     means."""
     return _rise(seen, "alike")

@@ -21,7 +21,7 @@ from anchorlab.studies.anchor.composite_depths import DATA, SPLITS, TASK, TRAIN,
 from anchorlab.studies.anchor.identity import PAPER_SIZES, Curve, read_curve
 from anchorlab.studies.anchor.perturbed import kept_under_noise, rise_in_loss
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import (
     ACCURACY,
     MEAN_AND_RANGE,
@@ -33,6 +33,7 @@ from anchorlab.studies.kit import (
     training_curves,
 )
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Ensemble, Experiment, TrainedRun
@@ -151,10 +152,14 @@ def own_sequences(experiment: Experiment) -> list[Batch]:
     return feed.first
 
 
-def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Tensor:
-    """Return values by task of those seeds that answer its training sequences under both losses, one after another."""
-    found = torch.cat([value[seen[EVERY].judged(of) & seen[ALONE].judged(of)] for of, value in values.items()])
-    return found[found.isfinite()]
+def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Float[Tensor, "judged_member task"]:
+    """Return values by task of the seeds that answer its training sequences under both losses; NaN for the others.
+
+    A seed that does so in neither task is left out.
+    """
+    judged = {of: seen[EVERY].judged(of) & seen[ALONE].judged(of) & value.isfinite() for of, value in values.items()}
+    found = torch.stack([value.where(judged[of], torch.nan) for of, value in values.items()], dim=1)
+    return found[found.isfinite().any(dim=1)]
 
 
 @claim("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
@@ -199,7 +204,7 @@ def resilient(seen: Seen) -> Measurement:
     with the loss on the answer alone, mean over both tasks, four strengths and the seeds that answer at least
     {ANSWERED:g} of these sequences under both."""
     kept = {of: (seen[EVERY].kept[of] - seen[ALONE].kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
-    return over(_where_both_fit(seen, kept), of="runs of both tasks")
+    return mean_of_known(_where_both_fit(seen, kept))
 
 
 @claim(
@@ -214,7 +219,7 @@ def flatter(seen: Seen) -> Measurement:
     least {ANSWERED:g} of these sequences under both."""
     at = MOVES.index(MOVE)
     ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
-    return over(_where_both_fit(seen, ratios), of="runs of both tasks", taken=torch.median)
+    return over_shared(_where_both_fit(seen, ratios), torch.nanmedian)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Tasks) -> Analysis:

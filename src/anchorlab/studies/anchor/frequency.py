@@ -74,7 +74,7 @@ def _all_there(steps: Mapping[str, Tensor]) -> bool:
 )
 def loss_first(seen: Learned) -> Tensor | None:
     """Share of seeds whose low-frequency training loss is the first below {FITTED}."""
-    return (seen.fitted["low"] < seen.fitted["high"]).float() if _all_there(seen.fitted) else None
+    return seen.fitted["low"] < seen.fitted["high"] if _all_there(seen.fitted) else None
 
 
 @claim(
@@ -86,7 +86,7 @@ def loss_first(seen: Learned) -> Tensor | None:
 def accuracy_first(seen: Learned) -> Tensor | None:
     """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; judged only where every member
     of both tasks gets there."""
-    return (seen.generalised["low"] < seen.generalised["high"]).float() if _all_there(seen.generalised) else None
+    return seen.generalised["low"] < seen.generalised["high"] if _all_there(seen.generalised) else None
 
 
 @claim(

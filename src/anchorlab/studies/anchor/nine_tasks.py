@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from anchorlab.findings import Line, LineFigure, Table, numbers, within
 from anchorlab.models import DecoderSpec
@@ -26,9 +27,10 @@ from anchorlab.studies.anchor import (
     working_memory,
 )
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measure, Measurement, claim, over
+from anchorlab.studies.claim import Measure, Measurement, claim
 from anchorlab.studies.kit import ACCURACY, along, at_end, column_table, train_size
 from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
@@ -133,13 +135,14 @@ def _learned(name: str) -> Measure[Accuracies]:
 )
 def unseen_pairs(seen: Accuracies) -> Measurement:
     """Accuracy of test on task at the end, mean over the composite and the synonym task and seeds."""
-    return over(torch.cat(list(seen.unseen_pairs.values())), "seeds of both tasks")
+    both = pad_sequence(list(seen.unseen_pairs.values()), padding_value=torch.nan)  # a task may have fewer seeds
+    return over_shared(both, torch.nanmean)
 
 
 @claim("All nine are fitted", at="section 4 and Fig 3", paper="about 1", band=within(0.99, 1.0))
 def fits(seen: Accuracies) -> Tensor:
     """Lowest accuracy on training sequences over tasks at the end, each a mean over seeds."""
-    return torch.stack([accuracy.mean() for accuracy in seen.train.values()]).min().reshape(1)
+    return min(seen.train.values(), key=torch.mean)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Sequence[Experiment]) -> Analysis:

@@ -9,6 +9,7 @@ Memorizing (2024), which goes on from anchor functions, section 4.4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,6 +21,7 @@ from anchorlab.studies.anchor.settings import Setting, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import (
@@ -152,10 +154,6 @@ def see(runs: Sequence[TrainedRun], setting: Grid) -> Cells:
     )
 
 
-def _known(values: Float[Tensor, "*lead"], of: str) -> Measurement:
-    return over(values[~values.isnan()], of)
-
-
 @claim(
     f"Small initialisation, γ = {SMALL:g}: the unseen pair is answered by composing its operations",
     at="phase diagram",
@@ -164,7 +162,7 @@ def _known(values: Float[Tensor, "*lead"], of: str) -> Measurement:
 )
 def small_composes(seen: Cells) -> Measurement:
     """Share of (3, 4) inputs answered by -10 at γ = {SMALL:g}, mean over the members of every depth that learned."""
-    return _known(seen.at(seen.composed, SMALL), "runs of every depth that learned")
+    return mean_of_known(seen.at(seen.composed, SMALL).T)
 
 
 @claim(
@@ -175,7 +173,7 @@ def small_composes(seen: Cells) -> Measurement:
 )
 def large_symmetric(seen: Cells) -> Measurement:
     """Share of (3, 4) inputs answered by -6 at γ = {LARGE:g}, mean over the members of every depth that learned."""
-    return _known(seen.at(seen.symmetric, LARGE), "runs of every depth that learned")
+    return mean_of_known(seen.at(seen.symmetric, LARGE).T)
 
 
 @claim(
@@ -186,8 +184,15 @@ def large_symmetric(seen: Cells) -> Measurement:
 )
 def initialisation_decides(seen: Cells) -> Measurement:
     """Share answered by -10 at γ = {SMALL:g} minus that at γ = {LARGE:g}, by depth, mean over depths."""
-    small, large = (seen.at(seen.composed, gamma).nanmean(dim=1) for gamma in (SMALL, LARGE))
-    return _known(small - large, "depths")
+    both = torch.stack([seen.at(seen.composed, gamma).T for gamma in (SMALL, LARGE)])  # [gamma seed depth]
+
+    def difference(rows: Tensor) -> Tensor:
+        small, large = rows.nanmean(dim=0).unbind()
+        return (small - large).nanmean()
+
+    judged = both.isfinite().any(dim=(0, 2))
+    found = over_shared(both.movedim(1, 0)[judged], difference)
+    return found if found.value is None or isfinite(found.value) else Measurement(None)
 
 
 @claim(
@@ -200,7 +205,7 @@ def learned(seen: Cells) -> Measurement:
     """Share of the members at γ = {SMALL:g} and γ = {LARGE:g} that learned: accuracy of test on data at least
     {LEARNED:g}."""
     judged = [seen.gammas.index(gamma) for gamma in (LARGE, SMALL)]
-    return over(seen.learned[:, judged].float(), of="runs of every depth")
+    return over(seen.learned[:, judged].float().mean(dim=(0, 1)))
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:

@@ -119,7 +119,7 @@ def all_read(seen: Reading) -> Measurement:
     """Share of the heads of the reading head's layer whose question reads most from the position after its anchor in
     the text, over seeds that learned."""
     each = _reading_layer(seen, seen.heads.sources)[seen.learned]
-    return over((each == 1).float(), of="heads of all seeds that learned")
+    return over((each == 1).float().mean(dim=1), "seeds that learned")
 
 
 @claim("The shift is critical", at=CRITICAL, paper="critical", band=at_least(0.5))

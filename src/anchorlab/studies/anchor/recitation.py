@@ -19,6 +19,7 @@ from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
@@ -102,10 +103,15 @@ def _length(runs: Sequence[TrainedRun], share: float) -> Length:
 
 def _wins(length: Length) -> Measurement:
     """Return the share of judged sizes at which the mean over seeds is higher forward."""
-    wins = length.difference.mean(dim=1)[length.judged] > 0
-    if not len(wins):
+    judged = length.difference[length.judged]
+    if not len(judged):
         return Measurement(None)
-    return Measurement(float(wins.double().mean()), f"{int(wins.sum())} of {len(wins)} sizes that can be judged")
+    won = int((judged.mean(dim=1) > 0).sum())
+    return over_shared(
+        judged.T,
+        lambda rows: (rows.mean(dim=0) > 0).double().mean(),
+        detail=f"{won} of {len(judged)} sizes that can be judged",
+    )
 
 
 def _mean_difference(length: Length) -> Tensor | None:

@@ -79,12 +79,11 @@ def scores(run: TrainedRun, split: str) -> Scores:
 
 
 def _everything(values: Iterable[Tensor]) -> Measurement:
-    return over(torch.cat(list(values)), "measurements (kinds, contents and seeds)")
+    return over(torch.stack(list(values)).mean(dim=0))
 
 
 def _both_contents(seen: Seen, kind: str, name: str) -> Measurement:
-    values = [getattr(seen[kind, content], name) for content in CONTENT]
-    return over(torch.cat(values), "measurements (contents and seeds)")
+    return _everything(getattr(seen[kind, content], name) for content in CONTENT)
 
 
 @claim(
@@ -155,7 +154,7 @@ def second_kind(seen: Seen) -> Measurement:
 )
 def distance(seen: Seen) -> Measurement:
     """Total variation distance to (0.8, 0.2) on unseen content, mean over both kinds and seeds."""
-    return over(torch.cat([seen[kind, "unseen"].distance for kind in KINDS]), "runs of both kinds")
+    return _everything(seen[kind, "unseen"].distance for kind in KINDS)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:

@@ -18,9 +18,10 @@ from anchorlab.findings import Line, LineFigure, Table, at_least, at_most, line,
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, along_units, at_end, column_table
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, TrainedRun
@@ -207,8 +208,9 @@ def slightly_later(seen: Seen) -> Measurement:
 
 def _in_time(seen: Seen, values: Float[Tensor, "size member"]) -> Measurement:
     """Return the values of the members that learned both kinds of pair, if there are enough of them."""
-    judged = values[seen.both]
-    return over(judged if len(judged) >= FEWEST else judged[:0], of="runs of both sizes")
+    if seen.both.sum() < FEWEST:
+        return Measurement(None)
+    return mean_of_known(values.where(seen.both, torch.nan).T)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:

@@ -86,7 +86,7 @@ def unrest(pattern: Float[Tensor, "member batch head query key"]) -> Float[Tenso
 
 
 def _over_heads(values: Tensor, seen: Heads) -> Measurement:
-    return over(values[seen.learned].float(), of="heads of all seeds that learned")
+    return over(values.float().mean(dim=1)[seen.learned], "seeds that learned")
 
 
 @claim(
@@ -109,7 +109,7 @@ def learned(seen: Heads) -> Tensor:
 def two_shifts(seen: Heads) -> Tensor:
     """Share of seeds whose two heads shift best by 1 and by 2, either way round; seeds that learned."""
     both = torch.tensor(sorted(DISTANCES.values()))
-    return (seen.shifts.sort(dim=-1).values == both).all(dim=-1)[seen.learned].float()
+    return (seen.shifts.sort(dim=-1).values == both).all(dim=-1)[seen.learned]
 
 
 @claim(
