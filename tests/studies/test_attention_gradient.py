@@ -9,7 +9,12 @@ from anchorlab.rng import generator
 from anchorlab.studies import study
 from anchorlab.studies.claim import judge
 from anchorlab.studies.truncation import attention_gradient, attention_gradient_measures
-from anchorlab.studies.truncation.attention_gradient import STUDY
+from anchorlab.studies.truncation.attention_gradient import (
+    STUDY,
+    attention_stays_uniform,
+    noise_avoided,
+    noise_leading,
+)
 from anchorlab.studies.truncation.attention_gradient_measures import Gradient, Seen, measure, measure_with_noise
 from anchorlab.theory import LeadingOrder, uniform_recall
 from anchorlab.theory.attention_gradient import (
@@ -50,6 +55,19 @@ def test_claims_of_projections_made_by_hand():
         "attention-stays-uniform": pytest.approx(0.0625 / 100**2),
         "opposite-with-more-noise": pytest.approx(0.3),
     }
+
+
+def test_batches_of_every_size_are_drawn_together():
+    """The largest mean is that of 10 tokens; in the second batch alone it is that of 20."""
+    small, large = UniformRecall(10, 160, 0.5), UniformRecall(20, 320, 0.5)
+    noise = [np.array([-1.0, -3.0]) / 100, np.array([-4.0, -2.0]) / 400]
+    seen = Seen([Gradient(law, one, one, one) for law, one in zip((small, large), noise, strict=True)])
+    avoided = noise_avoided(seen)
+    assert avoided.value == pytest.approx(-2) and avoided.units == pytest.approx((-1, -2))
+    assert avoided.interval == pytest.approx((-2, -1))
+    uniform = attention_stays_uniform(seen)
+    assert uniform.value == pytest.approx(0.02) and uniform.units == pytest.approx((0.01, 0.03))
+    assert len(noise_leading(seen).units) == 2
 
 
 def test_tokens_of_one_order_are_attended_to_uniformly(monkeypatch):

@@ -19,7 +19,7 @@ from anchorlab.tasks import task
 from anchorlab.training import FixedSample
 from anchorlab.training.ensemble import initialise
 from tests.studies.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 STEPS = (0, 10, 20, 30, 40)
 JOINS, FIRSTS, SECONDS = path(0, JOIN), path(1, FIRST), path(2, SECOND)
@@ -169,7 +169,7 @@ def test_models_that_retrieve_every_symbol_are_judged():
     }
     judged = STUDY.claims[6](seen)
     assert (judged.spread, judged.detail) == (
-        "0.5 to 0.5 over 2 symbols of models",
+        "0.5 to 0.5 over 2 models",
         "2 of 3 models retrieve every symbol",
     )
     nothing = Seen([HALF], 40.0, NONE)
@@ -240,6 +240,12 @@ def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():
 def test_losses_and_heads_have_orders_of_their_own():
     mixed = values_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1,), (2,), (3,)))], 40.0, NONE))
     assert (mixed["losses-in-chain-order"], mixed["heads-in-chain-order"]) == (1.0, 0.0)
+
+
+def test_a_model_is_one_unit_of_all_its_symbols():
+    found = results_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1, 2), (2,), (3,)))] * 2, 40.0, NONE))
+    assert found["reuse"].units == (0.5, 0.5)  # of x_1's path and of none of x_2's paths
+    assert found["losses-in-chain-order"].interval == pytest.approx((0.025**0.5, 1.0))  # exact binomial: 2 of 2
 
 
 def test_needs_are_rises_of_partial_losses():

@@ -9,7 +9,7 @@ from torch import tensor
 from anchorlab.studies.retrieval import known_depth
 from anchorlab.studies.retrieval.known_depth import STUDY, Answered, Setting, analyse, answer, experiments, see
 from anchorlab.studies.retrieval.settings import quick
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 # models of 1, 2 and 6 layers, two of each, on 1 to 4 steps
 SEEN = Answered(
@@ -38,6 +38,18 @@ def test_the_other_side_of_every_band():
     found = replace(SEEN, accuracy=accuracy)
     assert values_of(STUDY, found) == {"out-of-reach": pytest.approx(2 / 7), "more-layers-further": 2.0}
     assert set(verdicts_of(STUDY, found).values()) == {"differs at small scale"}
+
+
+def test_a_seed_is_one_unit_of_all_depths_and_steps():
+    found = results_of(STUDY, SEEN)
+    assert found["more-layers-further"].units == (4.0, 4.0)
+    accuracy = SEEN.accuracy.clone()
+    accuracy[1, 1, 0], accuracy[2, 3, 0] = 1.0, 0.5  # the first of two layers answers two steps, of six not four
+    accuracy[2, 3, 1] = 1.0
+    found = results_of(STUDY, replace(SEEN, accuracy=accuracy))
+    assert found["more-layers-further"].value == 3.0  # on average four steps are not answered
+    assert found["more-layers-further"].units == (3.0, 4.0)
+    assert found["out-of-reach"].units == pytest.approx((1 / 5, 0.0))  # of the five that some depth answers
 
 
 def test_what_no_depth_answers_is_not_judged():

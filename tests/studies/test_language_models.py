@@ -96,6 +96,13 @@ def test_the_value_one_step_too_early_is_an_error_of_its_own():
     assert short_equations(answered(one_step_early)).value == pytest.approx(0.5)  # D = 1 of 1 and 2
 
 
+def test_every_question_is_a_unit():
+    _, found = analysed(answered(one_step_early))
+    assert len(found["kingdoms"].units) == 24
+    assert found["kingdoms"].interval == pytest.approx((0.0, 1 - 0.025 ** (1 / 24)))  # exact binomial: none of 24
+    assert sum(found["short-equations"].units) == len(found["short-equations"].units) / 2
+
+
 def test_several_models_are_columns():
     knows, early = answered(knowing), answered(one_step_early)
     analysis = STUDY.analyse(Observed({"knows": knows, "early": early}, early, "both"), SETTING)

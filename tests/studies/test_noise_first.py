@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anchorlab.studies.truncation import noise_first
-from anchorlab.studies.truncation.noise_first import STUDY, analyse, see
+from anchorlab.studies.truncation.noise_first import STUDY, analyse, pretraining_recall_later, see
 from anchorlab.studies.truncation.noisy_recall import QUICK, noisy_and_tuned
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
@@ -76,6 +76,10 @@ def test_outside_the_bands(changed, values):
     assert {name: measured[name] for name in values} == pytest.approx(values, abs=1e-6)
     outside = {name for name, verdict in verdicts_of(STUDY, found).items() if verdict != "agrees at small scale"}
     assert outside == {*values, "pretraining-recall-later"}
+
+
+def test_a_lowest_delay_has_all_seeds_as_units():
+    assert pretraining_recall_later(see(runs())).units == pytest.approx((60 / 5, 20 / 2.5))
 
 
 def test_recall_is_later_by_ten_times_or_more():

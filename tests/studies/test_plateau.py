@@ -8,7 +8,7 @@ from torch import tensor
 
 from anchorlab.studies.retrieval.plateau import DISTINCT, STUDY, Losses, Setting, analyse, experiments, see
 from anchorlab.studies.retrieval.settings import nearly_orthogonal, orthogonal, quick
-from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 SETTING = Setting(quick(2, 4, 200, seeds=2), quick(3, 6, 200, seeds=2), changes=())
 STEPS = (0, 100, 200)
@@ -49,6 +49,12 @@ def test_values_inside_and_outside_the_bands(having, lacking, values, verdicts):
     names = "curriculum-learns", "without-it-fails"
     assert values_of(STUDY, seen) == dict(zip(names, map(pytest.approx, values), strict=True))
     assert verdicts_of(STUDY, seen) == dict(zip(names, verdicts, strict=True))
+
+
+def test_a_seed_is_one_unit_of_both_lengths():
+    found = results_of(STUDY, Losses(tensor([[0.01, 0.02], [0.05, 0.09]]), tensor([[0.8, 0.75], [0.9, 1.0]])))
+    assert found["curriculum-learns"].units == pytest.approx((0.05, 0.09))
+    assert found["without-it-fails"].units == pytest.approx((0.8, 0.75))
 
 
 def runs():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.theory import fit_power_law
+from anchorlab.theory import PowerLaw, fit_power_law
 
 
 def test_an_exact_power_is_found():
@@ -40,3 +40,10 @@ def test_the_interval_holds_the_slope_in_95_cases_of_100(correction):
 def test_what_has_no_slope_is_refused(x, y, message):
     with pytest.raises(SpecError, match=message):
         fit_power_law(np.array(x), np.array(y))
+
+
+def test_how_far_an_interval_lies_from_a_slope():
+    law = PowerLaw(slope=-1.9, low=-2.2, high=-1.5, factor=1.0)
+    assert law.apart(-2.0) == (0, 0.5)
+    assert law.apart(-1.0) == pytest.approx((0.5, 1.2))
+    assert law.apart(-3.0) == pytest.approx((0.8, 1.5))

@@ -18,6 +18,11 @@ class PowerLaw:
     high: float
     factor: float
 
+    def apart(self, slope: float) -> tuple[float, float]:
+        """Return the least and the largest distance of the confidence interval from a slope."""
+        ends = abs(self.low - slope), abs(self.high - slope)
+        return (0.0 if self.low <= slope <= self.high else min(ends)), max(ends)
+
 
 def fit_power_law(
     x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"], correction: float | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import log, sqrt
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from anchorlab.rng import generator
 from anchorlab.theory import one_step
@@ -64,8 +64,8 @@ PRINTED: dict[Entry, Printed] = {
 class Drawn:
     """Mean and variance of every entry in each of several batches of sequences, with their exact moments.
 
-    The first two entries are those of Lemma D.1 (noise, a token of [N]), the others those of Table 2. `kept` is the
-    share of batches in which every projection is within the bounds of the lemmas at `DELTA`. In the methods `means`
+    The first two entries are those of Lemma D.1 (noise, a token of [N]), the others those of Table 2. `kept` says in
+    which batches every projection is within the bounds of the lemmas at `DELTA`. In the methods `means`
     chooses between the means (True) and the variances (False).
     """
 
@@ -73,7 +73,7 @@ class Drawn:
     exact: tuple[Moments, ...]
     means: Float[np.ndarray, "entry batch"]
     variances: Float[np.ndarray, "entry batch"]
-    kept: float
+    kept: Bool[np.ndarray, "batch"]
 
     def of(self, means: bool) -> Float[np.ndarray, "entry batch"]:
         """Return the means or variances of the drawn batches."""
@@ -97,7 +97,7 @@ def draw_moments(law: UniformRecall, batches: int, size: int) -> Drawn:
     """Return the moments of the gradients on `batches` drawn batches of `size` sequences."""
     feedforward = [one_step.feedforward_moments(law, "noise"), one_step.feedforward_moments(law, "other")]
     exact = (*feedforward, *(one_step.value_moments(law, entry) for entry in ENTRIES))
-    means, variances, kept = [], [], 0
+    means, variances, kept = [], [], list[bool]()
     for batch in range(batches):
         sample = law.draw(generator(0, "one step", "moments", batch), size)
         gradient = one_step.feedforward_gradient(sample, law.tokens)
@@ -107,8 +107,8 @@ def draw_moments(law: UniformRecall, batches: int, size: int) -> Drawn:
         spread, value_spread = unbiased * (squares - gradient**2), unbiased * (value_squares - value**2)
         means.append([gradient[-1], gradient[:-1].mean(), *(one_step.average(value, entry) for entry in ENTRIES)])
         variances.append([spread[-1], spread[:-1].mean(), *(one_step.average(value_spread, one) for one in ENTRIES)])
-        kept += _keeps_bounds(law, exact, gradient, value, size)
-    return Drawn(law, exact, np.array(means).T, np.array(variances).T, kept / batches)
+        kept.append(_keeps_bounds(law, exact, gradient, value, size))
+    return Drawn(law, exact, np.array(means).T, np.array(variances).T, np.array(kept))
 
 
 def _square_of_error(gradient: np.ndarray, law: UniformRecall) -> np.ndarray:

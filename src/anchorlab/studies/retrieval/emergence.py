@@ -102,10 +102,14 @@ class Seen:
         times = [[one.arrival(symbol) for symbol in self.symbols] for one in self.whole]
         return torch.tensor(times).reshape(-1, len(self.symbols))
 
-    def over(self, values: Float[Tensor, "value"], of: str = "models") -> Measurement:
+    def over(self, values: Float[Tensor, "value"]) -> Measurement:
         """Return the mean of the values that are not NaN, with how many models retrieve every symbol."""
         detail = f"{len(self.whole)} of {len(self.models)} models retrieve every symbol"
-        return over(values[~values.isnan()], of, detail=detail)
+        return over(values[~values.isnan()], "models", detail=detail)
+
+    def share(self, holds: Float[Tensor, "value"]) -> Measurement:
+        """Return the share of models for which something holds (1) and does not (0), without those that are NaN."""
+        return replace(over(holds[~holds.isnan()] == 1, "models"), detail=self.over(holds).detail)
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
@@ -123,7 +127,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
 )
 def losses_in_chain_order(seen: Seen) -> Measurement:
     """Share of models that retrieve two symbols or more in which x_1 falls below first, then x_2, and so on."""
-    return seen.over(in_order(retrieving_two(seen.retrieved)))
+    return seen.share(in_order(retrieving_two(seen.retrieved)))
 
 
 @claim(
@@ -135,7 +139,7 @@ def losses_in_chain_order(seen: Seen) -> Measurement:
 def heads_in_chain_order(seen: Seen) -> Measurement:
     """Share of models in which no path that x_1 needs emerges after the last one that x_2 needs, and so on (a path that
     brings two symbols at once brings both at the same time); of models that retrieve every symbol."""
-    return seen.over(in_order(seen.arrived, ties=True))
+    return seen.share(in_order(seen.arrived, ties=True))
 
 
 @claim(
@@ -194,8 +198,8 @@ def drives_loss(seen: Seen) -> Measurement:
 )
 def reuse(seen: Seen) -> Measurement:
     """Share of the paths needed for a symbol that the next symbol needs as well, mean over symbols and models."""
-    shares = [share for one in seen.whole for share in reused(one, seen.symbols)]
-    return seen.over(torch.tensor(shares), "symbols of models")
+    shares = [torch.tensor(reused(one, seen.symbols)).mean() for one in seen.whole]  # NaN where no symbol needs a path
+    return seen.over(torch.stack(shares) if shares else torch.empty(0))
 
 
 @claim(
@@ -206,7 +210,7 @@ def reuse(seen: Seen) -> Measurement:
 )
 def later_slower(seen: Seen) -> Measurement:
     """Share of models in which the time between the last two symbols' paths is longer than between the two before."""
-    return seen.over(torch.tensor([slower(times) for times in seen.arrived]))
+    return seen.share(torch.tensor([slower(times) for times in seen.arrived]))
 
 
 @claim(
@@ -243,7 +247,7 @@ def same_positions(seen: Seen) -> Measurement:
     """Share of models whose circuit has two paths with the same query and the same key in different heads, of models
     that retrieve every symbol."""
     rules = [[path.rule for path in one.solution.circuit.paths if not path.stays] for one in seen.whole]
-    return seen.over(torch.tensor([float(len(set(each)) < len(each)) for each in rules]))
+    return seen.share(torch.tensor([float(len(set(each)) < len(each)) for each in rules]))
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:

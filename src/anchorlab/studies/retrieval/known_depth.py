@@ -21,6 +21,7 @@ from anchorlab.studies.kit import ACCURACY, column_table, curves_against
 from anchorlab.studies.retrieval.settings import layers_of, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.studies.retrieval.transcription import transcribe
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import RetrievalPrompts, task
 from anchorlab.training import Experiment, TrainedRun
@@ -110,13 +111,20 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
     at="section 10.1",
     paper="cannot solve it unless it has the minimum number of necessary layers",
     band=at_most(0.0),
+    always=True,
 )
 def out_of_reach(seen: Answered) -> Measurement:
     """Share of the numbers of steps that would take more layers than a model has, and that models of its depth answer
     all the same (accuracy at least {ANSWERED:g}); of those numbers that models of some depth answer."""
     short = seen.least > seen.layers.unsqueeze(1)
-    found = seen.answered[short & seen.answered.any(dim=0)].float()
-    return Measurement(float(found.mean()) if len(found) else None, detail=f"of {len(found)}")
+    judged = short & seen.answered.any(dim=0)
+    if not judged.any():
+        return Measurement(None, detail="of 0")
+    return over_shared(
+        seen.accuracy.movedim(-1, 0),
+        lambda rows: (rows.float().mean(dim=0) >= ANSWERED)[judged].float().mean(),
+        detail=f"of {int(judged.sum())}",
+    )
 
 
 @claim(
@@ -128,9 +136,18 @@ def out_of_reach(seen: Answered) -> Measurement:
 def more_layers_further(seen: Answered) -> Measurement:
     """Most steps that the deepest models answer (accuracy at least {ANSWERED:g}), without a gap, less those of the
     shallowest."""
-    unbroken = seen.answered.int().cumprod(dim=1)
-    furthest = (unbroken * seen.steps).amax(dim=1)
-    return Measurement(float(furthest[-1] - furthest[0]), detail=f"{int(furthest[-1])} and {int(furthest[0])} steps")
+
+    def furthest(rows: Tensor) -> Tensor:
+        unbroken = (rows.float().mean(dim=0) >= ANSWERED).int().cumprod(dim=1)
+        return (unbroken * seen.steps).amax(dim=1)
+
+    def difference(rows: Tensor) -> Tensor:
+        steps = furthest(rows)
+        return steps[-1] - steps[0]
+
+    rows = seen.accuracy.movedim(-1, 0)
+    steps = furthest(rows).tolist()
+    return over_shared(rows, difference, detail=f"{steps[-1]} and {steps[0]} steps")
 
 
 def _table(seen: Answered) -> Table:

@@ -8,11 +8,14 @@ wrong answers are taken apart.
 Source: stacked attention heads, section 4, appendix A and Figure 2.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from anchorlab.findings import at_least
-from anchorlab.language.asking import Manner, Results, results
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.language.asking import Asked, Manner, results
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.language.speaking import described_speaker, open_speaker, untrained_speaker
 from anchorlab.studies.retrieval.prompt_answers import SMOKE, STEPS, Answered, PromptSetting, answer
 from anchorlab.studies.retrieval.prompt_figures import figures, tables
@@ -77,7 +80,7 @@ def _fewer(setting: PromptSetting) -> PromptSetting:
 def short_equations(seen: Answered) -> Measurement:
     """Share of equations of 1 to {EASY} steps whose first acceptable answer is right."""
     asked = [one for steps, own in seen.steps.items() if steps <= EASY for one in own]
-    return _share(results(asked))
+    return _share(asked)
 
 
 @claim(
@@ -88,7 +91,7 @@ def short_equations(seen: Answered) -> Measurement:
 )
 def lives_with(seen: Answered) -> Measurement:
     """Share of questions about who lives with whom whose first acceptable answer is right."""
-    return _share(seen.of("lives-with"))
+    return _share(seen.formulations["lives-with"])
 
 
 @claim(
@@ -99,7 +102,7 @@ def lives_with(seen: Answered) -> Measurement:
 )
 def kingdoms(seen: Answered) -> Measurement:
     """Share of questions about fictional kingdoms whose first acceptable answer is right."""
-    return _share(seen.of("kingdoms"))
+    return _share(seen.formulations["kingdoms"])
 
 
 @claim(
@@ -110,7 +113,7 @@ def kingdoms(seen: Answered) -> Measurement:
 )
 def functions(seen: Answered) -> Measurement:
     """Share of questions about values of functions whose first acceptable answer is right."""
-    return _share(seen.of("functions"))
+    return _share(seen.formulations["functions"])
 
 
 @claim(
@@ -121,7 +124,7 @@ def functions(seen: Answered) -> Measurement:
 )
 def relatives(seen: Answered) -> Measurement:
     """Share of questions about homes of relatives whose first acceptable answer is right."""
-    return _share(seen.of("relatives"))
+    return _share(seen.formulations["relatives"])
 
 
 @claim(
@@ -136,10 +139,9 @@ def better_than_guessing(seen: Answered) -> Measurement:
     return Measurement(len(better) / len(STEPS), detail=", ".join(better) or "none")
 
 
-def _share(found: Results) -> Measurement:
-    one = found.accepted
-    detail = f"95 % interval {one.low:.2f} to {one.high:.2f} of {one.questions} questions, guessing {one.guessing:.3g}"
-    return Measurement(one.share, detail=detail)
+def _share(asked: Sequence[Asked]) -> Measurement:
+    right = torch.tensor([one.right for one in asked])
+    return over(right, "questions", detail=f"guessing {results(asked).accepted.guessing:.3g}")
 
 
 def analyse(observed: Observed, setting: PromptSetting) -> Analysis:

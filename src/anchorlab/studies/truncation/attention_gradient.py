@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from math import log
 
 import numpy as np
+import torch
 
 from anchorlab.findings import Line, LineFigure, Reference, Table, at_least, at_most, line, within
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.truncation.attention_gradient_measures import (
     ALPHA,
@@ -35,6 +37,9 @@ from anchorlab.training import TrainedRun
 
 SHARES = (0.0, 0.25, 1.0, 3.0)
 """How often the noise takes the place of another token, as a multiple of 1/N, to see what its frequency does."""
+
+BATCHES = "batches"
+"""What projections are drawn over."""
 
 LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}
 
@@ -70,9 +75,10 @@ def see(setting: Setting) -> Seen:
 
 
 @claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01))
-def noise_avoided(seen: Seen) -> float:
+def noise_avoided(seen: Seen) -> Measurement:
     """Largest projection on W_E(N+1) W_E(q)ᵀ over N, times N²."""
-    return max(one.mean("noise") * one.law.tokens**2 for one in seen.by_tokens)
+    rows = torch.stack([one.drawn("noise") * one.law.tokens**2 for one in seen.by_tokens], dim=1)
+    return over_shared(rows, lambda rows: rows.mean(dim=0).max(), BATCHES)
 
 
 @claim(
@@ -92,15 +98,16 @@ def noise_order(seen: Seen) -> PowerLaw | None:
     paper="this, from its (α/N) c (α - 1) with c = ηα/N",
     band=within(0.9, 1.1),
 )
-def noise_leading(seen: Seen) -> float:
+def noise_leading(seen: Seen) -> Measurement:
     """The projection over this, at the largest N."""
-    return seen.by_tokens[-1].mean("noise") / seen.by_tokens[-1].derived("noise")
+    return over(seen.by_tokens[-1].drawn("noise") / seen.by_tokens[-1].derived("noise"), BATCHES)
 
 
 @claim("W_KQ moves towards the other tokens", at="appendix A.2", paper="above 0", band=at_least(0.01))
-def others_attended(seen: Seen) -> float:
+def others_attended(seen: Seen) -> Measurement:
     """Smallest mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger, over N, times N³."""
-    return min(one.mean("other") * one.law.tokens**3 for one in seen.by_tokens)
+    rows = torch.stack([one.drawn("other") * one.law.tokens**3 for one in seen.by_tokens], dim=1)
+    return over_shared(rows, lambda rows: rows.mean(dim=0).min(), BATCHES)
 
 
 @claim(
@@ -135,11 +142,14 @@ def uniform(seen: Seen) -> Measurement:
     paper="powers 0, -1 and -2",
     band=at_most(0.1),
 )
-def three_speeds(seen: Seen) -> float | None:
+def three_speeds(seen: Seen) -> Measurement | None:
     """Largest distance of the three measured powers in N from these, the first two of the exact first step."""
     powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
-    known = [abs(found.slope - POWERS[name]) for name, found in powers.items() if found is not None]
-    return max(known) if len(known) == len(powers) else None
+    known = [(abs(law.slope - POWERS[name]), law.apart(POWERS[name])) for name, law in powers.items() if law]
+    if len(known) < len(powers):
+        return None
+    farthest, interval = max(known)
+    return Measurement(farthest, interval=interval)
 
 
 @claim(
@@ -232,10 +242,11 @@ def logarithmic_rate(seen: Seen) -> float:
     paper="approximately 0, as its update is of order 1/N²",
     band=at_most(0.01),
 )
-def attention_stays_uniform(seen: Seen) -> float:
+def attention_stays_uniform(seen: Seen) -> Measurement:
     """Largest move of a score of attention in the step after the first, over tokens and N; attention to a token changes
     by this share."""
-    return max(abs(one.mean(token)) for one in seen.by_tokens for token in LABELS)
+    rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in LABELS], dim=1)
+    return over_shared(rows, lambda rows: rows.mean(dim=0).abs().max(), BATCHES)
 
 
 GAPS = -np.geomspace(1e-4, 20, 400)

@@ -6,7 +6,9 @@ from functools import cached_property
 from math import sqrt
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from anchorlab.rng import generator
 from anchorlab.theory import PowerLaw, fit_power_law
@@ -37,6 +39,10 @@ class Gradient:
     def of(self, token: str) -> Float[np.ndarray, "batch"]:
         """Return the projections of a kind of token."""
         return {"noise": self.noise, "trigger": self.trigger, "other": self.other}[token]
+
+    def drawn(self, token: str) -> Float[Tensor, "batch"]:
+        """Return the projections of a kind of token as a tensor."""
+        return torch.from_numpy(self.of(token))
 
     def mean(self, token: str) -> float:
         """Return the mean projection over batches."""

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, curves_against
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
@@ -166,12 +167,18 @@ def none_best(seen: Seen) -> Tensor:
     paper="clearly smaller",
     band=at_least(0.1),
 )
-def none_less(seen: Seen) -> Tensor:
+def none_less(seen: Seen) -> Measurement:
     """Gain of dropping a feed-forward layer, the better of the two, in the choice of layers where that is smallest,
     minus the gain at rho = 0.05 without any, each the mean over seeds."""
     both, some = (WITHOUT_F1, WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
-    dropped = torch.stack([torch.stack([seen[choice].gain(edit).mean() for edit in both]) for choice in some])
-    return (dropped.amax(dim=1).amin() - seen[NONE].gain(BEST).mean()).reshape(1)  # NaN stays NaN: not measured
+    dropped = torch.stack([torch.stack([seen[choice].gain(edit) for edit in both]) for choice in some])
+    gains = torch.cat([dropped.flatten(0, 1), seen[NONE].gain(BEST)[None]])
+
+    def difference(rows: Tensor) -> Tensor:
+        means = rows.mean(dim=0)
+        return means[:-1].view(len(some), len(both)).amax(dim=1).amin() - means[-1]  # NaN stays NaN: not measured
+
+    return over_shared(gains.T, difference)
 
 
 @claim(

@@ -14,10 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against, mean_table
 from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Study
 from anchorlab.studies.truncation.noisy_recall import (
     ALPHA,
@@ -53,7 +54,7 @@ class Seen:
 
     ends: Ends
     peak: Float[Tensor, "member"]
-    delay: Float[Tensor, "1"] | None
+    delay: Float[Tensor, "member"] | None
 
     @property
     def losses(self) -> Float[Tensor, "rank member"]:
@@ -113,11 +114,13 @@ def clean_loss_falls(seen: Seen) -> Tensor:
 @claim(
     "Every step down in rho lowers the clean loss or leaves it", at="Fig 3", paper="ordered by rho", band=at_most(0.02)
 )
-def loss_order(seen: Seen) -> Tensor | None:
+def loss_order(seen: Seen) -> Measurement | None:
     """Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0);
     judged only where the loss falls at all, by {FALLS}."""
     means = seen.losses.mean(dim=1)
-    return means.diff().amax().reshape(1) if float(means[0] - means[-1]) >= FALLS else None
+    if float(means[0] - means[-1]) < FALLS:
+        return None
+    return over_shared(seen.losses.T, lambda rows: rows.mean(dim=0).diff().amax())
 
 
 @claim(
@@ -137,11 +140,12 @@ def noise_first(seen: Seen) -> Tensor:
     at="section 4",
     paper="slower, after the noise",
     band=at_least(10.0),
+    always=True,
 )
-def recall_later(seen: Seen) -> Tensor | None:
+def recall_later(seen: Seen) -> Measurement | None:
     """Step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean
     sequences, lowest over seeds."""
-    return seen.delay
+    return None if seen.delay is None else over(seen.delay, taken=torch.min)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:

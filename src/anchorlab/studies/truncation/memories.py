@@ -170,7 +170,7 @@ def previous_token_early(seen: Seen) -> Tensor:
 )
 def noise_from_trigger(seen: Seen) -> Tensor:
     """Share of seeds in which no other output has a larger logit."""
-    return seen.one.noise_share(seen.one.triggers)
+    return seen.one.noise_share(seen.one.triggers) == 1
 
 
 @claim(

@@ -219,15 +219,15 @@ def noise_peak(run: TrainedRun, split: str) -> Float[Tensor, "member"]:
     return noise[:, [index for index, step in enumerate(steps) if 0 < step <= FIRST]].amax(dim=1)
 
 
-def recall_delay(run: TrainedRun) -> Float[Tensor, "1"] | None:
-    """Return how many times later than the noise the recall is learned, in the member where that is least.
+def recall_delay(run: TrainedRun) -> Float[Tensor, "member"] | None:
+    """Return how many times later than the noise the recall is learned.
 
     On clean sequences: the step at which the right token reaches half of 1 - alpha over that at which the noise reaches
     alpha, by interpolation. None if a member learned only one of them.
     """
     right = first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2)
     delay = right / first_crossing(*along(run, "clean", "noise"), ALPHA).clamp(min=1)
-    return None if bool(delay.isnan().any()) else delay.amin().reshape(1)
+    return None if bool(delay.isnan().any()) else delay
 
 
 def by_step(

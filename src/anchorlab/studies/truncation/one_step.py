@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from anchorlab.findings import at_most, within
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.truncation import one_step_figures as draw
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
@@ -178,9 +179,9 @@ def printed_variances(seen: Seen) -> float:
     paper="with probability 1 - δ",
     band=within(1 - DELTA_LEMMAS, 1.0),
 )
-def lemma_bounds(seen: Seen) -> float:
+def lemma_bounds(seen: Seen) -> Measurement:
     """Share of training sets in which they do, with exact moments and δ = {DELTA_LEMMAS:g}."""
-    return seen.drawn.kept
+    return over(torch.from_numpy(seen.drawn.kept), "training sets")
 
 
 @claim(
@@ -189,9 +190,9 @@ def lemma_bounds(seen: Seen) -> float:
     paper="α",
     band=within(0.95, 1.05),
 )
-def feedforward_margin(seen: Seen) -> float:
+def feedforward_margin(seen: Seen) -> Measurement:
     """Mean margin at the most samples, over α."""
-    return float(seen.most_samples.margins["feedforward"].values.mean())
+    return _margin(seen, "feedforward")
 
 
 @claim(
@@ -200,9 +201,14 @@ def feedforward_margin(seen: Seen) -> float:
     paper="(α²q + α(1 - q)) / N for a share q of noise in the test sequence",
     band=within(0.95, 1.05),
 )
-def attention_margin(seen: Seen) -> float:
+def attention_margin(seen: Seen) -> Measurement:
     """Mean margin at the most samples on test sequences drawn from the law, over this value."""
-    return float(seen.most_samples.margins["typical"].values.mean())
+    return _margin(seen, "typical")
+
+
+def _margin(seen: Seen, logit: str) -> Measurement:
+    """The margins at the most samples, a value for each training set."""
+    return over(torch.from_numpy(seen.most_samples.margins[logit].values).mean(dim=1), "training sets")
 
 
 @claim("The feed-forward margin's spread falls as 1/√m", at="Theorem 1", paper="power -1/2", band=within(-0.55, -0.45))
@@ -223,9 +229,11 @@ def attention_samples(seen: Seen) -> PowerLaw:
     paper="no power (but of a logarithm of N)",
     band=at_most(0.1),
 )
-def feedforward_tokens_length(seen: Seen) -> float:
+def feedforward_tokens_length(seen: Seen) -> Measurement:
     """Largest power of the standard deviation in N or T, leaving signs aside."""
-    return max(abs(one.power("feedforward").slope) for name, one in seen.scanned.items() if name != "samples")
+    found = [one.power("feedforward") for name, one in seen.scanned.items() if name != "samples"]
+    largest = max(found, key=lambda one: abs(one.slope))
+    return Measurement(abs(largest.slope), interval=largest.apart(0.0))
 
 
 @claim(
