@@ -55,6 +55,8 @@ def test_a_seed_is_one_unit_of_both_lengths():
     found = results_of(STUDY, Losses(tensor([[0.01, 0.02], [0.05, 0.09]]), tensor([[0.8, 0.75], [0.9, 1.0]])))
     assert found["curriculum-learns"].units == pytest.approx((0.05, 0.09))
     assert found["without-it-fails"].units == pytest.approx((0.8, 0.75))
+    unlearned = results_of(STUDY, Losses(tensor([[0.9, 0.9]] * 2), tensor([[0.8, 0.75], [0.9, 1.0]])))
+    assert unlearned["without-it-fails"].units == ()  # it is not judged
 
 
 def runs():

@@ -96,7 +96,7 @@ def no_curriculum_fails(seen: Losses) -> Measurement:
     some depth with the curriculum retrieves the symbol that is asked for."""
     found = over(seen.loss_without.amin(dim=0), taken=torch.min)
     by_depth = seen.partial[:, :, seen.end - 1].mean(dim=1)
-    return found if bool((by_depth < RETRIEVED).any()) else replace(found, value=None)
+    return found if bool((by_depth < RETRIEVED).any()) else replace(found, value=None, units=(), interval=None)
 
 
 @claim(

@@ -160,7 +160,7 @@ def without_it_fails(seen: Losses) -> Measurement:
     """Lowest final loss of any model of two and of three steps without the curriculum; judged only where those with it
     are below {RETRIEVED} on average."""
     found = over(seen.lacking.amin(dim=0), taken=torch.min)
-    return found if seen.having.mean() < RETRIEVED else replace(found, value=None)
+    return found if seen.having.mean() < RETRIEVED else replace(found, value=None, units=(), interval=None)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
