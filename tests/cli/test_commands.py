@@ -172,12 +172,14 @@ def test_study_claims_and_report(anchorlab, workplace):
     assert {claim["profile"] for claim in claims} == {"smoke"}
     ledger = anchorlab("claims", "--measured").out
     assert ledger.startswith("truncation/feedforward-noise  profile smoke, ")
-    symbols = {"agrees at small scale": "●", "differs at small scale": "○", "not measured": "—"}
+    symbols = {"agrees at small scale": "●", "differs at small scale": "○", "undecided": "◐", "not measured": "—"}
     for claim in claims:
         assert f"{symbols[claim['verdict']]} {claim['statement'][:20]}" in ledger
 
     again = json.loads(anchorlab("study", "truncation/feedforward-noise", "--profile", "smoke", "--json").out)
     source = {name: again["provenance"][name] for name in ("seeds", "commit", "hardware")}
+    source["search_seeds"] = again["provenance"]["chosen_on"]
+    assert (source["seeds"], source["search_seeds"]) == ("1000..1001", "0..99")
     assert [{**claim, **source} for claim in again["claims"]] == claims and again["profile"] == "smoke"
 
     (workplace / "pages").mkdir()

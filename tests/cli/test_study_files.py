@@ -66,7 +66,7 @@ def test_other_processes_know_its_task_and_model(workplace):
     assert done.returncode == 0, done.stderr
     importers = (workplace / "importers").read_text().split()
     assert len(importers) == len(set(importers)) == 3  # this process and two others
-    assert "1 of 1 claims supported" in done.stdout
+    assert "1 claim: supported 1" in done.stdout
 
 
 @pytest.mark.parametrize("word", ["mine.py", "mine.toml"])
