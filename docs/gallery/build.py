@@ -148,8 +148,8 @@ def verdict_text(result: ClaimResult) -> str:
 
 
 def ours(result: ClaimResult) -> str:
-    """Return our value with its spread."""
-    details = "; ".join(text for text in (result.spread, result.detail) if text)
+    """Return our value with its interval and its spread."""
+    details = "; ".join(text for text in (result.interval_text, result.spread, result.detail) if text)
     return value_text(result.value) + (f" ({details})" if details else "")
 
 

@@ -203,6 +203,7 @@ def test_studies_have_their_claims_and_lead_to_their_pages_and_runs(opened):
     findings = make_findings()
     found = page.locator(".found")
     found.locator("summary").click()
+    found.locator("tbody tr").first.wait_for()  # drawn once the browser says that it is open
     assert found.locator("tbody tr").count() == len(findings.claims)
     assert findings.claims[0].claim.statement in found.inner_text()
     assert found.locator("a").get_attribute("href") == "studies/report.html"
