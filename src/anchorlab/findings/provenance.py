@@ -24,7 +24,7 @@ class Provenance:
         seconds: the wall-clock time of training and analysis, without the training of reused runs
         reused: how many runs were already in the store; None if this was not counted
         model: the pretrained model that was measured, in words; None for models of our own
-        chosen_on: the seeds on which the setting was chosen, in words; empty where none were, or nobody said
+        chosen_on: the seeds on which the setting was chosen, in words; empty if the study names none
     """
 
     profile: str

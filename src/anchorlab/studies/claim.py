@@ -150,25 +150,6 @@ def over(
     return Measurement(value, spread(flat, of), detail, tuple(flat.tolist()), bootstrap(flat, taken))
 
 
-def paired(rows: Tensor, taken: Callable[[Tensor], Any], of: str, detail: str = "") -> Measurement:
-    """Return a measurement that compares conditions which share their units, such as questions asked twice.
-
-    Units are resampled whole, so that what varies with the unit in all conditions does not widen the interval.
-
-    Args:
-        rows: [unit condition], empty for not measured
-        taken: makes one number of rows, such as the quotient of two columns' means
-        of: what the units are, in the plural
-        detail: anything else worth knowing, in words
-    """
-    if not len(rows):
-        return Measurement(None, detail=detail)
-    rows = rows.double()
-    each = torch.tensor([float(taken(row)) for row in rows.unsqueeze(1)], dtype=torch.float64)
-    units = tuple(each.tolist()) if each.isfinite().all() else ()
-    return Measurement(float(taken(rows)), f"over {len(rows)} {of}", detail, units, bootstrap(rows, taken))
-
-
 def spread(values: Tensor, of: str = "seeds") -> str:
     """Return how values vary over seeds, or over what they are `of`, in words."""
     if values.numel() < 2:

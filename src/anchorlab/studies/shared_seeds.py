@@ -1,4 +1,4 @@
-"""Measurements over several conditions that share their seeds: a seed is one unit, however often it was trained."""
+"""Measurements over conditions that share their seeds or questions: each is one unit, however often measured."""
 
 from collections.abc import Callable
 from math import isfinite
@@ -22,7 +22,7 @@ def over_shared(
     draw is not finite.
 
     Args:
-        rows: what each seed gives in each condition; empty for not measured
+        rows: what each seed, or other unit, gives in each condition; empty for not measured
         taken: what makes one number of rows `[seed *condition]`, for any number of seeds
         of: what there is one row of, in the plural
         detail: anything else worth knowing, in words

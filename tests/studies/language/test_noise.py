@@ -12,7 +12,7 @@ from anchorlab.language.answers import Answers
 from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_answer
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measured, Measurement, paired
+from anchorlab.studies.claim import Measured, Measurement
 from anchorlab.studies.language import noise
 from anchorlab.studies.language.laser import (
     Laser,
@@ -28,6 +28,7 @@ from anchorlab.studies.language.laser import (
 )
 from anchorlab.studies.language.noise import Seen, Setting, Study
 from anchorlab.studies.language.noise_figures import SENTENCE
+from anchorlab.studies.shared_seeds import over_shared
 from tests.language.spoken import DIVIDED, LAYERS, divided, spoken
 from tests.language.spoken import PROMPTS as CITIES
 
@@ -171,7 +172,7 @@ def test_the_cities_of_a_country_are_one_unit() -> None:
     right, the = torch.tensor([0.2, 0.4, 0.3]), torch.tensor([0.1, 0.1, 0.6])
     rows = by_answer(("Spain", "Spain", "France"), right, the)
     assert rows.tolist() == [pytest.approx([0.6, 0.2, 2]), pytest.approx([0.3, 0.6, 1])]
-    measured = paired(rows, quotient, "countries")
+    measured = over_shared(rows, quotient, "countries")
     assert measured.value == pytest.approx(0.9 / 0.8) == float(right.mean() / the.mean())
     assert measured.units == pytest.approx((3, 0.5))
     assert measured.interval == pytest.approx((0.5, 3))  # two units: the range
@@ -189,6 +190,6 @@ def test_what_both_conditions_share_does_not_widen_the_interval() -> None:
     """Right words that differ a hundredfold between countries, each doubled by the truncation."""
     before = torch.logspace(-4, -2, 20)
     after = before * (2 + 0.01 * torch.randn(20, generator=torch.Generator().manual_seed(0)))
-    found = paired(by_answer(tuple(map(str, range(20))), after, before), quotient, "countries")
+    found = over_shared(by_answer(tuple(map(str, range(20))), after, before), quotient, "countries")
     assert found.interval is not None and found.value == pytest.approx(2, abs=0.02)
     assert found.interval[1] - found.interval[0] < 0.05

@@ -12,7 +12,8 @@ from anchorlab.language.answers import Answers, Questions
 from anchorlab.language.edited import edited_weights
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measurement, paired
+from anchorlab.studies.claim import Measurement
+from anchorlab.studies.shared_seeds import over_shared
 
 WORDS = generic_words()
 """The generic words that are followed; the first is "the"."""
@@ -112,7 +113,7 @@ def right_with_and_without(laser: Laser) -> Measurement:
 
 def _of_countries(laser: Laser, cut: Tensor, full: Tensor, means: tuple[float, float]) -> Measurement:
     detail = f"{means[0]:.3g} to {means[1]:.3g}; {laser.truncation}"
-    return paired(by_answer(laser.answers, cut, full), quotient, "countries", detail)
+    return over_shared(by_answer(laser.answers, cut, full), quotient, "countries", detail)
 
 
 def ask_both(questions: Questions, truncation: Truncate, full: Answers | None = None) -> Laser:

@@ -20,7 +20,7 @@ from anchorlab.language.edited import edited_weights
 from anchorlab.language.prompts import Prompt, facts, indirect_objects, prepositions, sentences, split_by_answer
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, paired
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.language.laser import (
     WORDS,
     Laser,
@@ -44,6 +44,7 @@ from anchorlab.studies.language.noise_figures import (
     words_table,
 )
 from anchorlab.studies.language.opening import TINY, ModelSetting, described, open_model, untrained_model
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
 
@@ -162,7 +163,7 @@ def _likeliest(model: LanguageModel, truncation: Truncate) -> tuple[tuple[str, f
 def the_hides_facts(seen: Seen) -> Measurement:
     """Mean probability of the right country over that of "the", all facts."""
     rows = by_answer(seen.countries, seen.facts.right.exp(), seen.facts.words[:, 0].exp())
-    return paired(rows, quotient, "countries")
+    return over_shared(rows, quotient, "countries")
 
 
 @claim(
@@ -186,7 +187,7 @@ def object_over_subject(seen: Seen) -> Measurement:
 def object_over_the(seen: Seen) -> Measurement:
     """Mean probability of the indirect object over that of "the", all sentences."""
     rows = torch.stack([seen.objects.right.exp(), seen.objects.words[:, 0].exp()], dim=-1)
-    return paired(rows, quotient, "sentences")
+    return over_shared(rows, quotient, "sentences")
 
 
 @claim(
@@ -260,7 +261,7 @@ def facts_ratio(seen: Seen) -> Measurement:
     """Ratio of the mean probabilities of the right country and of "the" with the truncation over that without it,
     second half of the facts."""
     rows = by_answer(seen.facts_cut.answers, *seen.facts_cut.probabilities)
-    return paired(rows, rise_of_ratio, "countries", _change(seen.facts_cut.ratios, seen.facts_cut))
+    return over_shared(rows, rise_of_ratio, "countries", _change(seen.facts_cut.ratios, seen.facts_cut))
 
 
 @claim(
@@ -274,7 +275,7 @@ def right_among_its_kind(seen: Seen) -> Measurement:
     second half of the facts."""
     before, after = map(first_of_its_kind, seen.facts_cut.both)
     detail = f"{float(before.nanmean()):.2f} to {float(after.nanmean()):.2f}; {seen.facts_cut.truncation}"
-    return paired(by_answer(seen.facts_cut.answers, after - before), first_mean, "countries", detail)
+    return over_shared(by_answer(seen.facts_cut.answers, after - before), first_mean, "countries", detail)
 
 
 @claim(
@@ -287,7 +288,7 @@ def objects_ratio(seen: Seen) -> Measurement:
     """Ratio of the mean probabilities of the indirect object and of "the" with the truncation over that without it,
     second half of the sentences."""
     rows = torch.stack(seen.objects_cut.probabilities, dim=-1)
-    return paired(rows, rise_of_ratio, "sentences", _change(seen.objects_cut.ratios, seen.objects_cut))
+    return over_shared(rows, rise_of_ratio, "sentences", _change(seen.objects_cut.ratios, seen.objects_cut))
 
 
 @claim(

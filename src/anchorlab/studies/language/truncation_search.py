@@ -26,7 +26,7 @@ from anchorlab.language.prompts import Prompt, facts, split_by_answer
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, paired, spread
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
 from anchorlab.studies.language.laser import (
     COMPARED,
     Laser,
@@ -41,6 +41,7 @@ from anchorlab.studies.language.laser import (
     the_with_and_without,
 )
 from anchorlab.studies.language.opening import TINY, ModelSetting, described, open_model, untrained_model
+from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
 
@@ -192,7 +193,7 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
     found = [seen.others[name] for name in ("best of feed-forward layers", "best of attention")]
     gains = [one.cut.right - one.full.right for one in found]
     means = [f"{float(gain.mean()):+.2f} ({one.truncation})" for gain, one in zip(gains, found, strict=True)]
-    return paired(by_answer(found[0].answers, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
+    return over_shared(by_answer(found[0].answers, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
 
 
 @claim(
@@ -250,7 +251,7 @@ def right_over_others(seen: Seen) -> Measurement:
         return Measurement(None, detail=detail)
     right, others = (controls.cut.right - controls.full.right, controls.cut.others - controls.full.others)
     answers = [one.answer for one in seen.prompts]
-    return paired(by_answer(answers, right - others), first_mean, "countries", detail)
+    return over_shared(by_answer(answers, right - others), first_mean, "countries", detail)
 
 
 @claim(
