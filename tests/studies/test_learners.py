@@ -35,9 +35,9 @@ def start(test, train=FITTED) -> Seen:
 
 
 def test_a_learner_needs_the_smallest_size_whose_mean_is_enough():
-    assert needed(made([[0.0, 0.0], [0.8, 1.0], [1.0, 1.0]])) == 600
-    assert needed(made([[0.0, 0.0], [0.8, 0.9], [1.0, 1.0]])) == 1000
-    assert needed(made([[0.0, 0.0], [0.0, 0.0], [0.5, 0.5]])) is None
+    assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.8, 1.0], [1.0, 1.0]])) == 600
+    assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.8, 0.9], [1.0, 1.0]])) == 1000
+    assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.5, 0.5]])) is None
 
 
 def test_accuracy_at_a_size():

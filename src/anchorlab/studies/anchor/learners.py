@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least, at_most, within
@@ -105,10 +106,10 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     return Seen(curves) if len(curves) == len(NAMES) else Seen({}, curves["decoder"])
 
 
-def needed(curve: Curve) -> int | None:
-    """Return the smallest train size at which a learner generalises; None where it never does."""
-    enough = curve.test.mean(dim=1) >= GENERALISED
-    return next((size for size, there in zip(curve.sizes, enough.tolist(), strict=True) if there), None)
+def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | None:
+    """Return the smallest train size at which a learner's mean test accuracy is enough; None where none is."""
+    enough = test.mean(dim=1) >= GENERALISED
+    return next((size for size, there in zip(sizes, enough.tolist(), strict=True) if there), None)
 
 
 @claim(
@@ -138,10 +139,13 @@ def lstm_enough(seen: Seen) -> Tensor | None:
 )
 def lstm_needs_more(seen: Seen) -> Measurement | None:
     """Smallest train size with a mean test accuracy of {GENERALISED:g}, LSTM over transformer."""
-    lstm, transformer = (needed(seen.whole[kind]) if seen.whole else None for kind in ("lstm", "decoder"))
+    if not seen.whole:
+        return None
+    curves = seen.whole["lstm"], seen.whole["decoder"]
+    lstm, transformer = (needed(curve.sizes, curve.test) for curve in curves)
     if lstm is None or transformer is None:
         return None
-    return replace(_over_both(seen.whole["lstm"], seen.whole["decoder"]), value=lstm / transformer)
+    return replace(_over_both(*curves), value=lstm / transformer)
 
 
 def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
@@ -152,12 +156,12 @@ def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
     count = min(one.test.shape[1] for one in (lstm, transformer))
     rows = torch.cat([lstm.test[:, :count], transformer.test[:, :count]]).T
 
-    def size(curve: Curve, test: Tensor) -> int:
-        return needed(replace(curve, test=test)) or curve.sizes[-1]
+    def size(sizes: Sequence[int], test: Tensor) -> int:
+        return needed(sizes, test) or sizes[-1]
 
     def ratio(rows: Tensor) -> float:
         test, count = rows.float().T, len(lstm.sizes)
-        return size(lstm, test[:count]) / size(transformer, test[count:])
+        return size(lstm.sizes, test[:count]) / size(transformer.sizes, test[count:])
 
     return over_shared(rows, ratio, "seeds of both")
 
@@ -256,7 +260,7 @@ def _needs(curves: Mapping[str, Curve]) -> Table:
         {
             "learner": [NAMES[kind] for kind in curves],
             "seeds": [curve.test.shape[1] for curve in curves.values()],
-            "training sequences needed": [needed(curve) for curve in curves.values()],
+            "training sequences needed": [needed(curve.sizes, curve.test) for curve in curves.values()],
             "highest mean test accuracy": [float(curve.test.mean(dim=1).max()) for curve in curves.values()],
             "lowest train mean": [float(curve.train.mean(dim=1).min()) for curve in curves.values()],
         },
