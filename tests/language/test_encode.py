@@ -21,6 +21,7 @@ VOCABULARY = {word: token for token, word in enumerate([*LETTERS, *map("".join, 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> "PreTrainedTokenizerBase":
+    pytest.importorskip("transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers
     from tokenizers.decoders import ByteLevel
     from transformers import PreTrainedTokenizerFast

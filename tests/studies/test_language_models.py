@@ -201,6 +201,7 @@ class Recording(LocalSpeaker):
 
 
 def test_candidates_are_scored_behind_the_same_worked_examples():
+    pytest.importorskip("transformers")
     speaker = Recording(tiny_model())
     manner = Manner(chat=False, begun=True, examples=1, tokens=1)
     setting = replace(SETTING, questions=1, deep=1, steps=(1,), chains=(2,), compared_steps=1, tries=1, manner=manner)
@@ -209,6 +210,7 @@ def test_candidates_are_scored_behind_the_same_worked_examples():
 
 
 def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
+    pytest.importorskip("transformers")
     """Of a model that favours the first candidate whatever it reads, and finds the right one in the premises."""
     questions = task("retrieval/lives-with", steps=2).questions(24)
 
