@@ -60,7 +60,7 @@ def ends(*members: float) -> list[list[float]]:
 
 
 def results_of(study, seen, profile="quick"):
-    """The result of every claim of a study on what was seen, by the measure's name."""
+    """The result of every claim of a study on what was seen, by the measure's name, whatever its preconditions."""
     from anchorlab.studies.claim import judge
 
     return {one.name: judge(study.claim(one), one(seen), profile) for one in study.claims}
@@ -72,5 +72,12 @@ def values_of(study, seen, profile="quick") -> dict[str, float | None]:
 
 
 def verdicts_of(study, seen, profile="quick") -> dict[str, str]:
-    """The verdict of every claim of a study on its value alone, whatever the interval, by the measure's name."""
-    return {name: replace(one, interval=None).verdict for name, one in results_of(study, seen, profile).items()}
+    """The verdict of every claim of a study on its value alone, whatever the interval, by the measure's name.
+
+    A precondition is judged as the claims are: whether its value is in its band.
+    """
+    alone = {"interval": None}
+    return {
+        name: replace(one, **alone, **({"scope": "other"} if one.claim.precondition else {})).verdict
+        for name, one in results_of(study, seen, profile).items()
+    }

@@ -31,13 +31,9 @@ BARE = {
 
 ALWAYS = {
     "anchor/composite": {"data-first"},
-    "anchor/identity": {"fits"},
-    "anchor/learners": {"start-fits"},
-    "anchor/multi-anchor": {"fits"},
     "anchor/simplified": {"generalises"},
     "anchor/structures": {"full", "badly", "none"},
     "retrieval/circuits": {
-        "solved",
         "suffices",
         "few-do-all",
         "needed",

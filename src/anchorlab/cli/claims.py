@@ -17,7 +17,6 @@ from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings
-    from anchorlab.studies import Study
 
 _COLOURS = {
     "reproduced": "green",
@@ -28,6 +27,8 @@ _COLOURS = {
     "not measured": "dim",
     "supported": "green",
     "not supported": "red",
+    "met": "green",
+    "not met": "red",
 }
 _FIRST_PAGE = 1000  # results that are printed unless --limit says otherwise
 _MOST_PROFILES = 20  # profiles of a study that are named
@@ -107,13 +108,13 @@ def claims(
     kept = [_judged_again(findings) for findings in kept if chosen(findings.study)]
     entries, silent = ledger(kept), [findings for findings in kept if not findings.claims]
     missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
-    unmeasured = [study.claim(one).judge(None, "") for study in missing for one in study.claims]
+    unmeasured = [one for study in missing for one in study.unmeasured()]
     counted = count([*(entry.strongest for entry in entries), *unmeasured])
     if json and counts:
         print_json(_counts_data(counted))
     elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
-        rows += [_unmeasured(study, claim) for study in missing for claim in study.claims]
+        rows += map(_unmeasured, unmeasured)
         print_json(rows[: limit or None])
     elif not kept and not missing:
         print_text("none of these studies has been run in this store yet")
@@ -122,8 +123,9 @@ def claims(
     else:
         blocks = [_entries_block(name, list(own)) for name, own in groupby(entries, key=lambda entry: entry.study)]
         for study in missing:
-            head = Text.assemble((study.name, "bold"), f"  not run yet, {len(study.claims)} claims")
-            blocks.append(_Block(head, [(study.claim(one).judge(None, ""), True) for one in study.claims]))
+            open_claims = study.unmeasured()
+            head = Text.assemble((study.name, "bold"), f"  not run yet, {len(open_claims)} claims")
+            blocks.append(_Block(head, [(one, True) for one in open_claims]))
         _print_blocks([*blocks, *map(_findings_block, silent)], _FIRST_PAGE if limit is None else limit)
         if counted.total:
             _print_counts(counted)
@@ -189,8 +191,7 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
     }
 
 
-def _unmeasured(study: "Study[Any]", measure: Any) -> dict[str, Any]:
-    result = study.claim(measure).judge(None, "")
+def _unmeasured(result: "ClaimResult") -> dict[str, Any]:
     nothing = {"profile": None, "scope": None, "seeds": None, "search_seeds": None, "commit": None, "hardware": None}
     return {**claim_data(result), **nothing}
 
@@ -208,13 +209,14 @@ def verdicts_text(results: "Sequence[ClaimResult]") -> str:
     """
     from anchorlab.findings import SYMBOLS
 
-    if not results:
+    verdicts = [result.verdict for result in results if not result.claim.precondition]
+    if not verdicts:
         return "no claims"
-    found = Counter(result.verdict for result in results)
+    found = Counter(verdicts)
     counted = ", ".join(
         f"{verdict.removesuffix(' at small scale')} {found[verdict]}" for verdict in SYMBOLS if found[verdict]
     )
-    return f"{len(results)} claim{'s' if len(results) > 1 else ''}: {counted}"
+    return f"{len(verdicts)} claim{'s' if len(verdicts) > 1 else ''}: {counted}"
 
 
 def _findings_block(findings: "Findings") -> _Block:
@@ -273,7 +275,7 @@ def _wrapped(sign: str | Text, line: Text, console: Console) -> Iterator[Text]:
 def _values(result: "ClaimResult", with_profile: bool) -> Text:
     text = Text(result.verdict, _COLOURS[result.verdict])
     if result.verdict == "not measured":
-        return text
+        return text.append(f" ({result.detail})" if result.detail else "", "default")
     if result.scope_text:
         text.append(f" ({result.scope_text})", "default")
     if with_profile:

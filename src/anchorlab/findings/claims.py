@@ -11,9 +11,9 @@ from anchorlab.spec import JSON_CONFIG
 Band = tuple[float | None, float | None]
 """The lowest and the highest value that accept a claim, both included; None leaves that side open."""
 
-Scope = Literal["paper", "exact", "other", "own"]
+Scope = Literal["paper", "exact", "other", "own", "precondition"]
 """How a value was obtained: in the paper's own setting, by an exact computation, in another setting, or in a study or
-setting of one's own, where no paper claims anything."""
+setting of one's own, where no paper claims anything. A precondition of claims has its own scope and is not counted."""
 
 Verdict = Literal[
     "reproduced",
@@ -24,6 +24,8 @@ Verdict = Literal[
     "not measured",
     "supported",
     "not supported",
+    "met",
+    "not met",
 ]
 """Whether a value supports its claim; `ClaimResult.verdict` has the rules."""
 
@@ -35,7 +37,7 @@ VERDICTS: tuple[Verdict, ...] = (
     "undecided",
     "not measured",
 )
-"""The verdicts on a paper's claim, those that settle it first; the others are those on a hypothesis of one's own."""
+"""The verdicts on a paper's claim, first those that settle it; the others are on hypotheses and preconditions."""
 
 SMOKE = "smoke"
 """The name of profiles that only exercise the code; not even an exact claim is decided there."""
@@ -52,6 +54,8 @@ SYMBOLS: dict[Verdict, str] = {
     "not measured": "—",
     "supported": "✓",
     "not supported": "✗",
+    "met": "✓",
+    "not met": "✗",
 }
 """The sign of each verdict on pages and in terminals."""
 
@@ -125,6 +129,7 @@ class Claim:
         band: the values that accept the claim
         exact: whether a derivation, an enumeration or an exact computation decides, without training
         always: whether it is said of every trial, or of their maximum or minimum, which one trial cannot reproduce
+        precondition: whether other claims presuppose it, such as that the task is learned; it is not counted
     """
 
     id: str
@@ -135,6 +140,7 @@ class Claim:
     band: Band
     exact: bool = False
     always: bool = False
+    precondition: bool = False
 
     @property
     def band_text(self) -> str:
@@ -168,6 +174,8 @@ class Claim:
         """
         exact = self.exact and base_profile(profile) != SMOKE
         scope: Scope = "own" if own else "exact" if exact else "paper" if paper_setting else "other"
+        if self.precondition:
+            scope = "precondition"
         number = None if value is None else float(value)
         return ClaimResult(self, number, profile, spread, detail, scope, untrained, units, interval)
 
@@ -247,10 +255,12 @@ class ClaimResult:
         `reproduced` the claim and one outside has `contradicted` it. In any other setting the claim `agrees at small
         scale` in the band and `differs at small scale` outside; neither settles it. A single trial in the paper's own
         setting counts as small scale too where it agrees with a claim on all trials. A hypothesis of one's own is
-        `supported` in its band and `not supported` outside.
+        `supported` in its band and `not supported` outside, a precondition `met` or `not met`, whatever its interval.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"
+        if self.scope == "precondition":
+            return "met" if self.agrees else "not met"
         if self.disputed or splits(self.claim.band, self.interval):
             return "undecided"
         accepted = self.agrees

@@ -53,9 +53,10 @@ class Findings(Shown):
         """The study's claims, a line each: verdict, statement and value."""
         lines = [f"{self.study}, {self.provenance.line}"]
         for result in self.claims:
-            value = "" if result.verdict == "not measured" else f" ({result.value:.4g})"
+            value = result.detail if result.verdict == "not measured" else f"{result.value:.4g}"
             mark = f", {ALSO_UNTRAINED}" if result.holds_untrained else ""
-            lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{value}{mark}")
+            shown = f" ({value})" if value else ""
+            lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{shown}{mark}")
         return "\n".join(lines)
 
     def plot(self, title: str | None = None) -> "Drawing":

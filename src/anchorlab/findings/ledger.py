@@ -57,9 +57,9 @@ class Counts:
 def counts(results: Iterable[ClaimResult]) -> Counts:
     """Count the papers' claims by verdict and scope, given a result for each; each is there, with 0 at least.
 
-    Hypotheses of one's own are left out.
+    Hypotheses of one's own and preconditions are left out.
     """
-    found = [result for result in results if result.scope != "own"]
+    found = [result for result in results if result.scope in SCOPES]
     pairs = Counter((result.verdict, result.scope) for result in found)
     verdicts: dict[Verdict, Mapping[Scope, int]] = {
         verdict: {scope: pairs[verdict, scope] for scope in SCOPES} for verdict in VERDICTS
@@ -70,13 +70,15 @@ def counts(results: Iterable[ClaimResult]) -> Counts:
 def ledger(findings: Iterable[Findings]) -> list[Entry]:
     """Return one entry for every claim in the findings of any number of studies and profiles, in order of appearance.
 
-    Within an entry, results with a measured value come before those without; then the paper's own setting and exact
-    computation before other settings; then more units, such as seeds, before fewer; then profiles in the order of
-    `PROFILES`. Where profiles in other settings than the paper's disagree, the strongest is `disputed`.
+    Preconditions have none. Within an entry, results with a measured value come before those without; then the paper's
+    own setting and exact computation before other settings; then more units, such as seeds, before fewer; then profiles
+    in the order of `PROFILES`. Where profiles in other settings than the paper's disagree, the strongest is `disputed`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:
         for result in one.claims:
+            if result.claim.precondition:
+                continue
             found.setdefault(result.claim.id, (one.study, []))[1].append(Evidence(result, one.provenance))
     entries = []
     for study, evidence in found.values():

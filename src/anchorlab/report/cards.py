@@ -24,7 +24,7 @@ _FEW = 4  # sequences of a batch
 _TOKENS = 40  # of a sequence of a batch
 _PLAIN = ("noise", "plain", "token")  # roles without a colour
 _COLOURS = 6
-_TONES = {"reproduced": "good", "supported": "good", "contradicted": "bad", "not supported": "bad"}
+_TONES = {"reproduced": "good", "supported": "good", "contradicted": "bad", "not supported": "bad", "not met": "bad"}
 
 Cell = str | int | float | None | Markup
 

@@ -1,6 +1,6 @@
 """Studies: one module per figure or question: its setting, what is measured, what is drawn."""
 
-from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.registry import STUDIES, UNPUBLISHED, is_pattern, study, study_names, study_title
@@ -29,6 +29,7 @@ __all__ = [
     "kept_findings",
     "measures_in",
     "over",
+    "precondition",
     "run_study",
     "seed_table",
     "study",

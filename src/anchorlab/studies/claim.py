@@ -7,7 +7,7 @@ function of what a study saw, so that it can be tested on runs made by hand.
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import cleandoc, unwrap
 from math import isnan
 from numbers import Real
@@ -52,7 +52,7 @@ class Measure(Generic[Seen]):
     """A claim and the function that measures it; call it as the function.
 
     `name` is the function's, with dashes; `at` is the place in the study's paper. An `own` claim is no paper's, also in
-    a study of a paper.
+    a study of a paper. A `precondition` is one `of` the claims named, or of all of the study.
     """
 
     name: str
@@ -65,6 +65,8 @@ class Measure(Generic[Seen]):
     function: Callable[[Seen], Measured]
     own: bool = False
     always: bool = False
+    precondition: bool = False
+    of: tuple[str, ...] = ()
 
     def __call__(self, seen: Seen) -> Measured:
         """Return what the function measures."""
@@ -73,8 +75,21 @@ class Measure(Generic[Seen]):
     def claim(self, study: str, paper: str) -> Claim:
         """Return the claim as a plain value, for a study of a paper (`""` for a study of no paper)."""
         source = ", ".join(part for part in ("" if self.own else paper, self.at) if part)
-        name = f"{study}/{self.name}"
-        return Claim(name, self.statement, source, self.paper, self.measured_as, self.band, self.exact, self.always)
+        return Claim(
+            id=f"{study}/{self.name}",
+            statement=self.statement,
+            source=source,
+            paper=self.paper,
+            measured_as=self.measured_as,
+            band=self.band,
+            exact=self.exact,
+            always=self.always,
+            precondition=self.precondition,
+        )
+
+    def required_by(self, other: "Measure[Any]") -> bool:
+        """Return whether this is a precondition of another claim of its study."""
+        return self.precondition and not other.precondition and (other.name in self.of or not (self.of or other.own))
 
 
 def claim(
@@ -98,6 +113,25 @@ def claim(
         name = claim_name(function.__name__)
         check_band(band, f"claim.{name}.band")
         return Measure(name, statement, at, paper, _measured_as(name, function), band, exact, function, always=always)
+
+    return decorate
+
+
+def precondition(
+    statement: str, *, at: str, paper: str, band: Band, of: tuple[str, ...] = ()
+) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
+    """Return a decorator that makes a function the measure of what claims presuppose, such as that the task is learned.
+
+    A claim whose precondition is not met counts as not measured. What a measure gives no value for is met.
+
+    Args:
+        statement: what is presupposed, in one sentence
+        at, paper, band: as of `claim`
+        of: the names of the claims that presuppose it; by default all of the study but hypotheses of one's own
+    """
+
+    def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
+        return replace(claim(statement, at=at, paper=paper, band=band)(function), precondition=True, of=of)
 
     return decorate
 

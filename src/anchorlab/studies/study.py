@@ -129,6 +129,10 @@ class Study(Generic[Setting]):
         for name in names:
             if names.count(name) > 1:
                 raise SpecError("study.claims", f"has {name!r} twice", "name each measure once")
+        for measure in self.claims:
+            if strange_names := set(measure.of) - set(names):
+                problem = f"{min(strange_names)!r} is not a claim of the study"
+                raise SpecError(f"claim.{measure.name}.of", problem, f"name some of {', '.join(names)}")
         for key, profile in self.profiles.items():
             if isinstance(profile.paper, bool):
                 continue
@@ -152,6 +156,10 @@ class Study(Generic[Setting]):
         """What the docstring says between its title and its source, as one paragraph."""
         parts = cleandoc(self.doc or "").split("\n\n")[1:]
         return " ".join(" ".join(part.split()) for part in parts if not part.startswith("Source:"))
+
+    def unmeasured(self) -> list[ClaimResult]:
+        """Return the results of the study's claims, without preconditions, before anything is measured."""
+        return [self.claim(one).judge(None, "") for one in self.claims if not one.precondition]
 
     def claim(self, measure: Measure[Any]) -> Claim:
         """Return the claim of one of the study's measures as a plain value."""
@@ -275,7 +283,7 @@ class Study(Generic[Setting]):
         analysis = self.analyse(runs if self.observe is None else observed, chosen.setting)
         if not isinstance(analysis, Analysis):
             raise SpecError("study.analyse", f"returned {type(analysis).__name__}", "return an Analysis")
-        claims = tuple(self._judge(measure, analysis, profile) for measure in self.claims)
+        claims = self.judge(analysis.seen, profile, analysis.untrained)
         source = provenance(profile, runs, seconds + time.monotonic() - began, device, reused)
         source = replace(source, model=analysis.model, chosen_on=seeds_text(self.chosen_on))
         return Findings(
@@ -307,14 +315,39 @@ class Study(Generic[Setting]):
             values = old.value, findings.profile, old.spread, old.detail
             own = measure.own or self.has_own_claims
             results.append(claim.judge(*values, paper_setting, old.untrained, own, old.units, old.interval))
-        return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=tuple(results))
+        claims = self._where_met(results)
+        return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=claims)
 
-    def _judge(self, measure: Measure[Any], analysis: Analysis, profile: str) -> ClaimResult:
-        claim, papers = self.claim(measure), self.profile(profile).is_papers_setting(measure.name)
-        result = judge(claim, measure(analysis.seen), profile, papers, measure.own or self.has_own_claims)
-        if analysis.untrained is None or measure.exact:
-            return result
-        return replace(result, untrained=as_control(claim, measure(analysis.untrained)))
+    def judge(self, seen: Any, profile: str, untrained: Any = None) -> tuple[ClaimResult, ...]:
+        """Return the results of the claims on what a study saw; those whose precondition is not met have no value.
+
+        Args:
+            seen: what the measures read
+            profile: under which it was seen
+            untrained: what they read on an untrained model; None for no such control
+        """
+        results = []
+        for measure in self.claims:
+            claim, papers = self.claim(measure), self.profile(profile).is_papers_setting(measure.name)
+            result = judge(claim, measure(seen), profile, papers, measure.own or self.has_own_claims)
+            if untrained is not None and not measure.exact:
+                result = replace(result, untrained=as_control(claim, measure(untrained)))
+            results.append(result)
+        return self._where_met(results)
+
+    def _where_met(self, results: Sequence[ClaimResult]) -> tuple[ClaimResult, ...]:
+        """Return the results of all claims, in their order, without the values of those with a precondition not met."""
+        both = list(zip(self.claims, results, strict=True))
+        unmet = [(measure, result) for measure, result in both if result.verdict == "not met"]
+
+        def judged(measure: Measure[Any], result: ClaimResult) -> ClaimResult:
+            missing = [one.claim.statement for needed, one in unmet if needed.required_by(measure)]
+            if not missing or result.value is None:
+                return result
+            why = f"precondition not met: {'; '.join(missing)}"
+            return replace(result, value=None, spread=None, detail=why, units=(), interval=None)
+
+        return tuple(judged(*one) for one in both)
 
     def _summary_of(self, profile: Profile[Setting]) -> str:
         return f"{self.summary} {profile.note}".strip()

@@ -32,7 +32,7 @@ from anchorlab.studies.anchor.composite_outputs import (
     output_tables,
 )
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
@@ -120,7 +120,7 @@ def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
     return None if values is None else over(values[~values.isnan()])
 
 
-@claim(
+@precondition(
     "At every depth the trained pairs are answered on keys at unseen positions",
     at="section 4.4 and Fig 7a",
     paper="1",

@@ -18,7 +18,7 @@ from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
@@ -151,7 +151,7 @@ def _rise(seen: Mapping[int, Layer], name: Literal["alike", "neurons"]) -> Measu
     return over_shared(both.T, lambda rows: rows[:, 0].nanmean() - rows[:, 1].nanmean())
 
 
-@claim(
+@precondition(
     f"A model of four layers with {MANY} heads each learns the task",
     at=FIG_19,
     paper="implied: maps are of a trained model",

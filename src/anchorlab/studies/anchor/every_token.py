@@ -21,7 +21,7 @@ from anchorlab.studies.anchor.composite_depths import DATA, SPLITS, TASK, TRAIN,
 from anchorlab.studies.anchor.identity import PAPER_SIZES, Curve, read_curve
 from anchorlab.studies.anchor.perturbed import kept_under_noise, rise_in_loss
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
 from anchorlab.studies.kit import (
     ACCURACY,
     MEAN_AND_RANGE,
@@ -162,7 +162,7 @@ def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -
     return found[found.isfinite().any(dim=1)]
 
 
-@claim("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
+@precondition("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
 def fits(seen: Seen) -> Tensor:
     """Accuracy on the first 500 training sequences, the lowest over losses, tasks and sizes of its mean over seeds."""
     fitted = torch.cat([learned.fitted for learned in seen.values()])

@@ -17,7 +17,7 @@ from anchorlab.findings import LineFigure, Reference, Table, at_least, within
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, training_curves
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -100,7 +100,7 @@ def slower(seen: Learned) -> Tensor | None:
     return seen.fitted["high"] / seen.fitted["low"] if _all_there(seen.fitted) else None
 
 
-@claim(
+@precondition(
     "Both the high-frequency and the low-frequency task are learned in the end",
     at="Fig 18",
     paper="test accuracy about 1 for both",

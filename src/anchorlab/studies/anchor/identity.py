@@ -16,7 +16,7 @@ from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least
 from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import (
     ACCURACY,
     MEAN_AND_RANGE,
@@ -175,12 +175,12 @@ def little_data(seen: Seen) -> Tensor | None:
     return seen.curve.at(FEWEST) if fitted else None
 
 
-@claim(
+@precondition(
     "A transformer fits its training sequences at every train size",
     at="Fig 3",
     paper="1",
     band=at_least(0.99),
-    always=True,
+    of=("enough-data", "little-data"),
 )
 def fits(seen: Seen) -> Measurement:
     """Lowest accuracy on the first 500 training sequences, over sizes and seeds."""

@@ -17,7 +17,7 @@ from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
 from anchorlab.studies.anchor import identity
 from anchorlab.studies.anchor.identity import ENOUGH, FITTED, Curve, read_curve
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import (
     MEAN_AND_RANGE,
     along_units,
@@ -176,11 +176,12 @@ def fnn_never(seen: Seen) -> Tensor | None:
     return test[test.mean(dim=1).argmax()]
 
 
-@claim(
+@precondition(
     "All three fit their training sequences",
     at="section 4.1",
     paper="implied: what they fail at is generalising",
     band=at_least(FITTED),
+    of=("transformer-enough", "lstm-enough", "lstm-needs-more", "fnn-never"),
 )
 def fits(seen: Seen) -> Tensor | None:
     """Lowest training accuracy over learners and sizes, each a mean over seeds."""
@@ -214,12 +215,12 @@ def start_rises(seen: Seen) -> Measurement | None:
     return over_shared(seen.start.test.T, lambda rows: rows.mean(dim=0).diff().min())
 
 
-@claim(
+@precondition(
     "At full size, every training set is fitted by then",
     at="section 4.1",
     paper="1",
     band=at_least(FITTED),
-    always=True,
+    of=("start-enough", "start-rises"),
 )
 def start_fits(seen: Seen) -> Measurement | None:
     """Lowest training accuracy over sizes and seeds after 400 epochs; measured in the profile `paper-start` alone."""

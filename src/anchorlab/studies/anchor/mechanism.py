@@ -24,7 +24,7 @@ from anchorlab.studies.anchor.mechanism_measures import (
 )
 from anchorlab.studies.anchor.mechanism_seen import Mechanism, see
 from anchorlab.studies.anchor.settings import Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import seed_table
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -43,7 +43,7 @@ def experiments(setting: Setting) -> list[Experiment]:
     return [identity.experiment(setting)]
 
 
-@claim("The model solves the task", at="appendix B.2", paper="implied", band=within(0.95, 1.0))
+@precondition("The model solves the task", at="appendix B.2", paper="implied", band=within(0.95, 1.0))
 def learned(seen: Mechanism) -> Tensor:
     """Test accuracy, mean over seeds."""
     return seen.accuracy

@@ -27,7 +27,7 @@ from anchorlab.studies.anchor import (
     working_memory,
 )
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measure, Measurement, claim
+from anchorlab.studies.claim import Measure, Measurement, claim, precondition
 from anchorlab.studies.kit import ACCURACY, along, at_end, column_table, train_size
 from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.shared_seeds import over_shared
@@ -139,7 +139,7 @@ def unseen_pairs(seen: Accuracies) -> Measurement:
     return over_shared(both, torch.nanmean)
 
 
-@claim("All nine are fitted", at="section 4 and Fig 3", paper="about 1", band=within(0.99, 1.0))
+@precondition("All nine are fitted", at="section 4 and Fig 3", paper="about 1", band=within(0.99, 1.0))
 def fits(seen: Accuracies) -> Tensor:
     """Lowest accuracy on training sequences over tasks at the end, each a mean over seeds."""
     return min(seen.train.values(), key=torch.mean)

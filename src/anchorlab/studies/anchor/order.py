@@ -17,7 +17,7 @@ from anchorlab.findings import LineFigure, Scatter, ScatterFigure, Table, at_mos
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import MEAN_AND_RANGE, at_end, curves_against, seed_table, split_curves
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -146,7 +146,13 @@ def plane(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member i
 _JUDGED = f"judged only where the mean test accuracy is at least {LEARNED:g}"
 
 
-@claim("The classification task is learned", at="Fig 3", paper="about 1", band=within(LEARNED, 1.0))
+@precondition(
+    "The classification task is learned",
+    at="Fig 3",
+    paper="about 1",
+    band=within(LEARNED, 1.0),
+    of=("along-the-curve", "neighbours", "picture"),
+)
 def learned(seen: Seen) -> Tensor:
     """Test accuracy at the end, mean over seeds."""
     return seen.accuracy

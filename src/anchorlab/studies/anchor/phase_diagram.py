@@ -18,7 +18,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, at_least, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
@@ -195,7 +195,7 @@ def initialisation_decides(seen: Cells) -> Measurement:
     return found if found.value is None or isfinite(found.value) else Measurement(None)
 
 
-@claim(
+@precondition(
     "The trained pairs are answered wherever the question is asked",
     at="",
     paper="about 1",

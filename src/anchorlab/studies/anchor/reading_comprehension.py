@@ -26,7 +26,7 @@ from anchorlab.studies.anchor.reading_comprehension_measures import (
     see,
 )
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import (
     ACCURACY,
     MEAN_AND_RANGE,
@@ -61,7 +61,7 @@ def learned(seen: Reading) -> Tensor:
     return seen.test
 
 
-@claim("The training sequences are fitted", at=FIG_3, paper="about 1", band=within(0.99, 1.0))
+@precondition("The training sequences are fitted", at=FIG_3, paper="about 1", band=within(0.99, 1.0))
 def fits(seen: Reading) -> Tensor:
     """Training accuracy at the end, mean over seeds."""
     return seen.train

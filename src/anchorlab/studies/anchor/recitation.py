@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least, within
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
@@ -163,7 +163,7 @@ def difference_late(seen: Seen) -> Tensor | None:
     return _mean_difference(seen.late)
 
 
-@claim("With enough data both directions are answered", at="Fig 3 and 10", paper="about 1", band=at_least(0.95))
+@precondition("With enough data both directions are answered", at="Fig 3 and 10", paper="about 1", band=at_least(0.95))
 def learns(seen: Seen) -> Tensor:
     """Test accuracy over both directions at the largest train size, mean over seeds, at the end."""
     return seen.largest

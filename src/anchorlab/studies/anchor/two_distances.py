@@ -16,7 +16,7 @@ from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table, example
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -89,7 +89,7 @@ def _over_heads(values: Tensor, seen: Heads) -> Measurement:
     return over(values.float().mean(dim=1)[seen.learned], "seeds that learned")
 
 
-@claim(
+@precondition(
     "The tasks of both distances are learned and generalise",
     at="section 5.2 and Fig 14",
     paper="implied: maps are of a trained model",

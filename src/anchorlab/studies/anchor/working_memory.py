@@ -19,7 +19,7 @@ from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -122,7 +122,7 @@ def _share(where: Bool[Tensor, "member batch position"], of: Bool[Tensor, "batch
     return where[:, of].float().mean(dim=1)
 
 
-@claim("The task is learned and generalises", at="section 4.5 and Fig 3", paper="about 1", band=at_least(0.95))
+@precondition("The task is learned and generalises", at="section 4.5 and Fig 3", paper="about 1", band=at_least(0.95))
 def learns(seen: Seen) -> Tensor:
     """Test accuracy, mean over seeds."""
     return seen.accuracy

@@ -17,7 +17,7 @@ from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
 from anchorlab.lens import Circuit, CircuitPath, Explanation
 from anchorlab.lens.circuits import AttentionLosses, Head
 from anchorlab.models import VectorSpec
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.retrieval.one_head import (
     QUICK,
@@ -96,7 +96,7 @@ def see(runs: Sequence[TrainedRun]) -> Found:
     return Found(models, losses, task.steps, layers_of(run))
 
 
-@claim("The models solve the problem", at="section 8.2", paper="less than 0.01", band=at_most(SOLVED), always=True)
+@precondition("The models solve the problem", at="section 8.2", paper="less than 0.01", band=at_most(SOLVED))
 def solved(seen: Found) -> Measurement | None:
     """Highest loss of any model on fresh sequences."""
     return seen.over([one.circuit.model_loss for one in seen.models], torch.max)

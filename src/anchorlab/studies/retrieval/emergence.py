@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anchorlab.findings import CircuitFigure, LineFigure, Table, TimelineFigure, at_most, event, within
 from anchorlab.models import VectorSpec
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import along, column_table, curves_against
 from anchorlab.studies.retrieval.chain_order import (
     GUESSING_LINE,
@@ -213,7 +213,7 @@ def later_slower(seen: Seen) -> Measurement:
     return seen.share(torch.tensor([slower(times) for times in seen.arrived]))
 
 
-@claim(
+@precondition(
     "The model follows the chains",
     at="section 9.2",
     paper="a validation loss of 0.031",

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, within
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, mean_table
 from anchorlab.studies.seeds import SEARCHED
@@ -143,7 +143,13 @@ def tuning_settles(seen: Seen) -> Measurement:
     return _settled(seen.tuned)
 
 
-@claim("Before fine-tuning it recalls", at="Fig 4 right", paper="pretrained on clean data", band=at_least(0.9))
+@precondition(
+    "Before fine-tuning it recalls",
+    at="Fig 4 right",
+    paper="pretrained on clean data",
+    band=at_least(0.9),
+    of=("tuning-peak", "tuning-settles"),
+)
 def tuning_knew(seen: Seen) -> Tensor:
     """Probability of the right token on clean sequences before fine-tuning, mean over seeds."""
     return seen.knew

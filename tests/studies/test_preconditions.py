@@ -1,0 +1,158 @@
+"""Preconditions: what claims presuppose is shown and not counted, and a claim without it counts as not measured."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.findings import Findings, at_least, counts, ledger
+from anchorlab.runs import Store
+from anchorlab.studies import STUDIES, Analysis, Profile, Study, claim, precondition, run_study, study
+from anchorlab.studies.claim import Measure
+
+ALL = ()
+PRECONDITIONS = {
+    "anchor/composite": {"data": ALL},
+    "anchor/condensation": {"learned": ALL},
+    "anchor/every-token": {"fits": ALL},
+    "anchor/frequency": {"both-learned": ALL},
+    "anchor/identity": {"fits": ("enough-data", "little-data")},
+    "anchor/learners": {
+        "fits": ("transformer-enough", "lstm-enough", "lstm-needs-more", "fnn-never"),
+        "start-fits": ("start-enough", "start-rises"),
+    },
+    "anchor/mechanism": {"learned": ALL},
+    "anchor/multi-anchor": {"fits": ("operations", "boundary", "worst", "rarity-explains")},
+    "anchor/nine-tasks": {"fits": ALL},
+    "anchor/order": {"learned": ("along-the-curve", "neighbours", "picture")},
+    "anchor/phase-diagram": {"learned": ALL},
+    "anchor/reading-comprehension": {"fits": ALL},
+    "anchor/recitation": {"learns": ALL},
+    "anchor/two-distances": {"learned": ALL},
+    "anchor/working-memory": {"learns": ALL},
+    "retrieval/circuits": {"solved": ALL},
+    "retrieval/emergence": {"solved": ALL},
+    "truncation/noise-first": {"tuning-knew": ("tuning-peak", "tuning-settles")},
+}
+"""The preconditions of each study, and the claims that presuppose them; `ALL` for all of the study."""
+
+
+class Seen(NamedTuple):
+    fitted: float | None = 1.0
+    solved: float | None = 1.0
+
+
+@precondition("The data are fitted", at="Fig 1", paper="1", band=at_least(0.9))
+def fits(seen: Seen) -> float | None:
+    """Accuracy on training sequences."""
+    return seen.fitted
+
+
+@precondition("The task is solved", at="Fig 1", paper="1", band=at_least(0.5), of=("late",))
+def solved(seen: Seen) -> float | None:
+    """Accuracy on test sequences."""
+    return seen.solved
+
+
+@claim("It is early", at="Fig 2", paper="3", band=at_least(2.0))
+def early(seen: Seen) -> float:
+    """A constant."""
+    return 3.0
+
+
+@claim("It is late", at="Fig 2", paper="5", band=at_least(2.0))
+def late(seen: Seen) -> float:
+    """Another constant."""
+    return 5.0
+
+
+@claim("It is mine", at="", paper="no paper", band=at_least(2.0))
+def mine(seen: Seen) -> float:
+    """A third constant."""
+    return 7.0
+
+
+def made(seen: Seen, claims: Sequence[Measure] = (fits, solved, early, late)) -> Study:
+    return Study(
+        name="a/b",
+        doc="Three constants.\n\nThey are given.",
+        claims=claims,
+        analyse=lambda seen, setting: Analysis(seen),
+        profiles={"quick": Profile(None, "")},
+        observe=lambda setting, workplace: seen,
+        paper="a paper",
+    )
+
+
+def judged(seen: Seen, claims: Sequence[Measure] = (fits, solved, early, late)) -> dict[str, tuple]:
+    found = made(seen, claims).judge(seen, "quick")
+    return {one.claim.id.removeprefix("a/b/"): (one.verdict, one.value) for one in found}
+
+
+AGREES = {"early": ("agrees at small scale", 3.0), "late": ("agrees at small scale", 5.0)}
+NOTHING = ("not measured", None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (Seen(), {"fits": ("met", 1.0), "solved": ("met", 1.0), **AGREES}),
+        (Seen(0.9, 0.5), {"fits": ("met", 0.9), "solved": ("met", 0.5), **AGREES}),
+        (
+            Seen(0.89, 1.0),
+            {"fits": ("not met", 0.89), "solved": ("met", 1.0), "early": NOTHING, "late": NOTHING},
+        ),
+        (Seen(1.0, 0.49), {"fits": ("met", 1.0), "solved": ("not met", 0.49), **AGREES, "late": NOTHING}),
+        (Seen(None, 1.0), {"fits": NOTHING, "solved": ("met", 1.0), **AGREES}),
+    ],
+)
+def test_a_claim_is_judged_where_its_preconditions_are_met(seen, expected):
+    assert judged(seen) == expected
+
+
+def test_a_claim_says_which_preconditions_are_not_met():
+    early_one, late_one = made(Seen(0.8, 0.2)).judge(Seen(0.8, 0.2), "quick")[2:]
+    assert early_one.detail == "precondition not met: The data are fitted"
+    assert late_one.detail == "precondition not met: The data are fitted; The task is solved"
+    assert (late_one.units, late_one.interval, late_one.spread) == ((), None, None)
+
+
+def test_a_hypothesis_of_ones_own_presupposes_only_what_names_it():
+    own = replace(mine, own=True)
+    found = judged(Seen(0.8, 0.2), (fits, solved, early, own, late))
+    assert (found["early"], found["mine"]) == (NOTHING, ("supported", 7.0))
+    assert judged(Seen(0.8), (replace(fits, of=("mine",)), early, own)) == {
+        "fits": ("not met", 0.8),
+        "early": AGREES["early"],
+        "mine": NOTHING,
+    }
+
+
+def test_a_precondition_is_not_counted_and_has_no_entry(tmp_path):
+    findings = run_study(made(Seen(1.0, 0.2)), "quick", Store(tmp_path))
+    assert [entry.claim.id for entry in ledger([findings])] == ["a/b/early", "a/b/late"]
+    assert counts(findings.claims).total == 2
+    assert [one.claim.id for one in made(Seen()).unmeasured()] == ["a/b/early", "a/b/late"]
+    assert "✗ not met: The task is solved (0.2)" in str(findings)
+    assert "— not measured: It is late (precondition not met: The task is solved)" in str(findings)
+
+
+def test_kept_findings_are_judged_by_the_preconditions_of_today(tmp_path):
+    before = (replace(fits, precondition=False), replace(solved, precondition=False), early, late)
+    findings = run_study(made(Seen(1.0, 0.2), before), "quick", Store(tmp_path))
+    assert {one.verdict for one in findings.claims} == {"agrees at small scale", "differs at small scale"}
+    again = made(Seen()).judge_again(Findings.from_json(findings.to_json()))
+    assert [one.verdict for one in again.claims] == ["met", "not met", "agrees at small scale", "not measured"]
+    assert again.claims[3].detail == "precondition not met: The task is solved"
+
+
+def test_a_precondition_of_no_claim_is_refused():
+    with pytest.raises(SpecError, match=r"^claim\.solved\.of: 'late' is not a claim of the study; name some of"):
+        made(Seen(), (solved, early))
+
+
+def test_the_preconditions_of_every_study():
+    found = {name: {one.name: one.of for one in study(name).claims if one.precondition} for name in STUDIES}
+    assert {name: some for name, some in found.items() if some} == PRECONDITIONS
