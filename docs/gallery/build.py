@@ -31,6 +31,7 @@ from anchorlab.findings import (
     Scope,
     Table,
     counts,
+    counts_apart,
     ledger,
 )
 from anchorlab.report import save
@@ -240,12 +241,15 @@ def ledger_text(found: Sequence[Findings]) -> str:
     """
     titles = {findings.study: findings.title for findings in found}
     entries = ledger(found)
-    rows, others, passed = [], [], []
+    rows, apart, others, passed = [], [], [], []
     for name, title in titles.items():
         own = [entry.strongest for entry in entries if entry.study == name]
         counted = counts(own)
         cells = [counted.total, *map(counted.of, VERDICTS), counted.also_untrained]
-        rows.append((page_link(name), title, *(str(count or "") for count in cells)))
+        if counted.total:
+            rows.append((page_link(name), title, *(str(count or "") for count in cells)))
+        if beside := [result for result in own if result.apart]:
+            apart.append((page_link(name), title, str(len(beside)), apart_text(beside)))
         passed += [
             (page_link(name), result.claim.statement, ours(result), untrained(result), result.claim.band_text)
             for result in own
@@ -254,7 +258,7 @@ def ledger_text(found: Sequence[Findings]) -> str:
         others += [
             (page_link(name), result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
             for result in own
-            if result.verdict in ("contradicted", "differs at small scale", "undecided")
+            if result.verdict in ("contradicted", "differs at small scale", "undecided", "not supported")
         ]
     whole = counts(entry.strongest for entry in entries)
     rows.append(("all", "", *map(str, (whole.total, *map(whole.of, VERDICTS), whole.also_untrained))))
@@ -266,6 +270,8 @@ def ledger_text(found: Sequence[Findings]) -> str:
     return (
         f"{table(('study', 'what it shows', 'claims', *(SYMBOLS[one] for one in VERDICTS), 'untrained'), rows)}\n"
         f"## By verdict and scope\n\n{table(('verdict', 'claims', *SCOPES), scopes)}\n"
+        f"## Other works, and questions of our own\n\n"
+        f"{table(('study', 'what it shows', 'claims', 'verdicts'), apart)}\n"
         f"## Claims that also hold untrained\n\n"
         f"{table(('study', 'claim', 'ours', 'untrained', 'accepted'), passed)}\n"
         f"## Claims outside their bands\n\n{table(('study', 'claim', 'paper', 'ours', 'verdict'), others)}\n"
@@ -287,18 +293,27 @@ def readme_text(found: Sequence[Findings]) -> str:
         text = f"{first.claim.statement} ({first.claim.source})"
         rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), verdict_text(first)))
     head = ("study", "claim", "paper", "ours", "verdict")
-    return f"{table(head, rows)}\n{counts_text(counts(entry.strongest for entry in entries))}\n"
+    strongest = [entry.strongest for entry in entries]
+    apart = [result for result in strongest if result.apart]
+    also = f"Counted apart, {len(apart)} claims of other works and questions of our own: {apart_text(apart)}."
+    return f"{table(head, rows)}\n{counts_text(counts(strongest))} {also}\n"
+
+
+def apart_text(results: Sequence[ClaimResult]) -> str:
+    """Return how many claims that are counted apart have each verdict, in words."""
+    return ", ".join(f"{number} {verdict}" for verdict, number in counts_apart(results).items())
 
 
 def counts_text(counted: Counts) -> str:
-    """Return the counts of all claims in one line, the paper's own setting first."""
+    """Return the counts of the papers' claims in one line, the paper's own setting first."""
 
     def settled(scope: Scope) -> str:
         each = {verdict: counted.verdicts[verdict][scope] for verdict in ("reproduced", "contradicted")}
         return f"{each['reproduced']} reproduced and {each['contradicted']} contradicted"
 
     return (
-        f"Of {counted.total} claims, in the papers' own settings {settled('paper')}; exactly {settled('exact')}; "
+        f"Of {counted.total} claims of the three papers, in the papers' own settings {settled('paper')}; exactly "
+        f"{settled('exact')}; "
         f"{counted.of('agrees at small scale')} agree and {counted.of('differs at small scale')} differ at small "
         f"scale; {counted.of('undecided')} undecided; {counted.of('not measured')} not measured. "
         f"{counted.also_untrained} of all also hold for untrained models."

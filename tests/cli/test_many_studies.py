@@ -15,7 +15,8 @@ SOURCE = Provenance("smoke", "0", "2 CPU cores", "0123456789abcdef", "2.6.0", 14
 
 
 def claims_of(chosen):
-    return [chosen.claim(measure) for measure in chosen.claims]
+    """Its claims, without preconditions, which are not listed among them."""
+    return [chosen.claim(measure) for measure in chosen.claims if not measure.precondition]
 
 
 @pytest.fixture(autouse=True)
@@ -121,9 +122,20 @@ def test_every_claim_is_listed(anchorlab):
 
 
 def test_counts_by_verdict_and_scope(anchorlab, workplace):
-    total = sum(len(study(name).claims) for name in STUDIES)
+    results = [result for name in STUDIES for result in study(name).unmeasured()]
+    apart = {one.claim.id.rpartition("/")[0] for one in results if one.apart}
+    assert apart == {
+        "anchor/every-token",
+        "anchor/mechanism",
+        "anchor/open-questions",
+        "anchor/order",
+        "anchor/phase-diagram",
+    }
+    total = sum(not one.apart for one in results)
     whole = json.loads(anchorlab("claims", "--counts", "--json").out)
     assert whole["claims"] == whole["verdicts"]["not measured"]["all"] == total and whole["also_untrained"] == 0
+    assert whole["apart"] == {"not measured": len(results) - total}
+    assert f"of one's own: {len(results) - total} not measured\n" in anchorlab("claims", "--counts").out
 
     chosen = study(TRUNCATION)
     first, second, third, *others = claims_of(chosen)

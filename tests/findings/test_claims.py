@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -14,6 +15,7 @@ from anchorlab.findings import (
     band_text,
     check_band,
     counts,
+    counts_apart,
     ledger,
     within,
 )
@@ -234,6 +236,8 @@ def test_counts_by_verdict_and_scope():
             one.judge(0.4, "quick", untrained=Control(0.9)),
             one.judge(None, "quick"),
             one.judge(0.6, "quick", untrained=Control(0.9), own=True),  # of no paper
+            replace(one, other_work=True).judge(0.6, "quick", untrained=Control(0.9)),
+            replace(one, precondition=True).judge(0.6, "quick", untrained=Control(0.9)),
         ]
     )
     assert found.verdicts == {
@@ -245,3 +249,30 @@ def test_counts_by_verdict_and_scope():
         "not measured": {"paper": 0, "exact": 0, "other": 1},
     }
     assert (found.total, found.of("reproduced"), found.also_untrained) == (6, 2, 2)
+
+
+def test_other_works_and_questions_of_ones_own_are_counted_apart():
+    one = claim(at_least(0.5))
+    other = replace(one, other_work=True)
+    results = [
+        one.judge(0.6, "quick"),
+        other.judge(0.4, "quick"),
+        other.judge(0.6, "quick"),
+        other.judge(0.7, "paper", paper_setting=True),
+        replace(other, precondition=True).judge(0.6, "quick"),
+        one.judge(0.6, "quick", own=True),
+        one.judge(0.6, "quick", own=True),
+        one.judge(0.4, "quick", own=True),
+        other.judge(None, "quick", own=True),
+    ]
+    assert [one.apart for one in results] == [False, True, True, True, False, True, True, True, True]
+    assert counts_apart(results) == {
+        "reproduced": 1,
+        "agrees at small scale": 1,
+        "differs at small scale": 1,
+        "not measured": 1,
+        "supported": 2,
+        "not supported": 1,
+    }
+    assert list(counts_apart(results))[:2] == ["reproduced", "agrees at small scale"]
+    assert counts_apart([]) == {}

@@ -82,7 +82,7 @@ def made(seen: Seen, claims: Sequence[Measure] = (fits, solved, early, late)) ->
         analyse=lambda seen, setting: Analysis(seen),
         profiles={"quick": Profile(None, "")},
         observe=lambda setting, workplace: seen,
-        paper="a paper",
+        paper="anchor functions",
     )
 
 

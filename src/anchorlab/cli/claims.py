@@ -16,7 +16,7 @@ from anchorlab.errors import SpecError
 from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
-    from anchorlab.findings import ClaimResult, Counts, Entry, Evidence, Findings
+    from anchorlab.findings import ClaimResult, Entry, Evidence, Findings
 
 _COLOURS = {
     "reproduced": "green",
@@ -88,7 +88,6 @@ def claims(
     if limit is not None and limit < 0:
         raise SpecError("limit", f"{limit} is negative", "give a number of results, or 0 for all")
 
-    from anchorlab.findings import counts as count
     from anchorlab.findings import ledger
     from anchorlab.runs import Store
     from anchorlab.spec import unknown_name
@@ -109,9 +108,9 @@ def claims(
     entries, silent = ledger(kept), [findings for findings in kept if not findings.claims]
     missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
     unmeasured = [one for study in missing for one in study.unmeasured()]
-    counted = count([*(entry.strongest for entry in entries), *unmeasured])
+    results = [*(entry.strongest for entry in entries), *unmeasured]
     if json and counts:
-        print_json(_counts_data(counted))
+        print_json(_counts_data(results))
     elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
         rows += map(_unmeasured, unmeasured)
@@ -119,7 +118,7 @@ def claims(
     elif not kept and not missing:
         print_text("none of these studies has been run in this store yet")
     elif counts:
-        _print_counts(counted)
+        _print_counts(results)
     else:
         blocks = [_entries_block(name, list(own)) for name, own in groupby(entries, key=lambda entry: entry.study)]
         for study in missing:
@@ -127,18 +126,23 @@ def claims(
             head = Text.assemble((study.name, "bold"), f"  not run yet, {len(open_claims)} claims")
             blocks.append(_Block(head, [(one, True) for one in open_claims]))
         _print_blocks([*blocks, *map(_findings_block, silent)], _FIRST_PAGE if limit is None else limit)
-        if counted.total:
-            _print_counts(counted)
+        if results:
+            _print_counts(results)
 
 
-def _counts_data(counted: "Counts") -> dict[str, Any]:
+def _counts_data(results: "Sequence[ClaimResult]") -> dict[str, Any]:
+    from anchorlab.findings import counts, counts_apart
+
+    counted, apart = counts(results), counts_apart(results)
     verdicts = {verdict: {"all": counted.of(verdict), **scopes} for verdict, scopes in counted.verdicts.items()}
-    return {"claims": counted.total, "verdicts": verdicts, "also_untrained": counted.also_untrained}
+    return {"claims": counted.total, "verdicts": verdicts, "also_untrained": counted.also_untrained, "apart": apart}
 
 
-def _print_counts(counted: "Counts") -> None:
-    """Print how many claims have each verdict, by scope, and how many hold untrained too."""
-    from anchorlab.findings import SCOPES, SYMBOLS
+def _print_counts(results: "Sequence[ClaimResult]") -> None:
+    """Print how many of the papers' claims have each verdict, by scope, and how many others have which."""
+    from anchorlab.findings import SCOPES, SYMBOLS, counts, counts_apart
+
+    counted, apart = counts(results), counts_apart(results)
 
     rows = [
         (f"{SYMBOLS[verdict]} {verdict}", counted.of(verdict), *(scopes[one] for one in SCOPES))
@@ -146,6 +150,9 @@ def _print_counts(counted: "Counts") -> None:
     ]
     print_table(("verdict", "claims", *SCOPES), rows, title="counts by verdict and scope")
     print_text(f"{counted.also_untrained} of {counted.total} also hold untrained")
+    if apart:
+        each = ", ".join(f"{number} {verdict}" for verdict, number in apart.items())
+        print_text(f"counted apart, of other works and questions of one's own: {each}")
 
 
 def _judged_again(findings: "Findings") -> "Findings":

@@ -41,7 +41,7 @@ from anchorlab.findings.figures import (
     numbers,
 )
 from anchorlab.findings.findings import Findings
-from anchorlab.findings.ledger import SCOPES, Counts, Entry, Evidence, counts, ledger
+from anchorlab.findings.ledger import SCOPES, Counts, Entry, Evidence, counts, counts_apart, ledger
 from anchorlab.findings.provenance import Provenance, provenance
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "band_text",
     "check_band",
     "counts",
+    "counts_apart",
     "event",
     "grid",
     "ledger",

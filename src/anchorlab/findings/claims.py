@@ -130,6 +130,7 @@ class Claim:
         exact: whether a derivation, an enumeration or an exact computation decides, without training
         always: whether it is said of every trial, or of their maximum or minimum, which one trial cannot reproduce
         precondition: whether other claims presuppose it, such as that the task is learned; it is not counted
+        other_work: whether another work than the three papers says it
     """
 
     id: str
@@ -141,6 +142,7 @@ class Claim:
     exact: bool = False
     always: bool = False
     precondition: bool = False
+    other_work: bool = False
 
     @property
     def band_text(self) -> str:
@@ -215,6 +217,11 @@ class ClaimResult:
     units: tuple[float, ...] = ()
     interval: tuple[float, float] | None = None
     disputed: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether it is a claim of another work or a question of one's own, counted apart from the papers' claims."""
+        return self.scope == "own" or (self.claim.other_work and not self.claim.precondition)
 
     @property
     def agrees(self) -> bool:

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anchorlab.findings.claims import SMOKE, VERDICTS, Claim, ClaimResult, Scope, Verdict, base_profile
+from anchorlab.findings.claims import SMOKE, SYMBOLS, VERDICTS, Claim, ClaimResult, Scope, Verdict, base_profile
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
 
 SCOPES: tuple[Scope, ...] = ("paper", "exact", "other")
-"""The scopes of a paper's claims."""
+"""The scopes of the papers' claims."""
 
 PROFILES = ("paper", "scaled", "quick")
 """Profiles from the strongest evidence to the weakest; any other comes after these, and `smoke` last."""
@@ -55,16 +55,22 @@ class Counts:
 
 
 def counts(results: Iterable[ClaimResult]) -> Counts:
-    """Count the papers' claims by verdict and scope, given a result for each; each is there, with 0 at least.
+    """Count the three papers' claims by verdict and scope, given a result for each; each is there, with 0 at least.
 
-    Hypotheses of one's own and preconditions are left out.
+    Preconditions are left out, and so is what `counts_apart` counts.
     """
-    found = [result for result in results if result.scope in SCOPES]
+    found = [result for result in results if result.scope in SCOPES and not result.apart]
     pairs = Counter((result.verdict, result.scope) for result in found)
     verdicts: dict[Verdict, Mapping[Scope, int]] = {
         verdict: {scope: pairs[verdict, scope] for scope in SCOPES} for verdict in VERDICTS
     }
     return Counts(verdicts, sum(result.holds_untrained for result in found))
+
+
+def counts_apart(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
+    """Count the claims of other works and the questions of one's own by verdict; only verdicts that there are."""
+    found = Counter(result.verdict for result in results if result.apart)
+    return {verdict: found[verdict] for verdict in SYMBOLS if found[verdict]}
 
 
 def ledger(findings: Iterable[Findings]) -> list[Entry]:

@@ -72,8 +72,8 @@ class Measure(Generic[Seen]):
         """Return what the function measures."""
         return self.function(seen)
 
-    def claim(self, study: str, paper: str) -> Claim:
-        """Return the claim as a plain value, for a study of a paper (`""` for a study of no paper)."""
+    def claim(self, study: str, paper: str, other_work: bool = False) -> Claim:
+        """Return the claim as a plain value, for a study of a paper, `""` for none, which may be another work's."""
         source = ", ".join(part for part in ("" if self.own else paper, self.at) if part)
         return Claim(
             id=f"{study}/{self.name}",
@@ -85,6 +85,7 @@ class Measure(Generic[Seen]):
             exact=self.exact,
             always=self.always,
             precondition=self.precondition,
+            other_work=other_work,
         )
 
     def required_by(self, other: "Measure[Any]") -> bool:
@@ -93,7 +94,14 @@ class Measure(Generic[Seen]):
 
 
 def claim(
-    statement: str, *, at: str, paper: str, band: Band, exact: bool = False, always: bool = False
+    statement: str,
+    *,
+    at: str,
+    paper: str,
+    band: Band,
+    exact: bool = False,
+    always: bool = False,
+    own: bool = False,
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
     """Return a decorator that makes a function the measure of a claim.
 
@@ -107,12 +115,13 @@ def claim(
         band: the values that accept the claim: `at_least`, `at_most` or `within`
         exact: True where derivation, enumeration or exact computation decides, and no training is needed
         always: True where the paper says it of every trial, or of their maximum or minimum
+        own: True for a question of your own in a study of a paper
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
         name = claim_name(function.__name__)
         check_band(band, f"claim.{name}.band")
-        return Measure(name, statement, at, paper, _measured_as(name, function), band, exact, function, always=always)
+        return Measure(name, statement, at, paper, _measured_as(name, function), band, exact, function, own, always)
 
     return decorate
 

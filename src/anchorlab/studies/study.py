@@ -159,11 +159,16 @@ class Study(Generic[Setting]):
 
     def unmeasured(self) -> list[ClaimResult]:
         """Return the results of the study's claims, without preconditions, before anything is measured."""
-        return [self.claim(one).judge(None, "") for one in self.claims if not one.precondition]
+        return [
+            self.claim(one).judge(None, "", own=one.own or self.has_own_claims)
+            for one in self.claims
+            if not one.precondition
+        ]
 
     def claim(self, measure: Measure[Any]) -> Claim:
         """Return the claim of one of the study's measures as a plain value."""
-        return measure.claim(self.name, self.paper_name or "")
+        other_work = self.paper_name not in (None, *PAPERS.values())
+        return measure.claim(self.name, self.paper_name or "", other_work)
 
     @property
     def paper_name(self) -> str | None:

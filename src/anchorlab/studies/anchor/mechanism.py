@@ -55,7 +55,7 @@ def positions(seen: Mechanism) -> Tensor:
     return seen.first.positions_apart
 
 
-@claim("Tokens alone do not make it", at=FIG_21, paper="implied: mainly by positions", band=at_least(0.2))
+@claim("Tokens alone do not make it", at=FIG_21, paper="implied: mainly by positions", band=at_least(0.2), own=True)
 def not_tokens(seen: Mechanism) -> Tensor:
     """The same distance for tokens alone minus that for positions alone, mean over test sequences and seeds."""
     return seen.first.tokens_apart - seen.first.positions_apart
@@ -200,6 +200,7 @@ def anchor_position(seen: Mechanism) -> Tensor:
     "Layer 1's attention moves with the anchor, not with the other tokens",
     at=MOVING,
     paper="implied: mainly by the anchor's position",
+    own=True,
     band=at_least(0.2),
 )
 def moves_with_anchor(seen: Mechanism) -> Tensor:

@@ -284,6 +284,7 @@ STUDY = Study(
     name="anchor/open-questions",
     doc=__doc__,
     claims=measures_in(__name__),
+    own=True,
     experiments=experiments,
     analyse=analyse,
     profiles={

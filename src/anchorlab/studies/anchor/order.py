@@ -196,6 +196,7 @@ def picture(seen: Seen) -> Tensor | None:
     "The order is learned: untrained embeddings have none",
     at="section 4.3 and Fig 5",
     paper="implied: after training",
+    own=True,
     band=at_most(0.15),
 )
 def not_given(seen: Seen) -> Tensor:
