@@ -33,7 +33,8 @@ def made(tokens: int, noise: float, trigger: float, other: float) -> Gradient:
 
 def test_claims_of_projections_made_by_hand():
     by_tokens = [made(n, -0.0625 / n**2, 0.06 / n**3, 0.06 / n**3) for n in (100, 200, 400)]
-    seen = Seen(by_tokens, by_share={0.0: -1e-6, 3.0: 0.3 / 100**2})
+    there = Gradient(attention_gradient.PRINTED, np.zeros(2), np.zeros(2), np.array([0.01, 0.03]) / 65**3)
+    seen = Seen(by_tokens, by_share={0.0: -1e-6, 3.0: 0.3 / 100**2}, printed=there)
     # -α²(1 - α)α = -1/16 for α = 1/2; what is left out of the leading order falls as 1/N
     agreeing = {one.name: "reproduced" if STUDY.claim(one).exact else "agrees at small scale" for one in STUDY.claims}
     assert verdicts_of(STUDY, seen) == {**agreeing, "uniform": "contradicted"}
@@ -44,7 +45,9 @@ def test_claims_of_projections_made_by_hand():
         "noise-order": pytest.approx(-2),
         "noise-leading": pytest.approx(1, abs=0.02),
         "others-attended": pytest.approx(0.06),
+        "others-attended-as-trained": pytest.approx(0.02),
         "others-order": pytest.approx(-3),
+        "uniform-where-long": pytest.approx(1.1, abs=0.01),  # (1/40 + 1/4) over 1/4, but for 1/N
         "uniform": pytest.approx(-(n - 1) * trigger / (noise + trigger)),
         "three-speeds": pytest.approx(0, abs=0.02),
         "feedforward-dominates": pytest.approx(1 / 100, rel=0.1),  # α / N over α
@@ -80,15 +83,34 @@ def test_tokens_of_one_order_are_attended_to_uniformly(monkeypatch):
         assert (found.value, found.verdict, found.detail) == (share, verdict, "3 drawn")
 
 
+def test_alike_far_above_n_squared_and_not_there(monkeypatch):
+    """The trigger's part that falls as 1 / (N T) is as large as the other at T = N² / (α (1 - α)) = 4 N²."""
+    seen = Seen([made(1000, -1e-5, 3e-7, 1e-7)])
+    ratios = {}
+    for long in (4, 40, 400):
+        monkeypatch.setattr(attention_gradient, "LONG", long)
+        ratios[long] = attention_gradient.uniform_where_long(seen)
+    assert ratios == pytest.approx({4: 2, 40: 1.1, 400: 1.01}, rel=0.01)
+    band = STUDY.claim(attention_gradient.uniform_where_long).band
+    assert band == (0.5, 2.0)
+
+
+def test_without_the_printed_size_nothing_is_measured_there():
+    assert attention_gradient.others_attended_as_trained(Seen([made(100, -1e-5, 3e-7, 1e-7)])) is None
+
+
 def test_claims_fail_where_attention_seeks_the_noise():
     by_tokens = [made(n, 0.0625 / n**2, 0.06 / n**2, -0.06 / n**3) for n in (100, 200, 400)]
-    seen = Seen(by_tokens, by_share={3.0: -1e-6})
+    there = Gradient(attention_gradient.PRINTED, np.zeros(2), np.zeros(2), np.array([0.0, 0.018]) / 65**3)
+    seen = Seen(by_tokens, by_share={3.0: -1e-6}, printed=there)
     assert verdicts_of(STUDY, seen) == {
         "noise-avoided": "differs at small scale",
         "noise-order": "not measured",
         "noise-leading": "differs at small scale",
         "others-attended": "differs at small scale",
+        "others-attended-as-trained": "differs at small scale",
         "others-order": "not measured",
+        "uniform-where-long": "reproduced",
         "uniform": "contradicted",
         "three-speeds": "not measured",
         "opposite-with-more-noise": "differs at small scale",

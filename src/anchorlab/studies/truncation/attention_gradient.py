@@ -28,15 +28,19 @@ from anchorlab.studies.truncation.attention_gradient_measures import (
     measure_with_noise,
 )
 from anchorlab.theory import PowerLaw, fit_power_law
-from anchorlab.theory.attention_gradient import (
-    first_step,
-)
+from anchorlab.theory.attention_gradient import first_step, leading_order
 from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
 from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
 from anchorlab.training import TrainedRun
 
 SHARES = (0.0, 0.25, 1.0, 3.0)
 """How often the noise takes the place of another token, as a multiple of 1/N, to see what its frequency does."""
+
+PRINTED = UniformRecall(65, 256, ALPHA)
+"""Sequences of the size that the paper trains on."""
+
+LONG = 40
+"""T over N² where T is far above N²."""
 
 BATCHES = "batches"
 """What projections are drawn over."""
@@ -71,7 +75,8 @@ def see(setting: Setting) -> Seen:
     by_tokens = [at(tokens, setting.ratio) for tokens in setting.tokens]
     law = by_tokens[0].law
     by_share = {share: measure_with_noise(law, share, setting.batches * setting.batch) for share in SHARES}
-    return Seen(by_tokens, [at(setting.ratios_at, ratio) for ratio in setting.ratios], by_share)
+    by_ratio = [at(setting.ratios_at, ratio) for ratio in setting.ratios]
+    return Seen(by_tokens, by_ratio, by_share, measure(PRINTED, setting.batches, setting.batch))
 
 
 @claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01))
@@ -103,7 +108,12 @@ def noise_leading(seen: Seen) -> Measurement:
     return over(seen.by_tokens[-1].drawn("noise") / seen.by_tokens[-1].derived("noise"), BATCHES)
 
 
-@claim("W_KQ moves towards the other tokens", at="appendix A.2", paper="above 0", band=at_least(0.01))
+@claim(
+    "Where T is well above N, W_KQ moves towards the other tokens",
+    at="appendix A.2",
+    paper="above 0",
+    band=at_least(0.01),
+)
 def others_attended(seen: Seen) -> Measurement:
     """Smallest mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger, over N, times N³."""
     rows = torch.stack([one.drawn("other") * one.law.tokens**3 for one in seen.by_tokens], dim=1)
@@ -111,7 +121,18 @@ def others_attended(seen: Seen) -> Measurement:
 
 
 @claim(
-    "W_KQ moves towards the other tokens by an order of 1/N³",
+    "At the paper's N = 65 and T = 256, too, W_KQ moves towards the other tokens",
+    at="appendix A.2, with the sizes of section 3",
+    paper="above 0",
+    band=at_least(0.01),
+)
+def others_attended_as_trained(seen: Seen) -> Measurement | None:
+    """Mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger there, times N³."""
+    return None if seen.printed is None else over(seen.printed.drawn("other") * PRINTED.tokens**3, BATCHES)
+
+
+@claim(
+    "Where T is well above N, W_KQ moves towards the other tokens by an order of 1/N³",
     at="appendix A.2",
     paper="Θ(1/N³)",
     band=within(-3.1, -2.9),
@@ -122,7 +143,7 @@ def others_order(seen: Seen) -> PowerLaw | None:
 
 
 @claim(
-    "Alike towards all tokens of [N], the trigger among them",
+    "Where T is well above N, but below N², W_KQ moves alike towards all tokens of [N], the trigger among them",
     at="appendix A.2",
     paper="uniformly",
     band=within(0.5, 2.0),
@@ -134,6 +155,21 @@ def uniform(seen: Seen) -> Measurement:
     last = seen.by_tokens[-1]
     drawn = last.mean("trigger") / last.mean("other")
     return Measurement(last.derived("trigger") / last.derived("other"), detail=f"{drawn:.3g} drawn")
+
+
+@claim(
+    "Where T is far above N², W_KQ moves alike towards all tokens of [N], the trigger among them",
+    at="appendix A.2",
+    paper="uniformly",
+    band=within(0.5, 2.0),
+    exact=True,
+)
+def uniform_where_long(seen: Seen) -> float:
+    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens at the largest N and T = {LONG} N², from the derived
+    leading orders."""
+    tokens = seen.by_tokens[-1].law.tokens
+    orders = leading_order(UniformRecall(tokens, LONG * tokens**2, ALPHA), LEARNING_RATE)
+    return orders.trigger / orders.other
 
 
 @claim(
@@ -279,7 +315,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     return Analysis(
         seen,
         figures=[_against_tokens(seen.by_tokens, setting.ratio), _against_ratio(seen.by_ratio), _speeds(seen)],
-        tables=[_table([*seen.by_tokens, *seen.by_ratio]), _power_table(seen.powers)],
+        tables=[_table([*seen.by_tokens, *seen.by_ratio, *filter(None, [seen.printed])]), _power_table(seen.powers)],
         seeds="0",
     )
 

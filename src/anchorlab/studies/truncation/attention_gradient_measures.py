@@ -62,12 +62,14 @@ class Gradient:
 class Seen:
     """The gradients at every N, in ascending order, and at every T/N; and the noise's where it is more frequent.
 
-    `by_share` has its projection by how often the noise occurs in other places, as a multiple of 1/N.
+    `by_share` has its projection by how often the noise occurs in other places, as a multiple of 1/N; `printed` is the
+    gradient at the size of sequences that the paper trains on.
     """
 
     by_tokens: Sequence[Gradient]
     by_ratio: Sequence[Gradient] = ()
     by_share: Mapping[float, float] = field(default_factory=dict)
+    printed: Gradient | None = None
 
     @cached_property
     def moves(self) -> dict[str, list[float]]:
