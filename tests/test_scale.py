@@ -54,6 +54,7 @@ def test_workers_and_nodes_that_are_killed_leave_the_same_bytes(tmp_path, monkey
             printed = shell(NODES.replace("ray stop", " ".join(end)), tmp_path)
         finally:
             assert subprocess.run(end, check=False).returncode == 1  # the block has left nothing
-    assert "Raylet is terminated" in printed, printed
+    deaths = ("Raylet is terminated", "has been marked dead")  # the head sees the end, or misses the heartbeats
+    assert any(death in printed for death in deaths), printed
     assert printed.splitlines()[-1] == "the same", printed
     assert len(list(tmp_path.glob("nodes/*/metrics.parquet"))) == 4

@@ -215,6 +215,17 @@ def test_a_finished_chunk_keeps_its_folder_for_those_who_read_it(store, cell):
         assert run.chunk(0).owner is None
 
 
+def test_a_chunk_opened_finished_stays_so_when_the_merge_removes_it(store, cell):
+    with store.open(cell) as run:
+        run.plan([[0]])
+        with run.chunk(0) as chunk:
+            chunk.finish("rows")
+        with run.chunk(0) as late:
+            shutil.rmtree(run.state_path)
+            assert late.finished
+        assert not late.finished
+
+
 def test_a_chunk_that_was_removed_and_begun_anew_is_another_s(store, cell):
     """Its folder has the name of the one that was removed, so only the claim tells whose it is."""
     with store.open(cell) as run:
@@ -276,6 +287,23 @@ def test_of_two_files_that_a_kill_has_left_the_one_written_last_counts(store, ce
         assert len(kept) == 4
         assert chunk.read_checkpoint(5)["w"].item() == last
         assert chunk.latest_state().step == 10
+
+
+@pytest.mark.parametrize(("module", "function"), [(shutil, "rmtree"), (os, "unlink")])
+def test_what_a_kill_amid_the_clearing_leaves_is_cleared_later(store, cell, monkeypatch, module, function):
+    expected = contents(train(Store(store.root.parent / "whole"), cell).path)
+    remove = getattr(module, function)
+
+    def killed(path, *rest, **named):
+        if Path(path).name in ("lock", "state"):
+            raise Killed
+        return remove(path, *rest, **named)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(module, function, killed)
+        train(store, cell)
+    assert store.find(cell.address).finished
+    assert contents(train(store, cell).path) == expected
 
 
 def test_states_left_by_a_kill_after_the_manifest_are_cleared(store, cell):

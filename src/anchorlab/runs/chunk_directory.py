@@ -48,6 +48,7 @@ class ChunkDirectory:
     def __init__(self, path: Path, address: str, wait: float = 0.0, lease: float = LEASE) -> None:
         self.path, self.address, self.wait, self.lease = path, address, wait, lease
         self._claim: Claim | None = None
+        self._opened_finished = False
 
     def __enter__(self) -> "ChunkDirectory":
         """Claim the chunk, unless it is finished. Errors: `InUseError` that names the process working on it."""
@@ -63,6 +64,7 @@ class ChunkDirectory:
             found = self._newest()
             owner = None if found is None else holder(found[1])
             if owner is None and not again and found is not None and _result(found[1]) is not None:
+                self._opened_finished = True
                 return
             if owner is None and self._begin(found):
                 return
@@ -74,6 +76,7 @@ class ChunkDirectory:
         if self._claim is not None:
             self._claim.release()
             self._claim = None
+        self._opened_finished = False
 
     @property
     def owner(self) -> str | None:
@@ -89,7 +92,7 @@ class ChunkDirectory:
         """Remove everything that the chunk has, so that it is trained from its first step; also if it is finished."""
         if self._claim is None:
             self._open(again=True)
-        folder = self._require_claim()
+        folder, self._opened_finished = self._require_claim(), False
         for path in [*matching(folder, "*.safetensors"), *matching(folder / "checkpoints", "*.safetensors")]:
             path.unlink(missing_ok=True)
 
@@ -160,8 +163,8 @@ class ChunkDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the chunk has its result."""
-        return self._result_path() is not None
+        """Whether the chunk has its result; one that was opened finished stays so, whoever merges and removes it."""
+        return self._opened_finished or self._result_path() is not None
 
     def result(self) -> Any:
         """Return the argument of `finish`. Errors: `StoreError` if unfinished, `DamagedChunkError` if damaged."""

@@ -194,9 +194,12 @@ class RunDirectory(Run):
         self._clear()
 
     def _clear(self) -> None:
-        """Remove what a finished run no longer needs."""
-        shutil.rmtree(self.state_path, ignore_errors=True)
+        """Remove what a finished run no longer needs.
+
+        The states go last: while there are any, a run whose writer was killed here is cleared when it is next opened.
+        """
         self._lock.remove()
+        shutil.rmtree(self.state_path, ignore_errors=True)
 
     def _prepare(self) -> None:
         """Write `spec.json` if the run is new, and remove what a killed writer left, except states."""
