@@ -260,11 +260,19 @@ def test_gallery_is_written_from_findings(tmp_path):
 
 
 def of_each_shown_study(build) -> list[Findings]:
-    """Findings of the studies in the README: one claim in its band in the paper's setting, one outside in another."""
+    """Findings of the studies in the README.
+
+    One claim in its band in the paper's setting, one outside in another, and one of another work.
+    """
     found = []
     for shown in build.SHOWN:
-        first, second = (replace(made_findings().claims[0].claim, id=f"{shown}/{end}") for end in ("first", "second"))
-        results = (first.judge(0.95, "quick", paper_setting=True), second.judge(0.1, "quick"))
+        ends = ("first", "second", "third")
+        first, second, third = (replace(made_findings().claims[0].claim, id=f"{shown}/{end}") for end in ends)
+        results = (
+            first.judge(0.95, "quick", paper_setting=True),
+            second.judge(0.1, "quick"),
+            replace(third, other_work=True).judge(0.1, "quick"),
+        )
         found.append(replace(made_findings(), study=shown, claims=results))
     return found
 
@@ -279,9 +287,10 @@ def test_gallery_rewrites_the_results_of_the_readme(tmp_path):
     assert text.endswith("\nafter\n")
     shown = "It is high (nowhere) | about 1 | 0.95 | ✓ reproduced (in the paper's own setting) |"
     assert [text.count(f"| `{name}` | {shown}") for name in build.SHOWN] == [1, 1]
-    counted = "Of 4 claims, in the papers' own settings 2 reproduced and 0 contradicted; exactly 0 reproduced and 0"
+    counted = "Of 4 claims of the three papers, in the papers' own settings 2 reproduced and 0 contradicted; exactly"
     others = "0 agree and 2 differ at small scale; 0 undecided; 0 not measured. 0 of all also hold"
-    assert f"{counted} contradicted; {others}" in text
+    assert f"{counted} 0 reproduced and 0 contradicted; {others}" in text
+    assert "Counted apart are 2 claims of other works and questions of our own: differs at small scale 2." in text
     assert "former rows" not in text
 
 

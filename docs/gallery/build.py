@@ -295,13 +295,13 @@ def readme_text(found: Sequence[Findings]) -> str:
     head = ("study", "claim", "paper", "ours", "verdict")
     strongest = [entry.strongest for entry in entries]
     apart = [result for result in strongest if result.apart]
-    also = f"Counted apart, {len(apart)} claims of other works and questions of our own: {apart_text(apart)}."
+    also = f"Counted apart are {len(apart)} claims of other works and questions of our own: {apart_text(apart)}."
     return f"{table(head, rows)}\n{counts_text(counts(strongest))} {also}\n"
 
 
 def apart_text(results: Sequence[ClaimResult]) -> str:
     """Return how many claims that are counted apart have each verdict, in words."""
-    return ", ".join(f"{number} {verdict}" for verdict, number in counts_apart(results).items())
+    return ", ".join(f"{verdict} {number}" for verdict, number in counts_apart(results).items())
 
 
 def counts_text(counted: Counts) -> str:
