@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anchorlab.studies.truncation import feedforward_noise
-from anchorlab.studies.truncation.feedforward_noise import STUDY, analyse, experiments, see
+from anchorlab.studies.truncation.feedforward_noise import STUDY, analyse, experiments, recall_later, see
 from anchorlab.studies.truncation.noisy_recall import FULL, QUICK, WITHOUT_F1, WITHOUT_F2
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
@@ -77,6 +77,11 @@ def test_each_value_and_verdict_by_itself(name, changed, value):
 
 def test_the_order_of_losses_that_do_not_fall_is_not_judged():
     assert values_of(STUDY, see(run(loss={WITHOUT_F2: (0.3, 0.36)})))["loss-order"] is None
+
+
+def test_a_lowest_delay_has_all_seeds_as_units():
+    assert recall_later(see(run())).units == pytest.approx((15 + 85 / 2, 12.5))
+    assert recall_later(see(run(right={FULL: (0.2, 0.48)}))) is None  # the first member never recalls
 
 
 def test_figures_and_table(monkeypatch):

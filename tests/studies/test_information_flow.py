@@ -25,7 +25,6 @@ def depths(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6, held=HELD)
 def test_values_inside_the_bands():
     assert values_of(STUDY, depths()) == {
         "bound": pytest.approx(3 - np.log(12) / np.log(3)),  # at D = 6, the largest with three layers
-        "contiguous": 1.0,
         "length-at-most": 1.0,  # two pieces, then four
         "factor-three": 1.0,
         "mask": 1.0,
@@ -36,12 +35,11 @@ def test_values_inside_the_bands():
 
 
 def test_exact_values_outside_the_bands_contradict():
-    gap = HELD.copy()
-    gap[0, 0] = True, True, False, True
-    wrong = depths([0, 2, 2, 3, 3, 3, 4, 4, 4], [1] * 8 + [4], [2, 3, 4] + [4] * 6, held=gap)
+    early = HELD.copy()
+    early[0, 0] = True, True, True, False
+    wrong = depths([0, 2, 2, 3, 3, 3, 4, 4, 4], [1] * 8 + [4], [2, 3, 4] + [4] * 6, held=early)
     assert values_of(STUDY, wrong) == {
         "bound": pytest.approx(-np.log(2) / np.log(3)),
-        "contiguous": pytest.approx(11 / 12),
         "length-at-most": 1.5,  # three pieces before the first layer
         "factor-three": pytest.approx(1 / 3),  # D = 2 alone: 2 is no 0 + 1, and 4 no 2 + 1
         "mask": 0.0,

@@ -210,7 +210,6 @@ def seen(**changes):
         "evenness": [0.88, 0.98],
         "made": [0.94, 0.98],
         "without_key": [0.02, 0.1],
-        "straight": [0.96, 1.0],
     } | changes
     one = torch.tensor
 
@@ -245,7 +244,7 @@ def seen(**changes):
         part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
         part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
         part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
-        part(LastRow, "made", "without_key", "straight"),
+        part(LastRow, "made", "without_key"),
     )
 
 
@@ -283,7 +282,6 @@ def test_values_of_numbers_made_by_hand():
             "no-choice": 0.93,
             "last-row": 0.96,
             "answer-from-key": (0.92 + 0.88) / 2,
-            "straight-to-projection": 0.98,
         }.items()
     }
     assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
@@ -317,7 +315,6 @@ def test_verdicts_outside_the_bands():
         other_apart=[0.3, 0.38],
         made=[0.91, 0.98],
         without_key=[0.06, 0.16],
-        straight=[0.9, 0.98],
         favour=[0.9, 0.98],
         evenness=[0.84, 0.94],
     )

@@ -90,8 +90,6 @@ def test_values_inside_and_outside_the_bands():
     train = [1.0, 1.0, 1.0, 0.991, 1.0, 1.0, 0.995, 1.0, 1.0]
     found = see(runs(0.955, {"composite": 0.96, "synonym": 0.951}, pairs, train))
     own = {
-        "identity": 0.955,
-        "reading-comprehension": 0.96,
         "classification": 0.965,
         "composite": 0.96,
         "working-memory": 0.975,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anchorlab.studies.truncation import noise_first
-from anchorlab.studies.truncation.noise_first import STUDY, analyse, pretraining_recall_later, see
+from anchorlab.studies.truncation.noise_first import STUDY, analyse, see
 from anchorlab.studies.truncation.noisy_recall import QUICK, noisy_and_tuned
 from tests.studies.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
@@ -13,14 +13,11 @@ STEPS = (0, 5, 10, 20, 100)
 # two members; fractions of predicting the noise, with peaks of 0.85 and 0.77 afresh, of 0.7 and 0.92 in fine-tuning
 AFRESH = ((0.1, 0.85, 0.2, 1.0, 0.41), (0.9, 0.3, 0.77, 1.0, 0.45))
 TUNED = ((0.2, 0.7, 0.6, 1.0, 0.6), (1.0, 0.1, 0.92, 1.0, 0.58))
-# on clean ones: afresh, noise reaches 0.5 at 5 and 2.5, the right token 0.25 at 60 and 20
-NOISE = ((0.0, 0.5, 0.6, 0.5, 0.5), (0.0, 1.0, 0.6, 0.5, 0.5))
-RIGHT = ((0.0, 0.0, 0.0, 0.0, 0.5), (0.0, 0.0, 0.0, 0.25, 0.5))
 KNEW = ((0.95, 0.2, 0.2, 0.2, 0.2), (0.87, 0.2, 0.2, 0.2, 0.2))
 OTHER = ((0.33, 0.34, 0.35, 0.36, 0.37),) * 2
 
 
-def runs(afresh=AFRESH, tuned=TUNED, right=RIGHT, knew=KNEW):
+def runs(afresh=AFRESH, tuned=TUNED, knew=KNEW):
     experiments = noisy_and_tuned(replace(QUICK, seeds=2))
     return [
         HandMadeRun(
@@ -30,13 +27,10 @@ def runs(afresh=AFRESH, tuned=TUNED, right=RIGHT, knew=KNEW):
                 ("train", "predicts_noise"): noisy,
                 ("train", "noise"): OTHER,
                 ("train", "right"): OTHER,
-                ("clean", "noise"): clean_noise,
                 ("clean", "right"): clean_right,
             },
         )
-        for experiment, noisy, clean_noise, clean_right in zip(
-            experiments, (afresh, tuned), (NOISE, OTHER), (right, knew), strict=True
-        )
+        for experiment, noisy, clean_right in zip(experiments, (afresh, tuned), (OTHER, knew), strict=True)
     ]
 
 
@@ -44,17 +38,14 @@ def test_values_of_runs_made_by_hand():
     found = see(runs())
     assert values_of(STUDY, found) == pytest.approx(
         {
-            "pretraining-peak": 0.81,
             "pretraining-settles": 0.43,
-            "pretraining-recall-later": 20 / 2.5,  # 60 / 5 in the other member
             "tuning-peak": 0.81,
             "tuning-settles": 0.59,
             "tuning-knew": 0.91,
         },
         abs=1e-6,
     )
-    outside = {name for name, verdict in verdicts_of(STUDY, found).items() if verdict != "agrees at small scale"}
-    assert outside == {"pretraining-recall-later"}
+    assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
 
 
 LOW, HIGH = ((0, 0.79, 0, 1, 0.39),) * 2, ((0, 0.9, 0, 1, 0.61),) * 2
@@ -63,7 +54,7 @@ LOW, HIGH = ((0, 0.79, 0, 1, 0.39),) * 2, ((0, 0.9, 0, 1, 0.61),) * 2
 @pytest.mark.parametrize(
     ("changed", "values"),
     [
-        ({"afresh": LOW}, {"pretraining-peak": 0.79, "pretraining-settles": 0.39}),
+        ({"afresh": LOW}, {"pretraining-settles": 0.39}),
         ({"afresh": HIGH}, {"pretraining-settles": 0.61}),
         ({"tuned": LOW}, {"tuning-peak": 0.79, "tuning-settles": 0.39}),
         ({"tuned": HIGH}, {"tuning-settles": 0.61}),
@@ -75,18 +66,7 @@ def test_outside_the_bands(changed, values):
     measured = values_of(STUDY, found)
     assert {name: measured[name] for name in values} == pytest.approx(values, abs=1e-6)
     outside = {name for name, verdict in verdicts_of(STUDY, found).items() if verdict != "agrees at small scale"}
-    assert outside == {*values, "pretraining-recall-later"}
-
-
-def test_a_lowest_delay_has_all_seeds_as_units():
-    assert pretraining_recall_later(see(runs())).units == pytest.approx((60 / 5, 20 / 2.5))
-
-
-def test_recall_is_later_by_ten_times_or_more():
-    found = see(runs(right=((0, 0, 0, 0, 0.5), (0, 0, 0, 0.2, 0.5))))  # 0.25 at 60 and at 20 + 80 / 6
-    assert values_of(STUDY, found)["pretraining-recall-later"] == pytest.approx(12)
-    assert verdicts_of(STUDY, found)["pretraining-recall-later"] == "agrees at small scale"
-    assert values_of(STUDY, see(runs(right=((0,) * 5, RIGHT[1]))))["pretraining-recall-later"] is None
+    assert outside == set(values)
 
 
 def test_figures_and_table(monkeypatch):

@@ -147,9 +147,7 @@ def drawn_by_hand(means, variances, kept=(True, True, True, True)) -> Drawn:
 
 def seen_by_hand(**changes) -> Seen:
     scans = {
-        "samples": scanned(
-            "samples", -0.5, -0.5, -0.5, feedforward=margin(0.97, 256**-0.5), typical=margin(1.04, 256**-0.5)
-        ),
+        "samples": scanned("samples", -0.5, -0.5, -0.5, feedforward=margin(0.97), typical=margin(1.04)),
         "tokens": scanned("tokens", 0.02, -1, -1),
         "length": scanned("length", -0.05, 0, 0),
         "short tokens": scanned("tokens", 0, 0, -0.5),
@@ -178,8 +176,6 @@ def test_every_claim_of_measurements_made_by_hand():
         "lemma-bounds": 1.0,
         "feedforward-margin": pytest.approx(0.97),
         "attention-margin": pytest.approx(1.04),
-        "feedforward-samples": pytest.approx(-0.5),
-        "attention-samples": pytest.approx(-0.5),
         "feedforward-tokens-length": pytest.approx(0.05),
         "attention-tokens": pytest.approx(-1),
         "attention-short-tokens": pytest.approx(-0.5),
@@ -212,7 +208,7 @@ def test_claims_outside_their_bands():
     bad = seen_by_hand(
         drawn=drawn_by_hand([-4.5, *[0] * 11], [4.5, *[0] * 11], kept=(True, False, True, True)),
         scanned={
-            "samples": scanned("samples", -1, 0, -0.5, feedforward=margin(0.9, 256**-1.0), typical=margin(1.1, 1)),
+            "samples": scanned("samples", -0.5, -0.5, -0.5, feedforward=margin(0.9), typical=margin(1.1)),
             "tokens": scanned("tokens", -0.3, -0.5, -1),
             "length": scanned("length", 0.2, 0, 0),
             "short tokens": scanned("tokens", 0, -0.5, -1),

@@ -20,7 +20,7 @@ PRECONDITIONS = {
     "anchor/frequency": {"both-learned": ALL},
     "anchor/identity": {"fits": ("enough-data", "little-data")},
     "anchor/learners": {
-        "fits": ("transformer-enough", "lstm-enough", "lstm-needs-more", "fnn-never"),
+        "fits": ("lstm-enough", "lstm-needs-more", "fnn-never"),
         "start-fits": ("start-enough", "start-rises"),
     },
     "anchor/mechanism": {"learned": ALL},

@@ -34,9 +34,7 @@ def test_values_of_runs_made_by_hand():
     assert values_of(STUDY, found) == pytest.approx(
         {
             "rates-noise-first": 0.9,
-            "rates-full-noise": 0.01,
             "rates-dropped": 0.97,
-            "alphas-full-noise": 0.01,
             "alphas-gain": (0.97 - 0.8) / 0.2,
         },
         abs=1e-6,
@@ -49,10 +47,7 @@ def test_values_of_runs_made_by_hand():
     ("name", "changed", "value"),
     [
         ("rates-noise-first", {"rates": ((0.79, 0.5, 0.97), GOOD, GOOD)}, 0.79),
-        ("rates-full-noise", {"rates": (GOOD, (0.9, 0.39, 0.97), GOOD)}, 0.11),
-        ("rates-full-noise", {"rates": (GOOD, GOOD, (0.9, 0.61, 0.97))}, 0.11),
         ("rates-dropped", {"rates": (GOOD, (0.9, 0.5, 0.94), GOOD)}, 0.94),
-        ("alphas-full-noise", {"alphas": ((0.9, 0.2, 0.97), (0.9, 0.69, 0.97))}, 0.11),
         ("alphas-gain", {"alphas": ((0.9, 0.2, 0.89), (0.9, 0.8, 0.97))}, 0.45),
     ],
 )

@@ -32,7 +32,6 @@ def test_values_inside_the_bands():
         "unchanged": pytest.approx(0.99),
         "changed": pytest.approx(0.01),
         "probability-of-x": pytest.approx(0.82),
-        "probability-of-x-plus-1": pytest.approx(0.18),
         "second-kind": pytest.approx(0.77),
         "distance": pytest.approx(0.07),
     }
@@ -52,7 +51,6 @@ def test_values_outside_the_bands():
         "unchanged": pytest.approx(0.925),
         "changed": pytest.approx(0.15),
         "probability-of-x": pytest.approx(0.7),
-        "probability-of-x-plus-1": pytest.approx(0.3),
         "second-kind": pytest.approx(0.6),
         "distance": pytest.approx(0.3),
     }

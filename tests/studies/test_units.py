@@ -10,7 +10,6 @@ NUMBERS = {
     "truncation/one-step/means": "a distance in standard errors over batches, which is a test of itself",
     "truncation/one-step/variances": "likewise",
     "truncation/one-step/theorem-bounds": "a quantile over training sets, the largest of many points",
-    "truncation/rank-one-noise/full-noise": "descent from one start without noise: nothing is drawn",
 }
 """Claims without exactness whose measure returns a number, and why it has no units."""
 
@@ -22,10 +21,8 @@ BARE = {
     "truncation/rank-one-noise/descent-slope": "descent from one start without noise: nothing is drawn",
     "truncation/rank-one-noise/descent-follows": "likewise",
     "truncation/stability/rates-noise-first": "one seed was trained at each other rate",
-    "truncation/stability/rates-full-noise": "likewise",
     "truncation/stability/rates-dropped": "likewise",
-    "truncation/stability/alphas-full-noise": "likewise, at each other alpha",
-    "truncation/stability/alphas-gain": "likewise",
+    "truncation/stability/alphas-gain": "likewise, at each other alpha",
 }
 """Claims without exactness whose value has no units, and why."""
 
@@ -45,7 +42,6 @@ ALWAYS = {
     "retrieval/known-depth": {"out-of-reach"},
     "retrieval/plateau": {"curriculum-learns", "without-it-fails"},
     "truncation/feedforward-noise": {"recall-later"},
-    "truncation/noise-first": {"pretraining-recall-later"},
 }
 """Claims on all trials, or on the lowest or the highest of them."""
 

@@ -45,7 +45,6 @@ def controls(gain: float, others: float, random: float, perplexity: float, the: 
     ("made", "claim", "value"),
     [
         (controls(3, 1.5, 1, 20), "the-falls", 0.25),
-        (controls(3, 1.5, 1, 20), "right-rises", 3),
         (controls(3, 1.5, 1, 20), "beats-random-changes", 1),
         (controls(3, 1.5, 4, 20), "beats-random-changes", 0),  # any change of that size does as much
         (controls(0.5, 0.5, 0.1, 20), "beats-random-changes", 0),  # it only ruins less than the others

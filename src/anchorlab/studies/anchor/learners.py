@@ -113,14 +113,6 @@ def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | No
 
 
 @claim(
-    f"The transformer generalises with {ENOUGH} training sequences", at=FIG_4, paper="about 1", band=within(0.9, 1.0)
-)
-def transformer_enough(seen: Seen) -> Tensor | None:
-    """Its test accuracy at {ENOUGH} training sequences, mean over seeds."""
-    return seen.whole["decoder"].at(ENOUGH) if seen.whole else None
-
-
-@claim(
     "The LSTM generalises with the largest training sets",
     at=FIG_4,
     paper="similar to the transformer's, at about 2200",
@@ -181,7 +173,7 @@ def fnn_never(seen: Seen) -> Tensor | None:
     at="section 4.1",
     paper="implied: what they fail at is generalising",
     band=at_least(FITTED),
-    of=("transformer-enough", "lstm-enough", "lstm-needs-more", "fnn-never"),
+    of=("lstm-enough", "lstm-needs-more", "fnn-never"),
 )
 def fits(seen: Seen) -> Tensor | None:
     """Lowest training accuracy over learners and sizes, each a mean over seeds."""

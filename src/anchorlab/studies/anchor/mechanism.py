@@ -307,18 +307,6 @@ def answer_from_key(seen: Mechanism) -> Tensor:
     return seen.last.made - seen.last.without_key
 
 
-@claim(
-    "The last row so made needs no second feed-forward network",
-    at=LAST_ROW,
-    paper="it is the last row of X(3)",
-    band=within(0.95, 1.0),
-)
-def straight_to_projection(seen: Mechanism) -> Tensor:
-    """Share of answers to the same sequences that are right with LayerNorm(α₀ + β₀ W_V W_O) straight through the
-    projection, mean over seeds."""
-    return seen.last.straight
-
-
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     """List every number of section 5.1 and appendix B over all seeds, and draw its figures for the first seed."""
     seen = see(runs)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional
 
-from anchorlab.lens import Intervention, Operand, look, unembed
+from anchorlab.lens import Intervention, Operand, look
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble
 
@@ -23,7 +22,6 @@ class LastRow:
 
     made: Float[Tensor, "member"]  # alpha_0 + beta_0 W_V W_O in place of the sum that layer 1's first layer norm reads
     without_key: Float[Tensor, "member"]  # the sequence's own last row there, to which attention has added nothing
-    straight: Float[Tensor, "member"]  # LayerNorm(alpha_0 + beta_0 W_V W_O) straight to the projection
 
 
 def last_row(ensemble: Ensemble, batch: Batch) -> LastRow:
@@ -42,12 +40,9 @@ def last_row(ensemble: Ensemble, batch: Batch) -> LastRow:
     changed = look(
         ensemble, inputs, candidates={"made": _last_replaced(made), "without key": _last_replaced(rows[:, :, -1])}
     )
-    scale, offset = (weights[f"blocks.1.ln1.{part}"].unsqueeze(1) for part in "wb")
-    straight = unembed(ensemble, functional.layer_norm(made, made.shape[-1:]) * scale + offset)
     return LastRow(
         made=_right(changed.candidate("made")["output"][:, :, -1], answers),
         without_key=_right(changed.candidate("without key")["output"][:, :, -1], answers),
-        straight=_right(straight, answers),
     )
 
 

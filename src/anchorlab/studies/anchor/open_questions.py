@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import at_least, at_most
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.studies.anchor.open_questions_figures import (
     accuracy_dots,
     layer_curves,
@@ -226,31 +226,21 @@ def small_weights_generalise(seen: Seen) -> Tensor | None:
     return None if gain is None else gain[(small.train >= FITTED) & (large.train >= FITTED)]  # type: ignore[union-attr]
 
 
-def _helping(seen: Seen) -> Measurement:
-    """The share of loss spikes that help; a seed's spikes, at all learning rates, are one unit."""
+@claim("Loss spikes help sometimes, not always", at=TABLE_1, paper="sometimes but not always", band=within(0.1, 0.9))
+def spikes_help(seen: Seen) -> Measurement:
+    """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in as long a time before. In
+    a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes back.
+    Judged from {FEWEST} spikes on."""
     helping = sum(spike.gain >= HELPS for spike in seen.spikes)
     detail = f"{helping} of {len(seen.spikes)} spikes"
     if len(seen.spikes) < FEWEST:
         return Measurement(None, detail=detail)
+    # a seed's spikes, at all learning rates, are one unit
     by_seed: dict[int, list[bool]] = {}
     for spike in seen.spikes:
         by_seed.setdefault(spike.seed, []).append(spike.gain >= HELPS)
     counts = torch.tensor([[sum(own), len(own)] for own in by_seed.values()])
     return over_shared(counts, lambda rows: rows[:, 0].sum() / rows[:, 1].sum(), "seeds with spikes", detail)
-
-
-@claim("Loss spikes sometimes help", at=TABLE_1, paper="sometimes", band=at_least(0.1))
-def spikes_help(seen: Seen) -> Measurement:
-    """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in as long a time before. In
-    a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes back.
-    Judged from {FEWEST} spikes on."""
-    return _helping(seen)
-
-
-@claim("Loss spikes do not always help", at=TABLE_1, paper="not always", band=at_most(0.9))
-def spikes_not_always(seen: Seen) -> Measurement:
-    """Share of loss spikes that help, as above."""
-    return _helping(seen)
 
 
 @claim("Layers are learned in an order", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))

@@ -140,18 +140,6 @@ def generalises(seen: Mechanism) -> Measurement:
 
 
 @claim(
-    "The product of both attentions carries the key to the end",
-    at=FIG_16,
-    paper="all output vectors become the key's",
-    band=within(0.8, 1.0),
-)
-def carries(seen: Mechanism) -> Tensor:
-    """Entry of Attn2 Attn1 from the last position to the key's, over test sequences, mean over seeds with a test
-    accuracy of at least {LEARNED:g}."""
-    return seen.learned(seen.product)
-
-
-@claim(
     "The first attention brings the key to the anchor's position",
     at=FIG_16,
     paper="shifts the key to the anchor",

@@ -37,7 +37,6 @@ from anchorlab.studies.language.laser import (
     first_mean,
     in_words,
     layer_of,
-    right_with_and_without,
     the_with_and_without,
 )
 from anchorlab.studies.language.opening import TINY, ModelSetting, described, open_model, untrained_model
@@ -205,17 +204,6 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
 def the_falls(seen: Seen) -> Measurement:
     """Mean probability of "the" with the best truncation over that without it, second half."""
     return the_with_and_without(seen.laser)
-
-
-@claim(
-    "The truncation gives probability to the right word",
-    at="truncated weights, Table 1",
-    paper="from 0.079 to 0.300, 3.8 times",
-    band=at_least(1.2),
-)
-def right_rises(seen: Seen) -> Measurement:
-    """Mean probability of the right country with the best truncation over that without it, second half."""
-    return right_with_and_without(seen.laser)
 
 
 @claim(

@@ -38,7 +38,7 @@ FORMULAS = {
 
 
 LONGEST_SETS = 40
-"""The longest chain for which sets of pieces are simulated, as Lemmas 2 and 3 need it."""
+"""The longest chain for which sets of pieces are simulated, as Lemma 3 needs it."""
 
 SHOWN = 5
 """The D of Figures 3 and 8."""
@@ -89,21 +89,7 @@ def bound(seen: Depths) -> Measurement:
 
 
 @claim(
-    "After every layer every position knows a contiguous sequence of pieces of its chain",
-    at="Lemma 2",
-    paper="always",
-    band=within(1.0, 1.0),
-    exact=True,
-)
-def contiguous(seen: Depths) -> Measurement:
-    """Share of the positions, layers and D up to {LONGEST_SETS} at which the pieces held have no gap, by simulating
-    sets of pieces from assumptions 1 and 2 alone."""
-    gaps = [(np.diff(one.astype(int), axis=2) == 1).sum(axis=2) + one[:, :, 0] for one in seen.held]
-    return Measurement(float(np.concatenate([one.ravel() == 1 for one in gaps]).mean()), f"all D to {len(seen.held)}")
-
-
-@claim(
-    "After t layers this sequence has a length of at most 3^t + 1",
+    "After t layers a position knows at most 3^t + 1 pieces of its chain",
     at="Lemma 3",
     paper="at most 3^t + 1",
     band=at_most(1.0),

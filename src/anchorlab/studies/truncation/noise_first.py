@@ -9,7 +9,6 @@ Source: truncated weights, section 4 and Figure 4; settings in its appendix A.5.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -28,7 +27,6 @@ from anchorlab.studies.truncation.noisy_recall import (
     noise_peak,
     noisy_and_tuned,
     profiles,
-    recall_delay,
 )
 from anchorlab.training import TrainedRun
 
@@ -56,39 +54,24 @@ class Predicted:
 class Seen:
     """What is predicted by the models trained on noise from the start and fine-tuned with it.
 
-    Args:
-        delay: how many times later than the noise the recall is learned from the start
-        knew: probability of the right token on clean sequences, before fine-tuning
+    `knew` is the probability of the right token on clean sequences, before fine-tuning.
     """
 
     afresh: Predicted
     tuned: Predicted
-    delay: Float[Tensor, "member"] | None
     knew: Float[Tensor, "member"]
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
     """Read what the model trained afresh, and the one fine-tuned, predict."""
     afresh, tuned = runs
-    return Seen(_predicted(afresh), _predicted(tuned), recall_delay(afresh), along(tuned, "clean", "right")[1][:, 0])
+    return Seen(_predicted(afresh), _predicted(tuned), along(tuned, "clean", "right")[1][:, 0])
 
 
 def _predicted(run: TrainedRun) -> Predicted:
     steps, fraction = along(run, "train", "predicts_noise")
     noise, right = (along(run, "train", metric)[1] for metric in ("noise", "right"))
     return Predicted(steps, fraction, noise, right, noise_peak(run, "train"))
-
-
-@claim(
-    "Trained on noise from the start, the model first predicts the noise almost always",
-    at="Fig 4 left",
-    paper="fraction close to 1 in the first 5 or so steps",
-    band=at_least(0.8),
-)
-def pretraining_peak(seen: Seen) -> Tensor:
-    """Highest fraction of predicting the noise, as the most probable token, after 1 to {FIRST} steps, on noisy
-    sequences, mean over seeds."""
-    return seen.afresh.peak
 
 
 @claim(
@@ -107,20 +90,7 @@ def _settled(one: Predicted) -> Measurement:
 
 
 @claim(
-    "The recall is learned only later",
-    at="section 4",
-    paper="slower, after the noise",
-    band=at_least(10.0),
-    always=True,
-)
-def pretraining_recall_later(seen: Seen) -> Measurement | None:
-    """Step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean
-    sequences, lowest over seeds."""
-    return None if seen.delay is None else over(seen.delay, taken=torch.min)
-
-
-@claim(
-    "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost always too",
+    "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost always",
     at="Fig 4 right",
     paper="fraction close to 1 in the first 5 or so steps",
     band=at_least(0.8),

@@ -211,18 +211,6 @@ def _margin(seen: Seen, logit: str) -> Measurement:
     return over(torch.from_numpy(seen.most_samples.margins[logit].values).mean(dim=1), "training sets")
 
 
-@claim("The feed-forward margin's spread falls as 1/√m", at="Theorem 1", paper="power -1/2", band=within(-0.55, -0.45))
-def feedforward_samples(seen: Seen) -> PowerLaw:
-    """Power of the standard deviation over training sets in m."""
-    return seen.scanned["samples"].power("feedforward")
-
-
-@claim("The attention margin's spread falls as 1/√m", at="Theorem 1", paper="power -1/2", band=within(-0.55, -0.45))
-def attention_samples(seen: Seen) -> PowerLaw:
-    """Power of the standard deviation over training sets in m, on test sequences drawn from the law."""
-    return seen.scanned["samples"].power("typical")
-
-
 @claim(
     "The feed-forward margin's spread depends on neither N nor T",
     at="Theorem 1",

@@ -91,17 +91,6 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
 
 
 @claim(
-    "The full model predicts noise with probability alpha and the right output with 1 - alpha",
-    at="Theorem 2",
-    paper="exactly, as t grows",
-    band=at_most(0.01),
-)
-def full_noise(seen: Seen) -> float:
-    """Largest distance of either probability from it, over alphas, at the end of gradient descent."""
-    return float(max(max(abs(one.noise[0, -1] - one.alpha), abs(one.right[0, -1] - 1 + one.alpha)) for one in seen))
-
-
-@claim(
     "The rank-1 model eventually predicts correctly, without noise",
     at="Theorem 2",
     paper="noise goes to 0",
@@ -168,13 +157,6 @@ def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
 def b_limit(seen: Seen) -> float:
     """Largest distance, over alphas, of the flow at t = 1e6."""
     return max(abs(float(late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen)
-
-
-@claim("a falls as -log t", at="Lemma E.3", paper="slope -1", band=within(-1.01, -0.99), exact=True)
-def a_falls(seen: Seen) -> float:
-    """Change of a over that of log t, flow, t from 1e4 to 1e6; of the alphas, the one farthest from -1."""
-    slopes = [float(np.diff(late_flow(one.alpha).a)[0] / np.diff(np.log(LATE))[0]) for one in seen]
-    return max(slopes, key=lambda slope: abs(slope + 1))
 
 
 @claim(

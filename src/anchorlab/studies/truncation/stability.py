@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Table, at_least, at_most, line
+from anchorlab.findings import LineFigure, Table, at_least, line
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import along, at_end, column_table
 from anchorlab.studies.seeds import SEARCHED, fresh
@@ -122,19 +122,6 @@ def rates_noise_first(seen: Seen) -> Measurement:
 
 
 @claim(
-    "At every learning rate the full model predicts the noise with probability alpha in the end",
-    at="appendix A.5",
-    paper="stable from 0.001 to 0.03",
-    band=at_most(0.1),
-)
-def rates_full_noise(seen: Seen) -> Measurement:
-    """Distance of the probability of the noise on clean sequences at the end from alpha, the largest over learning
-    rates."""
-    found = {rate: abs(one.noise - ALPHA) for rate, one in seen.rates.items()}
-    return _each(found, max(found.values()))
-
-
-@claim(
     "At every learning rate the right token is predicted almost surely without F_2",
     at="appendix A.5",
     paper="stable from 0.001 to 0.03",
@@ -144,18 +131,6 @@ def rates_dropped(seen: Seen) -> Measurement:
     """Probability of the right token without F_2, on clean sequences at the end, the lowest over learning rates."""
     found = {rate: one.right for rate, one in seen.rates.items()}
     return _each(found, min(found.values()))
-
-
-@claim(
-    "At other noise levels, too, the full model predicts the noise with probability alpha in the end",
-    at="section 4",
-    paper="similar observations for any other constant alpha",
-    band=at_most(0.1),
-)
-def alphas_full_noise(seen: Seen) -> Measurement:
-    """Distance of the probability of the noise on clean sequences at the end from alpha, the largest over alphas."""
-    found = {alpha: abs(one.noise - alpha) for alpha, one in seen.alphas.items()}
-    return _each(found, max(found.values()))
 
 
 @claim(
