@@ -181,6 +181,14 @@ def test_published_figures_name_what_they_show():
             assert len(names) == len(set(names)), f"{findings.study}: {figure.title}"
 
 
+def test_published_tables_name_seeds_that_were_trained():
+    for found in published():
+        if found.provenance.seeds != "none":
+            first, _, last = found.provenance.seeds.partition("..")
+            named = {seed for one in found.tables if "seed" in one.columns for seed in column(one, "seed")}
+            assert named <= set(range(int(first), int(last or first) + 1)), found.study
+
+
 def column(shown: Table, name: str) -> list[int]:
     """The numbers in a table's column of this name, if it has one."""
     return [] if name not in shown.columns else [row[shown.columns.index(name)] for row in shown.rows]

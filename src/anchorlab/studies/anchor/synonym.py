@@ -218,7 +218,8 @@ def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
     seen = see(runs, setting)
     arms = {"with synonyms": seen.synonyms, "plain data": seen.plain}
     learning = [_learning_figure(runs[at], setting.synonyms[at].size) for at in shown(seen.synonyms.sizes)]
-    return Analysis(seen, figures=[_size_figure(arms), *learning], tables=[_size_table(arms), _timing_table(seen)])
+    timing = _timing_table(seen, runs[0].experiment.members.seeds)
+    return Analysis(seen, figures=[_size_figure(arms), *learning], tables=[_size_table(arms), timing])
 
 
 def _size_figure(arms: Mapping[str, Arm]) -> LineFigure:
@@ -267,8 +268,8 @@ def _size_table(arms: Mapping[str, Arm]) -> Table:
     )
 
 
-def _timing_table(seen: Seen) -> Table:
-    rows = [(size, seed) for size in seen.sizes for seed in range(seen.unseen.shape[1])]
+def _timing_table(seen: Seen, seeds: Sequence[int]) -> Table:
+    rows = [(size, seed) for size in seen.sizes for seed in seeds]
     return column_table(
         "When the pairs are learned, seed by seed",
         f"Step at which the mean accuracy of a kind of pair first reaches {ENOUGH:g}, between two measurements as if "

@@ -162,7 +162,11 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     """Draw the four maps of Figure 14, and list what the heads of all seeds do."""
     (run,) = runs
     seen = see(run)
-    return Analysis(seen, figures=[_figure(run, member=int(seen.accuracy.argmax()))], tables=[_table(seen)])
+    return Analysis(
+        seen,
+        figures=[_figure(run, member=int(seen.accuracy.argmax()))],
+        tables=[_table(seen, run.experiment.members.seeds)],
+    )
 
 
 def _figure(run: TrainedRun, member: int) -> MapFigure:
@@ -190,14 +194,14 @@ def _figure(run: TrainedRun, member: int) -> MapFigure:
     )
 
 
-def _table(seen: Heads) -> Table:
-    members, heads = seen.shifts.shape
+def _table(seen: Heads, seeds: Sequence[int]) -> Table:
+    heads = seen.shifts.shape[1]
     return column_table(
         "What the heads do, seed by seed",
         f"On {LOOKED_AT} test sequences. Shifts count positions back, sources positions after the anchor.",
         {
-            "seed": [seed for seed in range(members) for _ in range(heads)],
-            "head": [*range(heads)] * members,
+            "seed": [seed for seed in seeds for _ in range(heads)],
+            "head": [*range(heads)] * len(seeds),
             "test accuracy": seen.accuracy.repeat_interleave(heads),
             "layer 0 shifts by": seen.shifts.flatten(),
             "its mass": seen.mass.flatten(),

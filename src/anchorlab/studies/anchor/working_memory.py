@@ -185,7 +185,11 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         "test",
         caption=f"{MEAN_AND_RANGE} In test the key is at a position where training never shows it (modular residue).",
     )
-    return Analysis(seen, figures=[_switch_figure(seen), learning], tables=[_example_table(seen), _table(seen)])
+    return Analysis(
+        seen,
+        figures=[_switch_figure(seen), learning],
+        tables=[_example_table(seen), _table(seen, run.experiment.members.seeds)],
+    )
 
 
 def around(
@@ -242,7 +246,7 @@ def _tokens(row: Int[Tensor, "position"]) -> str:
     return " ".join(map(str, row.tolist()))
 
 
-def _table(seen: Seen) -> Table:
+def _table(seen: Seen, seeds: Sequence[int]) -> Table:
     constants = {
         f"constant of anchor {anchor} (operation {ADDS[anchor]:+d})": constant
         for anchor, constant in zip(FIRST, seen.constants.T, strict=True)
@@ -252,7 +256,7 @@ def _table(seen: Seen) -> Table:
         f"On {LOOKED_AT} test sequences; stretches from the first anchor until the second of at least {SHORTEST} "
         "positions. A learned constant is the most common difference of output and key; a possible answer is the one "
         "that either second anchor would give. The last column is of positions from the second on.",
-        range(len(seen.accuracy)),
+        seeds,
         {
             "test accuracy": seen.accuracy,
             "positions with one value": seen.common,
