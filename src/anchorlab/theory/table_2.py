@@ -20,12 +20,12 @@ _Formula = Callable[[float, float, float], float]
 
 @dataclass(frozen=True)
 class Printed:
-    """An entry as the paper prints it: as text and as formulas in (N, T, alpha). Unreadable parts are … and None."""
+    """An entry as the paper prints it: as text and as formulas in (N, T, alpha). Illegible parts are … and None."""
 
     mean_text: str
     mean: _Formula | None
     variance_text: str
-    variance: _Formula
+    variance: _Formula | None
     reach_text: str
 
 
@@ -40,11 +40,11 @@ PRINTED: dict[Entry, Printed] = {
     ("noise", "other"): Printed("-α/N", lambda n, t, a: -a / n, "α/(TN) + (α-α²)/N²", _NOISE_ROW, "…"),
     ("trigger", "noise"): Printed(
         "(2α-1)/N²", lambda n, t, a: (2 * a - 1) / n**2,
-        "1/(TN²) + (α²-α+1)/N³", lambda n, t, a: 1 / (t * n**2) + (a**2 - a + 1) / n**3, "1/2",
+        "… + (α²-α+1)/N³", None, "1/2",
     ),
     ("trigger", "trigger"): Printed(
         "(2α-1)/(αN²)", lambda n, t, a: (2 * a - 1) / (a * n**2),
-        "… + (α²-α+1)/(α²N³)", lambda n, t, a: (a**2 - a + 1) / (a**2 * n**3), "…",
+        "… + (α²-α+1)/(α²N³)", None, "…",
     ),
     ("trigger", "other"): Printed("α/N²", lambda n, t, a: a / n**2, "(2-α)(1/(TN²) + 1/N³)", _LIKE_OTHER, "…"),
     ("other", "noise"): Printed(
@@ -140,10 +140,10 @@ def _keeps_bounds(
 def verdict(printed: _Formula | None, derived: _Formula) -> str:
     """Return whether our derivation confirms a printed formula, for N >> 1 and T from far below N to far above.
 
-    The answer is `confirmed`, `confirmed but for the sign`, `confirmed for T ≫ N`, `corrected` or `not readable`.
+    The answer is `confirmed`, `confirmed but for the sign`, `confirmed for T ≫ N`, `corrected` or `illegible`.
     """
     if printed is None:
-        return "not readable"
+        return "illegible"
     tokens, agrees = 1e4, []
     for length in (1e2, 1e4, 1e8):
         ratios = np.array([printed(tokens, length, alpha) / derived(tokens, length, alpha) for alpha in (0.3, 0.6)])
@@ -163,6 +163,6 @@ def verdicts(means: bool) -> list[str]:
 
 
 def share_right(means: bool) -> float:
-    """Return the share of readable means (if `means`) or variances that are confirmed for T >> N, signs aside."""
-    readable = [one for one in verdicts(means) if one != "not readable"]
-    return sum(one.startswith("confirmed") for one in readable) / len(readable)
+    """Return the share of legible means (if `means`) or variances that are confirmed for T >> N, signs aside."""
+    legible = [one for one in verdicts(means) if one != "illegible"]
+    return sum(one.startswith("confirmed") for one in legible) / len(legible)

@@ -157,7 +157,7 @@ def variances(seen: Seen) -> float:
     "The means of Table 2 are right as printed", at="Table 2", paper="all of them", band=within(1.0, 1.0), exact=True
 )
 def printed_means(seen: Seen) -> float:
-    """Share of the readable printed means that agree with the derivation for T ≫ N, leaving signs aside."""
+    """Share of the legible printed means that agree with the derivation for T ≫ N, leaving signs aside."""
     return table_2.share_right(means=True)
 
 
@@ -169,7 +169,7 @@ def printed_means(seen: Seen) -> float:
     exact=True,
 )
 def printed_variances(seen: Seen) -> float:
-    """Share of the printed variances that agree with the derivation for T ≫ N."""
+    """Share of the legible printed variances that agree with the derivation for T ≫ N."""
     return table_2.share_right(means=False)
 
 

@@ -127,9 +127,9 @@ def moments_table(drawn: Drawn, means: bool) -> Table:
     rows = [(*texts[:3], *values, texts[3]) for texts, values in zip([*first, *rest], found, strict=True)]
     return Table(
         title=f"{'Means' if means else 'Variances'} of the projected gradients (Lemmas D.1 and D.2, Table 2)",
-        caption=f"Of one sequence, for output j and input k; N = {n}, T = {t}, α = {a:g}. … is not readable in the "
-        "text. Derived is the leading order for N, T ≫ 1, exact the number at this N and T; the verdict compares the "
-        "two formulas.",
+        caption=f"Of one sequence, for output j and input k; N = {n}, T = {t}, α = {a:g}. … is illegible in the "
+        "available text. Derived is the leading order for N, T ≫ 1, exact the number at this N and T; the verdict "
+        "compares the two formulas.",
         columns=("j, k", "printed", "derived", "exact", "drawn", "standard error", "errors away", "verdict"),
         rows=tuple(rows),
     )
@@ -143,7 +143,8 @@ def reach_table(drawn: Drawn) -> Table:
     ]
     return Table(
         title="Ranges R(j, k) of Lemma D.2 (Table 2)",
-        caption="The largest distance of one sequence's contribution from the mean. … is not readable in the text.",
+        caption="The largest distance of one sequence's contribution from the mean. … is illegible in the available "
+        "text.",
         columns=("j, k", "printed", "derived, N and T large", "exact"),
         rows=tuple(rows),
     )
@@ -170,7 +171,7 @@ def moments(drawn: Drawn, means: bool) -> LineFigure:
     return LineFigure(
         title=f"Table 2's {what}: drawn and printed over exact",
         caption="The rows of Table 2 in its order. Mean and range over independent batches of draws; the printed "
-        "formulas at the same N, T and α, where they are readable.",
+        "formulas at the same N, T and α, where they are legible.",
         x_label="row of Table 2",
         y_label=f"over the exact {what[:-1]}",
         lines=(
