@@ -20,6 +20,7 @@ SEEN = Losses(
     loss_without=tensor([[0.8], [0.75]]),
     partial=tensor([[[0.4, 0.6, 0.9], [0.6, 0.7, 0.8]], [[0.1, 0.2, 0.3], [0.2, 0.45, 0.4]]]),
     retrieved=tensor([[[10, inf, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
+    apart=10,
     layers=(1, 2),
     least=(1, 2, 2),
 )
@@ -59,6 +60,12 @@ def test_a_seed_is_one_unit_of_all_depths():
     assert found["least-layers"].units == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("apart", "share"), [(10, 0.5), (11, 1.0), (21, None)])
+def test_times_nearer_than_two_evaluations_are_a_tie(apart, share):
+    retrieved = tensor([[[10, 20, 30], [10, 30, 20]]] * 2)  # the second is out of order by 10 steps, all are within 20
+    assert values_of(STUDY, replace(SEEN, retrieved=retrieved, apart=apart))["chain-order"] == share
+
+
 def test_the_other_side_of_every_band():
     other = Losses(
         end=1,
@@ -66,6 +73,7 @@ def test_the_other_side_of_every_band():
         loss_without=tensor([[0.9], [0.69]]),
         partial=SEEN.partial + tensor([0.0, 0.35, 0.3]),  # x_2 0.95 and 1.05, then 0.55 and 0.8; x_3 0.65 there
         retrieved=tensor([[[10, 20, 30], [inf, inf, inf]], [[10, 20, inf], [10, inf, inf]]]),
+        apart=10,
         layers=(1, 2),
         least=(2, 1, 1),
     )
@@ -124,6 +132,7 @@ def test_losses_are_read_by_depth_and_symbol():
     assert [run.experiment.task.asked for run in runs] == [(1, 2, 3), (1, 2, 3), (2,), (2,)]
     seen = see(runs, setting)
     assert seen.end == 2
+    assert seen.apart == 100
     assert (seen.layers, seen.least) == ((2, 5), [2, 3, 3])  # log_2(2D + 2), one head behind a mask
     torch.testing.assert_close(seen.loss, tensor([[0.6], [0.2]]))
     torch.testing.assert_close(seen.loss_without, tensor([[0.8, 0.9], [0.7, 1.1]]))

@@ -65,7 +65,8 @@ def test_a_symbol_arrives_with_the_last_path_that_it_needs():
     [
         ([1.0, 2.0, 3.0], 1.0),
         ([1.0, 3.0, 2.0], 0.0),
-        ([1.0, 1.0, 2.0], 0.0),
+        ([1.0, 1.0, 2.0], 1.0),
+        ([3.0, 2.0, 2.5], 0.0),
         ([1.0, 2.0, inf], 1.0),
         ([1.0, inf, inf], 1.0),
         ([inf, inf], 0.0),
@@ -79,10 +80,25 @@ def test_chain_order(times, order):
     assert found == order or (math.isnan(found) and math.isnan(order))
 
 
+@pytest.mark.parametrize(
+    ("times", "order"),
+    [
+        ([10.0, 31.0, 30.0], 1.0),  # the first is before both, which are a tie
+        ([10.0, 35.0, 30.0], 0.0),
+        ([10.0, 7.0, 4.0], 0.0),  # neighbours are tied, and the last is before the first
+        ([10.0, 9.0, 8.0], nan),
+        ([10.0, 9.0, inf], 1.0),
+        ([inf, inf, inf], 0.0),
+    ],
+)
+def test_times_that_are_near_are_tied(times, order):
+    found = float(in_order(torch.tensor([times]), apart=5.0)[0])
+    assert found == order or (math.isnan(found) and math.isnan(order))
+
+
 def test_one_path_that_brings_two_symbols_is_no_disorder():
     tied, out = torch.tensor([[1.0, 2.0, 2.0]]), torch.tensor([[1.0, 3.0, 2.0]])
-    assert (float(in_order(tied, ties=True)[0]), float(in_order(tied)[0])) == (1, 0)
-    assert float(in_order(out, ties=True)[0]) == 0
+    assert (float(in_order(tied)[0]), float(in_order(out)[0])) == (1, 0)
     both = growth(
         {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )

@@ -1,6 +1,7 @@
 """The symbols of a chain: partial losses, when each is retrieved in training, and whether in the chain's order."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import inf, nan
 
 import torch
@@ -60,18 +61,28 @@ def retrieved_at(run: TrainedRun) -> Float[Tensor, "member symbol"]:
     return torch.stack(times, dim=1).nan_to_num(nan=inf)
 
 
-def in_order(times: Float[Tensor, "member symbol"], ties: bool = False) -> Float[Tensor, "member"]:
+def in_order(times: Float[Tensor, "member symbol"], apart: float = 0.0) -> Float[Tensor, "member"]:
     """Return 1 for members whose times rise along the chain, infinite ones (never) last, and 0 for the others.
 
-    With `ties` equal times are in order too. Times that are NaN are left out; the order is NaN where fewer than two are
-    left.
+    Two times less than `apart` from each other are a tie, which says nothing of their order; so are equal ones, which
+    are in order. Times that are NaN are left out; the order is NaN where no two are left that are not tied.
     """
     order = []
     for row in times:
         known = row[~row.isnan()]
-        rising = (known.diff() >= 0 if ties else known.diff() > 0) | known[1:].isinf()
-        order.append(float(rising.all() and known[0].isfinite()) if len(known) > 1 else nan)
+        later = known.unsqueeze(0) - known.unsqueeze(1)  # [earlier symbol, later symbol]; NaN where both are infinite
+        first, second = torch.triu_indices(len(known), len(known), offset=1)
+        judged = later[first, second]
+        judged = judged[judged.abs() >= apart]
+        some = len(judged) > 0 or known.isinf().any()
+        order.append(float((judged >= 0).all() and known[0].isfinite()) if len(known) > 1 and some else nan)
     return torch.tensor(order)
+
+
+def evaluated_every(run: TrainedRun) -> int:
+    """Return the largest number of steps between two evaluations: times nearer to each other cannot be told apart."""
+    steps, _ = partials_along(run)
+    return max(later - earlier for earlier, later in pairwise(steps))
 
 
 def retrieving_two(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "retrieving symbol"]:

@@ -18,6 +18,7 @@ from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, column_table
 from anchorlab.studies.retrieval.chain_order import (
     GUESSING_LINE,
+    evaluated_every,
     in_order,
     loss_curves,
     partial_losses,
@@ -68,6 +69,7 @@ class Losses:
     loss_without: Float[Tensor, "depth other_member"]  # final loss without it
     partial: Float[Tensor, "depth member symbol"]  # final partial losses with the curriculum
     retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite where never
+    apart: float  # steps between two evaluations
     layers: Sequence[int]  # of each depth
     least: Sequence[int]  # layers that retrieving each symbol takes, for this number of heads and mask
 
@@ -81,7 +83,8 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
     partial = torch.stack([partial_losses(run) for run in runs[:depths]])
     retrieved = torch.stack([retrieved_at(run) for run in runs[:depths]])
     least = least_layers_of(runs[0], retrieval_of(runs[0]).asked)
-    return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved, setting.layers, least)
+    apart = evaluated_every(runs[0])
+    return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved, apart, setting.layers, least)
 
 
 @claim(
@@ -119,9 +122,9 @@ def depth_helps(seen: Losses) -> Tensor:
 )
 def chain_order(seen: Losses) -> Measurement:
     """Share of the curriculum runs that retrieve two symbols or more in which x_1 falls below first, then x_2, and
-    so on."""
+    so on; times less than the steps between two evaluations apart are a tie, which is not judged."""
     two = seen.retrieved.isfinite().sum(dim=2) > 1  # [depth member]
-    ordered = torch.stack([in_order(times) for times in seen.retrieved]).where(two, torch.nan)
+    ordered = torch.stack([in_order(times, seen.apart) for times in seen.retrieved]).where(two, torch.nan)
     return mean_of_known(ordered.T, detail=f"{int(two.sum())} of {two.numel()} runs retrieve two symbols or more")
 
 

@@ -139,7 +139,7 @@ def losses_in_chain_order(seen: Seen) -> Measurement:
 def heads_in_chain_order(seen: Seen) -> Measurement:
     """Share of models in which no path that x_1 needs emerges after the last one that x_2 needs, and so on (a path that
     brings two symbols at once brings both at the same time); of models that retrieve every symbol."""
-    return seen.share(in_order(seen.arrived, ties=True))
+    return seen.share(in_order(seen.arrived))
 
 
 @claim(
