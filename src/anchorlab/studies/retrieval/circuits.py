@@ -202,7 +202,7 @@ def few_heads(seen: Found) -> Measurement | None:
 
 
 @claim(
-    "The models use one head more than the least number",
+    "The models use more heads than the least number",
     at="section 8.2",
     paper="4 heads where 3 would do, in all three",
     band=at_least(1.0),
