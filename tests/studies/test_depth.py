@@ -62,7 +62,7 @@ def test_a_seed_is_one_unit_of_all_depths():
 
 @pytest.mark.parametrize(("apart", "share"), [(10, 0.5), (11, 1.0), (21, None)])
 def test_times_nearer_than_two_evaluations_are_a_tie(apart, share):
-    retrieved = tensor([[[10, 20, 30], [10, 30, 20]]] * 2)  # the second is out of order by 10 steps, all are within 20
+    retrieved = tensor([[[10.0, 20.0, 30.0], [10.0, 30.0, 20.0]]] * 2)  # the second is out of order by 10 steps
     assert values_of(STUDY, replace(SEEN, retrieved=retrieved, apart=apart))["chain-order"] == share
 
 
