@@ -286,7 +286,9 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     assert (findings.study, findings.profile, findings.provenance.profile) == (name, "smoke", "smoke")
     assert [result.claim for result in findings.claims] == [found.claim(measure) for measure in found.claims]
     assert {result.profile for result in findings.claims} == {"smoke"}
-    assert {result.scope for result in findings.claims if not result.claim.precondition} == {"other"}
+    for result, measure in zip(findings.claims, found.claims, strict=True):
+        own = measure.own or found.own
+        assert result.scope == ("precondition" if measure.precondition else "own" if own else "other"), measure.name
     assert Findings.from_json(findings.to_json()) == findings
     trains = bool(found.experiments_of("smoke"))
     for result in findings.claims if found.observe is None else ():
