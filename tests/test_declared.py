@@ -104,6 +104,7 @@ def test_every_import_of_the_tests_is_declared():
     assert undeclared(files("tests"), declared, []) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", [None, *FOR_PEOPLE])
 def test_every_declared_package_is_imported(extra):
     sources = files("src/anchorlab").values()

@@ -63,6 +63,7 @@ def test_python_blocks_compile(page):
         compile(block, f"{name(page)}, block {index}", "exec")
 
 
+@pytest.mark.slow
 def test_blocks_about_anchor_functions_run(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "anchor_function.md", "python"))
     done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
@@ -71,6 +72,7 @@ def test_blocks_about_anchor_functions_run(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_trained_model_opens_in_torch(tmp_path):
     source = "\n".join(blocks(DOCS / "how_to" / "plain_torch.md", "python"))
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
@@ -159,6 +161,7 @@ def test_published_findings_check_the_claims_of_today():
         assert study(findings.study).judge_again(findings) == findings, "run docs/gallery/build.py --published"
 
 
+@pytest.mark.slow
 def test_published_texts_count_layers_from_0():
     """As sites do; a figure of a model of two layers has none called layer 2."""
     two_layers = {"anchor/identity", "anchor/mechanism", "anchor/simplified", "anchor/two-distances"}

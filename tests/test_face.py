@@ -49,6 +49,7 @@ def subpackages():
     return sorted(path.parent.name for path in Path(al.__file__).parent.glob("*/__init__.py"))
 
 
+@pytest.mark.slow
 def test_subpackages_are_there_before_anything_in_them_was_used():
     """In a process of its own, since an import of anything else would bring its package along."""
     line = f"import anchorlab as al; print([getattr(al, package).__name__ for package in {subpackages()}])"
@@ -88,6 +89,7 @@ HEAVY = ("torch", "numpy", "polars", "pyarrow", "scipy", "pydantic")
 LATE = ("matplotlib", "jinja2", "sklearn", "cyclopts", "rich")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "late"),
     [

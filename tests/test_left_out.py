@@ -61,6 +61,7 @@ def test_what_is_left_out_is_counted_with_its_command(tmp_path, processes):
     assert lines[6] == "`make test-all` installs everything and runs every test"
 
 
+@pytest.mark.slow
 def test_where_nothing_may_be_left_out_a_missing_extra_fails(tmp_path):
     assert run(tmp_path, "-n", "0", ANCHORLAB_NOTHING_LEFT_OUT="1")[0] == 1
     chosen = ("-n", "0", "--ignore", str(tmp_path / "test_cluster.py"), "--deselect")

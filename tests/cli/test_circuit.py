@@ -124,6 +124,7 @@ def solved(workplace) -> str:
     return cell.address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "member"), [(2, 1), (4, 0)])
 def test_is_what_the_library_finds(anchorlab, solved, workplace, step, member):
     """Every number of a circuit with paths, in the table and as JSON; the model's own loss is known."""
@@ -159,6 +160,7 @@ def test_is_what_the_library_finds(anchorlab, solved, workplace, step, member):
     assert f"over 20 sequences of 'test'; threshold {found.threshold:.4g}" in lines
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
     said = anchorlab("circuit", solved[:6], "--member=1", "--sequences=20", "--page", "found.html")
     assert said.code == 0 and "attention viewer: found.html" in said.out

@@ -198,6 +198,7 @@ def test_an_empty_store(anchorlab, empty):
     assert said.out.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_narrow_character_set(workplace):
     """A terminal that knows ASCII alone gets a question mark instead of a traceback."""
     import os

@@ -128,6 +128,7 @@ print(json.dumps([code, [name for name in {heavy} if name in sys.modules]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("study", "an"), ("train", "an"), ("models", ""), ("runs", "show", "0")])
 def test_it_is_quick(store, words):
     """Nothing heavy is imported, and the processor is busy while Python counts to ten million, 0.3 s on most."""
@@ -181,6 +182,7 @@ def in_bash(store, monkeypatch):
     return complete
 
 
+@pytest.mark.slow
 def test_in_a_real_bash(in_bash):
     assert in_bash("swe") == ["sweep"]
     assert in_bash("study", "retrieval/k") == ["retrieval/known-depth"]

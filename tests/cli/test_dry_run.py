@@ -11,6 +11,7 @@ from tests.studies.study_file import write
 TRAIN = ("train", "anchor/identity")
 
 
+@pytest.mark.slow
 def test_train_says_what_it_would_take(anchorlab, small):
     said = anchorlab(*TRAIN, *small, "--dry-run")
     assert (said.code, said.new_files) == (0, set())

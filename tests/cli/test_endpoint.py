@@ -107,6 +107,7 @@ def test_after_a_server_failed_the_study_goes_on(anchorlab):
     assert set(server.answered.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_budget_that_the_whole_study_exceeds_is_refused_before_asking(anchorlab):
     """Each group of questions alone would fit."""
     with served(knowing) as server:

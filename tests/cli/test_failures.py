@@ -37,6 +37,7 @@ def disk(tmp_path):
 LARGE = experiment(checkpoints=Times(every=10), evaluation=Evaluation(every=10, size=8))  # four checkpoints of 254 kB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [[[0, 1, 2]], [[0], [1, 2]]])
 def test_a_full_disk_is_named_and_the_run_goes_on_where_there_is_space_again(tmp_path, disk, chunks):
     """It ends on a disk that holds its checkpoints once, and one of them twice."""

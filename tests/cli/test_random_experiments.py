@@ -143,6 +143,7 @@ def toml(value) -> str:
     return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
 
 
+@pytest.mark.slow
 def test_files(tmp_path):
     path, worked = tmp_path / "random.toml", 0
 

@@ -70,6 +70,7 @@ def test_the_table_and_the_page_for_people(anchorlab, workplace, file, monkeypat
     assert (workplace / "page.html").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_what_a_dry_run_says_is_what_runs_and_points_in_the_store_are_kept(anchorlab, workplace, file):
     said = anchorlab("sweep", "mine.toml", "--workers", "1", "--dry-run", "--json")
     assert (said.code, said.new_files) == (0, set())

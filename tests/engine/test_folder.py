@@ -212,6 +212,7 @@ def test_a_run_waits_for_the_one_that_it_starts_from(tmp_path):
     assert results(store.root) == results(whole.root)
 
 
+@pytest.mark.slow
 def test_a_chunk_begun_here_is_finished_by_workers_and_the_other_way_round(tmp_path):
     one = experiment(checkpoints=Times(every=10))
     whole = Store(tmp_path / "whole")

@@ -43,6 +43,7 @@ def steps_taken(monkeypatch):
     return taken
 
 
+@pytest.mark.slow
 def test_what_is_said_is_what_runs(tmp_path, steps_taken):
     """Also of an experiment that goes on from another, of one given twice, and of untrained members."""
     further = replace(ONE, start=ONE.take(range(2)), members=Members(seeds=(5, 6)), recipe=SMALL.replace(duration=4))
@@ -130,6 +131,7 @@ def test_what_is_measured_once_and_what_apart():
     assert pace_key(replace(ONE, members=Members(seeds=8))) != key  # so many tiny ones are mapped
 
 
+@pytest.mark.slow
 def test_wider_models_take_longer():
     narrow, wide = (
         measure_pace(replace(ONE, model=DecoderSpec(layers=2, heads=1, width=width, head_width=width)), seconds=1.0)
@@ -182,11 +184,13 @@ def test_seconds_and_memory_are_those_of_the_chunks(tmp_path, monkeypatch, asked
     assert (found.seconds, found.memory) == (seconds, memory)
 
 
+@pytest.mark.slow
 def test_a_stop_rule_makes_it_at_most(tmp_path):
     stop = replace(ONE, recipe=SMALL.replace(stop=Stop(metric="accuracy", value=0.9)))
     assert forecast([stop], tmp_path).may_stop and not forecast([ONE], tmp_path).may_stop
 
 
+@pytest.mark.slow
 def test_workers_share_the_members(tmp_path):
     one = forecast([ONE], tmp_path, workers=1)
     three = forecast([ONE], tmp_path, workers=3)

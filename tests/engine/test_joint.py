@@ -117,6 +117,7 @@ def stop_when(root, pattern, count):
         run(SWEEP, root, workers=1, report=report, keep_every=0.0)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path, alone, jobs):
     reports = []
     found = run(SWEEP, tmp_path, workers=1, report=lambda status: reports.append((status.done, status.total)))
@@ -149,6 +150,7 @@ def test_workers_elsewhere_leave_the_same_bytes(tmp_path, alone):
     assert results(tmp_path) == alone
 
 
+@pytest.mark.slow
 def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
     store = Store(tmp_path)
     plan(SWEEP, store)
@@ -163,6 +165,7 @@ def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
     assert results(tmp_path) == alone
 
 
+@pytest.mark.slow
 def test_a_run_that_another_takes_first_leaves_the_others_together(tmp_path, alone, monkeypatch):
     """Trained one by one, each would compute the places of all."""
     store, said = Store(tmp_path), []
@@ -214,6 +217,7 @@ def test_a_worker_leaves_what_was_set_aside_out_of_what_it_takes_together(tmp_pa
     assert [one.cell in store for one in SWEEP] == [True, False, True, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "parts"), [({"threads": 2}, 1), ({"execution": "member"}, 1), ({"chunks": [[0], [1]]}, 2)]
 )
@@ -244,6 +248,7 @@ def work_when_planned(root):
     Worker(Store(root)).work(until_empty=True)
 
 
+@pytest.mark.slow
 def test_other_executions_train_each_run_by_itself(tmp_path, jobs):
     run(SWEEP, tmp_path, workers=1, execution="member")
     assert jobs == [1] * 5
@@ -256,6 +261,7 @@ def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
     assert results(tmp_path) == alone
 
 
+@pytest.mark.slow
 def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
     """Two members alone would be trained one by one; they have been asked for with eight others."""
     store = Store(tmp_path)
@@ -315,6 +321,7 @@ def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
     assert results(tmp_path) == alone
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
     with pytest.raises(IncompleteError) as caught:
         run(SWEEP, tmp_path, workers=1)
@@ -325,6 +332,7 @@ def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
     assert results(tmp_path) == alone
 
 
+@pytest.mark.slow
 def test_the_forecast_is_of_runs_trained_together(tmp_path):
     """By themselves, members of five experiments take a few times as long as in one ensemble."""
     long = [replace(one, recipe=one.recipe.replace(duration=10**5)) for one in SWEEP]
@@ -334,6 +342,7 @@ def test_the_forecast_is_of_runs_trained_together(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_forecast_of_what_is_left_of_a_small_group(tmp_path, monkeypatch):
     """The first place of the last three is free: a copy of the next member fills it."""
     monkeypatch.setattr("anchorlab.engine.planning.MOST_TOGETHER", 8)

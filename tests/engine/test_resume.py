@@ -113,6 +113,7 @@ VARIED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.equal_bytes
 @pytest.mark.parametrize("name", VARIED)
 def test_every_recipe_goes_on_with_the_same_bytes(name, tmp_path):
@@ -193,6 +194,7 @@ def test_a_damaged_state_starts_its_chunk_over_and_says_so(tmp_path, workers):
     assert results(again.root) == results(whole.root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["result.*", "checkpoints/step-00000010.*"])
 def test_damage_that_is_found_when_a_run_is_merged_starts_its_chunk_over(tmp_path, name):
     one = experiment(**EVERY)
@@ -218,6 +220,7 @@ def test_damage_that_is_found_when_a_run_is_merged_starts_its_chunk_over(tmp_pat
     assert results(again.root) == results(whole.root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_piece_that_fails_is_set_aside_and_the_others_go_on(tmp_path, workers):
     good, other, store = experiment(duration=4), experiment("recall", duration=4), Store(tmp_path)

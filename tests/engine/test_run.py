@@ -45,6 +45,7 @@ def shared(tmp_path_factory):
     return run(ALL, Store(tmp_path_factory.mktemp("shared")), workers=2, report=report), reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", range(len(ALL)), ids=list(KINDS))
 def test_members_shared_over_processes_are_those_trained_together(shared, index):
     found, together = shared[0][index], fit(ALL[index], execution="mapped")

@@ -74,6 +74,7 @@ def test_what_it_starts_from_is_part_of_its_address():
     assert "start" not in first.to_json()
 
 
+@pytest.mark.slow
 def test_a_stopped_one_goes_on_with_the_same_bytes(tmp_path):
     second = after(experiment())
 

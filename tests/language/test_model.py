@@ -119,6 +119,7 @@ def test_a_change_of_the_middle_stream_reaches_the_residual_path(name: str) -> N
     assert not torch.equal(changed["output"], untouched["output"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_change_of_each_site_is_what_the_model_goes_on_with(name: str) -> None:
     """A site set to zero everywhere changes the logits, except where softmax or a norm undoes the change."""

@@ -39,6 +39,7 @@ def test_a_model_in_which_no_layer_says_the_has_nothing_to_gain() -> None:
     torch.testing.assert_close(float(found.loss.min()), -float(found.full.right.mean()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox-parallel", "llama", "gemma3_text"])
 def test_answers_of_the_search_are_those_of_edits(name: str) -> None:
     model = wrap(hugging_face(name), tokenizer())
@@ -57,6 +58,7 @@ class Killed(Exception):
     """Stands for the end of the process."""
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
     def kill(done: int, total: int) -> None:
         if done > total // 2:

@@ -207,6 +207,7 @@ def test_scatters_share_one_named_scale_and_keep_their_places(tmp_path):
     assert first == second
 
 
+@pytest.mark.slow
 def test_dots_have_a_panel_for_each_choice_and_a_point_for_each_value(tmp_path):
     one = Dots("one", ("a", "b"), ((0.0, 0.5), (1.0, nan)), marked=1)
     others = tuple(Dots(f"panel {index}", ("c",), ((nan,),)) for index in range(4))

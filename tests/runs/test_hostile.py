@@ -83,6 +83,7 @@ def run_all(root, outside, commands, report):
             print(json.dumps(said), file=file)
 
 
+@pytest.mark.slow
 def test_the_prepared_store_is_whole(place):
     commands = [*MORE_COMMANDS, *COMMANDS]
     found = outcomes(*place, commands)
@@ -119,6 +120,7 @@ def test_nested_json_is_refused_in_every_encoding(encoding):
         parse_json(('["∀", ' + "[" * 20_000 + "]" * 20_000 + ', "x"]').encode(encoding))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_strangers_store_harms_nothing(place, name):
     root, outside = place

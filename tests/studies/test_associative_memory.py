@@ -162,6 +162,7 @@ def runs():
     return made
 
 
+@pytest.mark.slow
 def test_the_last_losses_of_both_widths_are_read():
     found = see(runs(), replace(QUICK, steps=2, drawn=5))
     for at, edit in enumerate(EDITS):

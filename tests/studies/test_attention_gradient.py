@@ -31,6 +31,7 @@ def made(tokens: int, noise: float, trigger: float, other: float) -> Gradient:
     return Gradient(UniformRecall(tokens, 16 * tokens, 0.5), *(np.full(2, one) for one in (noise, trigger, other)))
 
 
+@pytest.mark.slow
 def test_claims_of_projections_made_by_hand():
     by_tokens = [made(n, -0.0625 / n**2, 0.06 / n**3, 0.06 / n**3) for n in (100, 200, 400)]
     there = Gradient(attention_gradient.PRINTED, np.zeros(2), np.zeros(2), np.array([0.01, 0.03]) / 65**3)

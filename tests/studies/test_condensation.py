@@ -135,6 +135,7 @@ def ensemble(*alike: bool) -> Ensemble:
     return Ensemble(template, weights, tuple(weights))
 
 
+@pytest.mark.slow
 def test_what_a_run_made_by_hand_has_become():
     setting = replace(QUICK, seeds=2, heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL))
     (experiment,) = experiments(setting)

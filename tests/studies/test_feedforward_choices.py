@@ -61,6 +61,7 @@ def test_values_of_runs_made_by_hand():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "choice", "edit", "numbers", "value"),
     [

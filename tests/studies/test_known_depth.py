@@ -31,6 +31,7 @@ def test_values_inside_the_bands():
     assert set(verdicts_of(STUDY, SEEN).values()) == {"agrees at small scale"}
 
 
+@pytest.mark.slow
 def test_the_other_side_of_every_band():
     accuracy = SEEN.accuracy.clone()
     accuracy[1, 1], accuracy[2, 2] = 0.95, 0.85  # two layers answer two steps; six have a gap at three
@@ -40,6 +41,7 @@ def test_the_other_side_of_every_band():
     assert set(verdicts_of(STUDY, found).values()) == {"differs at small scale"}
 
 
+@pytest.mark.slow
 def test_a_seed_is_one_unit_of_all_depths_and_steps():
     found = results_of(STUDY, SEEN)
     assert found["more-layers-further"].units == (4.0, 4.0)
@@ -52,6 +54,7 @@ def test_a_seed_is_one_unit_of_all_depths_and_steps():
     assert found["out-of-reach"].units == pytest.approx((1 / 5, 0.0))  # of the five that some depth answers
 
 
+@pytest.mark.slow
 def test_what_no_depth_answers_is_not_judged():
     accuracy = SEEN.accuracy.clone()
     accuracy[2, 3] = 0.5

@@ -200,6 +200,7 @@ class Recording(LocalSpeaker):
         return super().ids(request)
 
 
+@pytest.mark.slow
 def test_candidates_are_scored_behind_the_same_worked_examples():
     pytest.importorskip("transformers")
     speaker = Recording(tiny_model())

@@ -46,6 +46,7 @@ def test_accuracy_at_a_size():
     assert curve.at(700) is None
 
 
+@pytest.mark.slow
 def test_values_of_three_learners_made_by_hand():
     assert values_of(STUDY, three()) == dict.fromkeys(START) | {
         "lstm-enough": pytest.approx(0.95),

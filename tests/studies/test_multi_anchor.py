@@ -29,6 +29,7 @@ ACCURACY = torch.tensor([[0.0, 0.5], [0.5, 0.5], *[[1.0, 1.0]] * 6, [0.9, 0.4], 
 RISING = torch.linspace(0.1, 1.0, 10)  # by rank 1 to 10
 
 
+@pytest.mark.slow
 def test_values_by_hand():
     seen = Seen(ACCURACY, torch.tensor([1.0, 0.97]), RISING)
     inner = [(6 + 0.9) / 7, (6 + 0.4) / 7]

@@ -282,6 +282,7 @@ def seen(**changes):
     return Seen(found, **rest)
 
 
+@pytest.mark.slow
 def test_values_of_what_was_made_by_hand():
     assert values_of(STUDY, seen()) == {
         "heads-generalise": pytest.approx(0.15),
@@ -300,6 +301,7 @@ def test_values_of_what_was_made_by_hand():
     assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
 
 
+@pytest.mark.slow
 def test_verdicts_outside_the_bands():
     outside = seen(
         choices={

@@ -103,6 +103,7 @@ def by_frequency() -> float:
     return share(counts[QUESTION - 1].argmax(dim=1) == ASKED)
 
 
+@pytest.mark.slow
 def test_a_circuit_that_shifts_and_matches_and_another_that_reads_the_same_item():
     seen = see(run([0.98, 0.94], [1.0, 0.97], PAPERS, FIXED))
     of_uniform = float((1 / (2 * ASKED + 2)).mean())  # what a head without a preference gives an item's anchor
@@ -127,6 +128,7 @@ def test_a_model_that_shifts_and_matches_does_what_the_paper_says():
     assert set(verdicts_of(STUDY, see(run([1.0], [1.0], PAPERS))).values()) == {"agrees at small scale"}
 
 
+@pytest.mark.slow
 def test_members_that_did_not_learn_are_not_judged():
     alone, together = see(run([0.98], [1.0], PAPERS)), see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED))
     judged = {name: value for name, value in values_of(STUDY, together).items() if name != "learned"}
@@ -135,6 +137,7 @@ def test_members_that_did_not_learn_are_not_judged():
     assert [name for name, value in none.items() if value is not None] == ["learned", "fits"]
 
 
+@pytest.mark.slow
 def test_what_is_answered_without_some_attention():
     answers = see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, ANY)).answers
     matching, fixed, any_item = (
@@ -156,6 +159,7 @@ def test_what_is_answered_without_some_attention():
     assert left[1, 0].tolist() == pytest.approx([FIRST, FIRST], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_what_heads_attend_to():
     heads = see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, DIRECT)).heads
     assert heads.shifting.tolist() == [1, 0, 1]  # x1, which has nothing two places back, attends to all alike
@@ -205,6 +209,7 @@ def test_in_test_sequences_the_question_alone_repeats_a_token():
     assert (same.sum(dim=(1, 2)) == LENGTH + 2).all()
 
 
+@pytest.mark.slow
 def test_what_is_drawn_and_listed():
     made = run([0.97, 0.99], [1.0, 1.0], FIXED, PAPERS)
     analysis = analyse([made], QUICK)

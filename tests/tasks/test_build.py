@@ -76,6 +76,7 @@ def test_other_families_can_be_declared_too(tmp_path: Path) -> None:
 EXAMPLES = sorted(PLUS_FIVE.parent.glob("*.toml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_short_and_sound(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 30

@@ -219,6 +219,7 @@ def task_of_texts(random: Random) -> Task:
     return task(name, **{random.choice(known): random.choice(TEXTS) for _ in range(random.randint(1, 3))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "count", "least"),
     [(anchor_spec, 260, 65), (recall_spec, 80, 40), (retrieval_spec, 80, 80), (token_retrieval_spec, 80, 80)],
@@ -227,6 +228,7 @@ def test_many_random_specs_work(make: Callable[[Random], dict[str, Any]], count:
     assert count_working(count, lambda random: parse_task(make(random))) >= least
 
 
+@pytest.mark.slow
 def test_some_spoilt_specs_work() -> None:
     assert 75 <= count_working(1500, spoilt_task) < 750
 

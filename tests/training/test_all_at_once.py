@@ -27,6 +27,7 @@ def agree(left, right):
     assert [row.value for row in left] == pytest.approx(expected, abs=1e-10, nan_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
 @pytest.mark.parametrize("kind", KINDS)

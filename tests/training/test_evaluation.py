@@ -154,6 +154,7 @@ EDITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", ["member", "mapped"])
 @pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
 def test_evaluation_never_touches_training(recipe, execution):

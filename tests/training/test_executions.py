@@ -40,6 +40,7 @@ def test_every_registered_kind_of_model_is_tried():
     assert ours <= tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_executions_give_what_a_plain_loop_gives(kind, recipe):
@@ -92,6 +93,7 @@ def test_a_batch_in_which_nothing_is_scored_teaches_nothing():
     assert all(value.isfinite().all() for value in ensemble.weights.values())
 
 
+@pytest.mark.slow
 def test_mixed_precision_learns_and_keeps_weights_in_float32():
     for execution in ("member", "mapped"):
         trained = fit(
@@ -201,6 +203,7 @@ def test_eight_members_of_a_tiny_model_are_mapped():
     assert execution_of(larger) == "member"
 
 
+@pytest.mark.slow
 def test_mapped_members_learn_what_they_learn_alone():
     many = Members(seeds=range(8), learning_rate=[1e-3 * (index + 1) for index in range(8)])
     together = fit(experiment(members=many))

@@ -80,6 +80,7 @@ def check_bytes(parts):
             assert all(torch.equal(value, all_weights[name]) for name, value in weights.items())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("data", [SAMPLE.data, STREAM.data], ids=["sample", "stream"])
 @pytest.mark.parametrize("kind", OURS)
@@ -128,6 +129,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_gives_each_the_bytes_that_it_has_at_its_place_alone(name):
     """Only one of them decays its weights."""

@@ -120,6 +120,7 @@ def test_a_model_is_plain_torch(decoder):
     assert torch.equal(decoder.model(seed=3)(inputs), before)  # the run is as it was
 
 
+@pytest.mark.slow
 def test_a_fresh_process_opens_the_folder_to_the_same_bits(decoder, folder):
     inputs = inputs_of(decoder)
     lines = [
@@ -132,6 +133,7 @@ def test_a_fresh_process_opens_the_folder_to_the_same_bits(decoder, folder):
     assert done.stdout.strip() == bits(decoder.model(seed=5)(inputs))
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_wants_its_registration(tmp_path):
     one = experiment("own recurrent module", duration=1, evaluation=Evaluation(size=4))
     folder = run([one], Store(tmp_path / "runs"), workers=1)[0].save_pretrained(tmp_path / "own")

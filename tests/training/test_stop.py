@@ -26,6 +26,7 @@ def bound(losses):
     return sorted(losses[member, 45] for member in range(3))[1] - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", ["member", "mapped"])
 def test_each_member_rests_at_its_own_time(losses, bound, execution):
     stop = Stop(metric="loss", split="train", value=bound, direction="below")

@@ -58,6 +58,7 @@ class Browser(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # by default 5: then a sixth visitor at once tries again after a second
 
     def __init__(self, store: Store, port: int = 0) -> None:
         self.store, self.index, self.token = store, Index(store.root), secrets.token_urlsafe(24)

@@ -29,6 +29,7 @@ KINDS = ("limited", "failed", "dropped", "late")
 COUNTED = {"overloaded": "failed", "truncated": "dropped"} | {kind: kind for kind in KINDS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", PASSING)
 def test_what_passes_is_tried_again(journal, fault):
     def script(asked):

@@ -43,6 +43,7 @@ def bomb():
     return b"".join([packer.compress(b" " * (1 << 20)) for _ in range(1024)]) + packer.flush()
 
 
+@pytest.mark.slow
 def test_a_packed_answer_is_not_unpacked(journal, bomb, peak):
     assert len(bomb) < 1.2e6
     _, server = refused(

@@ -76,6 +76,7 @@ def test_further_fields_leave_the_request_alone(field):
         Server(url=URL, model="tiny", extra={field: 1})
 
 
+@pytest.mark.slow
 def test_the_client_library_comes_late():
     text = "import sys, anchorlab.language.endpoint; print('openai' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)

@@ -105,6 +105,7 @@ def says(text: str, reason: Any = "stop") -> ModelOutput:
     return made
 
 
+@pytest.mark.slow
 def test_questions_are_asked_until_an_answer_is_acceptable(tmp_path: Path) -> None:
     questions = task("retrieval/equations", chains=2).questions(4, seed=3)
     prompts = [one.prompt for one in questions]

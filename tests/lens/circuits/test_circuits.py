@@ -102,6 +102,7 @@ CHAIN_CIRCUITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", CHAIN_CIRCUITS)
 def test_the_circuit_of_a_model_that_follows_chains(steps):
     """Scores of later layers are softened: else uniform attention, which gives the right place most, would do."""
@@ -144,6 +145,7 @@ def test_useless_heads_and_layers_are_no_part_of_it():
     check_every_path_is_needed(found, search_batch(module, IDENTITY, 128))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "rules"),
     [
@@ -187,6 +189,7 @@ def answers(module: nn.Module, tokens: Tensor, attend) -> Tensor:
     return stream @ weights["unembed.W_U"]
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_the_maps():
     """Every number of a circuit, from weights and sequences alone; later scores are soft, so that all differ."""
     module = louder(with_useless_heads(identity_solver(), (0, 2), (1, 1)))
@@ -289,6 +292,7 @@ def test_roles_that_do_not_follow_a_shift_have_no_path():
     assert JOIN in told.rules and "asked" not in {rule.query for rule in told.rules}
 
 
+@pytest.mark.slow
 def test_no_other_rest_of_a_head_would_cost_less():
     """The random heads carry a little, so that it matters where their queries look."""
     module = louder(with_useless_heads(identity_solver(), (0, 1), (0, 2), (1, 1), (1, 2)))
@@ -427,6 +431,7 @@ def test_mistakes_name_the_field():
         find_circuit(FNNSpec(width=4).build(IDENTITY.shape), IDENTITY)
 
 
+@pytest.mark.slow
 def test_a_member_that_diverged_is_refused_and_its_neighbour_is_not(solved):
     diverged = identity_solver()
     with torch.no_grad():

@@ -46,6 +46,7 @@ def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, mem
     check_every_path_is_needed(found, AttentionLosses(model.select([member]), one, search))
 
 
+@pytest.mark.slow
 def test_a_run_knows_the_task_that_it_learned(trained):
     one = trained.experiment.task
     assert find_circuit(trained, sequences=32) == find_circuit(trained.ensemble(), one, sequences=32)

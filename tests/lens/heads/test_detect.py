@@ -208,6 +208,7 @@ def test_record_without_patterns():
         detect(look(identity_solver(), identity_sequences()[0]))
 
 
+@pytest.mark.slow
 def test_tables_and_figures_are_imported_late():
     code = (
         "import sys, anchorlab.lens; sys.exit(any(name in sys.modules for name in ('polars', 'matplotlib', 'sklearn')))"

@@ -77,6 +77,7 @@ GRIDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("site", "fields", "over"), GRIDS)
 def test_equals_one_look_with_candidates(ensemble, site, fields, over):
     given = {"patch_inputs": OTHERS} if fields["rule"] == "patch" else {}
@@ -334,6 +335,7 @@ def test_any_module_whose_forward_can_begin_at_a_block(site, batch_size, monkeyp
     assert set(made[0].logits) <= {1, 2, 6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", [True, False])
 def test_batch_size_is_chosen_from_memory(ensemble, mapped, monkeypatch):
     template = Intervention(site="blocks.*.attn.hook_pattern", rule="zero")

@@ -58,6 +58,7 @@ def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket.connect", refuse)
 
 
+@pytest.mark.slow
 def test_the_numbers_of_each_checkpoint_are_those_of_its_model(hub, trained, tmp_path, monkeypatch):
     """The probability of "the" after facts, by Hugging Face alone; with the first layer's W_in removed, too."""
     without_network(monkeypatch)
@@ -86,6 +87,7 @@ def the_after(model: Any, tokenizer: Any, prompts: Sequence[str]) -> float:
     return total / len(prompts)
 
 
+@pytest.mark.slow
 def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_path):
     commits = {step: (hub / "refs" / f"step{step}").read_text() for step in (0, 2)}
     for file in (hub / "snapshots" / commits[0]).glob("*.safetensors"):
@@ -99,6 +101,7 @@ def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_p
     assert analysis.figures[0].lines[0].x == (1, 4)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monkeypatch):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     expected = observe(SETTING, Workplace(whole))
@@ -144,6 +147,7 @@ def test_another_setting_is_measured_anew(hub, tmp_path):
     assert few[0].numbers["facts: the"] != more[0].numbers["facts: the"]
 
 
+@pytest.mark.slow
 def test_one_downloaded_checkpoint_at_a_time_is_on_the_disk(trained, tmp_path, monkeypatch):
     seen = []
 
@@ -161,6 +165,7 @@ def test_one_downloaded_checkpoint_at_a_time_is_on_the_disk(trained, tmp_path, m
     assert list(tmp_path.rglob("*.safetensors")) == []
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_open_is_named(hub, tmp_path):
     """Without a matrix; the first one is an error, as all others would hardly open either."""
     for step in (4, 0):
@@ -187,6 +192,7 @@ def test_a_single_revision_is_refused(tmp_path):
         observe(Setting("lab/tiny", "step1", STEPS, FEW), Workplace(tmp_path))
 
 
+@pytest.mark.slow
 def test_findings_of_a_folder_of_checkpoints(trained, tmp_path):
     """From the folder to the findings: what training has not changed is measured as untrained."""
     made = along_training.STUDY

@@ -61,6 +61,7 @@ def test_claims_on_the_second_half(made: TruncationControls, claim: str, value: 
     assert found["deep-feed-forward"] is found["low-rank"] is found["feed-forward-over-attention"] is None
 
 
+@pytest.mark.slow
 def test_the_study_finds_the_loud_matrix_of_a_model_made_by_hand() -> None:
     asked = Questions(spoken(), PROMPTS)
     search = search_truncations(asked, fractions=(0.0, 0.5))
@@ -108,6 +109,7 @@ def test_maps_have_a_row_for_each_layer_and_one_for_each_kind_of_matrix(observed
     assert right.maps[1][0].column_ticks == ("0", "0.1")
 
 
+@pytest.mark.slow
 def test_a_second_observation_reads_what_the_first_has_kept(observed: tuple[Observed, Path]) -> None:
     first, folder = observed
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}

@@ -366,6 +366,7 @@ def test_operations_keep_their_meaning_on_disk() -> None:
     assert parse_task(data) == one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in task_names() if name.startswith("anchor/")])
 def test_a_million_sequences_never_cross(name: str) -> None:
     """The predicate reads final tokens alone; the sampler is asked for a million sequences over all splits."""

@@ -177,6 +177,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.slow
 def test_datasets_loads_the_folders(tmp_path):
     """With the real library, offline."""
     vectors = TASKS["retrieval with frequencies"]
