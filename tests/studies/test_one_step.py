@@ -213,13 +213,20 @@ def test_claims_outside_their_bands():
             "short tokens": scanned("tokens", 0, -0.5, -1),
             "short length": scanned("length", 0, -0.5, 0, typical=margin(deviation=1 / 16, excess=2.5)),
         },
-        needed={"feedforward": [8.0, 80.0, 800.0], "typical": [8.0, 8.0, 8.0], "repeated": [8.0, 8.0, 8.0]},
+        needed={"feedforward": [8.0, 80.0, 800.0], "typical": [8.0, 800.0, 8e4], "repeated": [8.0, 800.0, 8e4]},
     )
     verdicts = verdicts_of(STUDY, bad)
     assert verdicts.pop("printed-means") == "reproduced"
     assert verdicts.pop("printed-variances") == "contradicted"
     assert verdicts.pop("lemma-e2") == "reproduced"
     assert set(verdicts.values()) == {"differs at small scale"}
+
+
+def test_samples_that_suffice_need_not_be_needed():
+    verdicts = verdicts_of(STUDY, seen_by_hand(needed=dict.fromkeys(("feedforward", "typical", "repeated"), [8.0] * 3)))
+    assert {verdicts[name] for name in ("feedforward-few", "attention-many", "attention-many-hardest")} == {
+        "agrees at small scale"
+    }
 
 
 def test_another_closed_form_is_not_that_of_lemma_e2(monkeypatch):
