@@ -96,7 +96,6 @@ def test_values_inside_and_outside_the_bands():
         "synonym": 0.951,
         "recitation": 0.985,
         "statistical-output": 0.99,
-        "multi-anchor": 0.995,
     }
     expected = {**own, "unseen-pairs": 0.95, "fits": 0.991}
     assert values_of(STUDY, found) == {name: pytest.approx(value) for name, value in expected.items()}
