@@ -77,16 +77,17 @@ def _predicted(run: TrainedRun) -> Predicted:
 @claim(
     "Trained on noise from the start, the model in the end predicts the noise nearly with probability alpha",
     at="Fig 4 left",
-    paper="fraction nearly 0.5",
+    paper="with probability nearly 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
 )
 def pretraining_settles(seen: Seen) -> Measurement:
-    """Fraction of predicting the noise, as the most probable token, at the end, on noisy sequences, mean over seeds."""
+    """Mean probability of the noise at the end, on noisy sequences, mean over seeds."""
     return _settled(seen.afresh)
 
 
 def _settled(one: Predicted) -> Measurement:
-    return over(one.fraction[:, -1], detail=f"mean probability {float(one.noise[:, -1].mean()):.3g}")
+    # not the fraction of Figure 4: where noise and right token have 1/2 each, the most probable one is a coin's side
+    return over(one.noise[:, -1], detail=f"the most probable token in {float(one.fraction[:, -1].mean()):.3g}")
 
 
 @claim(
@@ -104,12 +105,11 @@ def tuning_peak(seen: Seen) -> Tensor:
 @claim(
     "Fine-tuned with noise, the model in the end predicts the noise nearly with probability alpha",
     at="Fig 4 right",
-    paper="fraction nearly 0.5",
+    paper="with probability nearly 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
 )
 def tuning_settles(seen: Seen) -> Measurement:
-    """Fraction of predicting the noise, as the most probable token, at the end of fine-tuning, on noisy sequences, mean
-    over seeds."""
+    """Mean probability of the noise at the end of fine-tuning, on noisy sequences, mean over seeds."""
     return _settled(seen.tuned)
 
 
