@@ -349,7 +349,9 @@ STUDY = Study(
             paper=(*OF_LLAMA, "deep-removable"),
         ),
         "quick": Profile(
-            Setting(), "SmolLM2-135M-Instruct, 30 layers of 9 heads, a fiftieth of the size of the paper's Llama 2."
+            Setting(),
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), 30 layers of 9 heads, a fiftieth of the size of the "
+            "paper's Llama 2.",
         ),
     },
     smoke=Setting(TINY, None, 24, 4, 8, 3, 2, 2, 1),

@@ -335,8 +335,8 @@ STUDY = Study(
     {
         "quick": Profile(
             Setting(),
-            "SmolLM2-135M-Instruct in place of the paper's Pythia-1B and GPT-2 small, on own sentences and facts; "
-            "<|endoftext|> before each prompt.",
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's Pythia-1B and GPT-2 small, on "
+            "own sentences and facts; <|endoftext|> before each prompt.",
         ),
         "paper": Profile(
             Setting("EleutherAI/pythia-1b"),

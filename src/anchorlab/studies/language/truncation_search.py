@@ -380,7 +380,8 @@ STUDY = Study(
     {
         "quick": Profile(
             Setting(),
-            "SmolLM2-135M-Instruct in place of the paper's Pythia-1B, on own facts; <|endoftext|> before each prompt.",
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's Pythia-1B, on own facts; "
+            "<|endoftext|> before each prompt.",
         ),
         "paper": Profile(
             Setting("EleutherAI/pythia-1b"), "The paper's Pythia-1B at the end of its training; the facts are our own."

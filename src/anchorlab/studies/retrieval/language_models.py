@@ -164,8 +164,9 @@ STUDY = Study(
     {
         "quick": Profile(
             PromptSetting(),
-            "SmolLM2-135M-Instruct in place of the paper's large models; 20 questions of each kind; through its chat "
-            "template, with the answer begun; the likeliest text, then samples, at most three tries.",
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's large models; 20 questions of "
+            "each kind; through its chat template, with the answer begun; the likeliest text, then samples, at most "
+            "three tries.",
         ),
         "quick-unbegun": Profile(
             PromptSetting(manner=Manner()),
