@@ -275,6 +275,11 @@ class Pieces:
             self._again.append(job)
             self.tally.show(experiment.cell.label, job.restarts(error))
         except Exception as error:  # noqa: BLE001 - the other runs go on
-            self.failures.append((experiment.cell.label, error))
+            jobs = [self._job(experiment, run.plan, index) for index in range(len(run.plan.chunks))]
+            restarted = [job for job in jobs if not job.finished]  # by a process that found them damaged first
+            if not restarted:
+                self.failures.append((experiment.cell.label, error))
+            run.left = len(restarted)
+            self._again.extend(restarted)
         else:
             self.tally.status.cells_done += 1
