@@ -6,7 +6,9 @@ import random
 
 import polars as pl
 import pytest
+import torch
 
+from anchorlab.runs import Cell, Store
 from anchorlab.runs.files import fingerprint, write_file, write_json
 from tests.faults.durable import Account, PowerCut, begin_account, keep_account
 from tests.faults.judge import judged, unreadable, wrong
@@ -103,6 +105,25 @@ def test_after_a_start_of_the_machine_everything_is_durable(tmp_path):
     assert cut(place.root, Account(place.account), 0.0) == []
     assert (place.root / "again").samefile(place.root / "loose")
     assert (place.root / "loose").read_bytes() == bytes(1000) and (place.root / "after").read_bytes() == b"old"
+
+
+def _merge(root):
+    cell = Cell({"format": 1}, label="a run")
+    with Store(root).open(cell) as run:
+        run.plan([[0], [1]])
+        with run.chunk(0) as chunk:
+            chunk.write_checkpoint(2, {"weight": torch.zeros(1)})
+            run.move_checkpoint(2, chunk.checkpoint_path(2))
+        run.write_checkpoint(3, {"weight": torch.ones(2)})
+
+
+def test_a_merged_checkpoint_is_durable_before_its_parts_are_removed(tmp_path):
+    place = Place(tmp_path)
+    cut(place.root, in_a_process(_merge, place), 0.0)
+    (notes,) = place.root.glob("*/state/merged")
+    assert sorted(path.stem for path in notes.iterdir()) == ["2", "3"]
+    (merged,) = place.root.glob("*/checkpoints")
+    assert sorted(path.stat().st_size > 0 for path in merged.iterdir()) == [True, True]
 
 
 def _name_without_content(root):

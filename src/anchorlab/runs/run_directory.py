@@ -132,7 +132,7 @@ class RunDirectory(Run):
         """
         self._require_lock()
         path = self.path / checkpoint_name(step)
-        path.parent.mkdir(exist_ok=True)
+        make_directory(path.parent)
         self._note_checkpoint(step, write_file(path.parent, path.name, tensor_pieces(tensors))[1])
 
     def move_checkpoint(self, step: int, part: Path) -> None:
@@ -140,7 +140,7 @@ class RunDirectory(Run):
         self._require_lock()
         path = self.path / checkpoint_name(step)
         try:
-            path.parent.mkdir(exist_ok=True)
+            make_directory(path.parent)
             self._note_checkpoint(step, fingerprint(part))
             part.replace(path)
             sync_directory(path.parent)
@@ -148,7 +148,7 @@ class RunDirectory(Run):
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
 
     def _note_checkpoint(self, step: int, found: Fingerprint) -> None:
-        self._merged_path.mkdir(exist_ok=True)
+        make_directory(self._merged_path)
         write_json(self._merged_path, f"{step}.json", {"size": found.size, "sha256": found.sha256})
         self._written[checkpoint_name(step)] = found
 
