@@ -1,11 +1,13 @@
 """Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's rows.
 
     python docs/gallery/build.py --store runs
+    python docs/gallery/build.py --store runs --rest
     python docs/gallery/build.py --published
     python docs/gallery/build.py --published --untrained --store FOLDER
 
-The second redraws what is published and judges it again, by the bands and scopes of today; it needs no runs. The third
-measures every published claim on untrained members first, which takes minutes; a run of the study does so by itself.
+The second keeps what is published of the studies that the store has no findings of. The third redraws what is published
+and judges it again, by the bands and scopes of today; it needs no runs. The fourth measures every published claim on
+untrained members first, which takes minutes; a run of the study does so by itself.
 No number in the docs about a study is typed by hand: all come from here.
 """
 
@@ -52,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, default=None, help="the folder of runs")
     parser.add_argument("--published", action="store_true", help="read the published findings in place of a store")
+    parser.add_argument("--rest", action="store_true", help="keep what is published where the store has no findings")
     parser.add_argument("--untrained", action="store_true", help="measure the claims on untrained members, too")
     parser.add_argument("--profile", default="quick", help="the profile to publish")
     parser.add_argument("--out", type=Path, default=HERE, help="where to write")
@@ -63,10 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         profiles = [chosen.profile, *(one for one in study(name).profiles if one not in (chosen.profile, "smoke"))]
         for profile in profiles:
             beside = "" if profile == chosen.profile else profile
-            folder = (
-                folder_of(name, chosen.out, beside) if chosen.published else findings_directory(store, name, profile)
-            )
-            path = folder / "findings.json"
+            published = folder_of(name, chosen.out, beside) / "findings.json"
+            path = published if chosen.published else findings_directory(store, name, profile) / "findings.json"
+            if chosen.rest and not path.exists():
+                path = published
             if path.exists():
                 findings = study(name).judge_again(Findings.from_json(path.read_bytes(), at=str(path)))
                 found.append(with_controls(study(name), findings, store) if chosen.untrained else findings)
