@@ -1,4 +1,5 @@
-"""Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's rows.
+"""Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's rows,
+and the claims that the package ships.
 
     python docs/gallery/build.py --store runs
     python docs/gallery/build.py --store runs --rest
@@ -41,9 +42,11 @@ from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.spec import Spec
 from anchorlab.studies import STUDIES, UNPUBLISHED, Study, findings_directory, study, with_controls
+from anchorlab.studies.published import FILE
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
+SHIPPED = HERE.parent.parent / "src" / "anchorlab" / "studies" / FILE
 BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
 SHOWN = ("truncation/associative-memory", "truncation/rank-one-noise")  # in the README
 LARGEST_SVG = 60_000  # bytes
@@ -59,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--profile", default="quick", help="the profile to publish")
     parser.add_argument("--out", type=Path, default=HERE, help="where to write")
     parser.add_argument("--readme", type=Path, default=README, help="the README whose rows of results are rewritten")
+    parser.add_argument("--shipped", type=Path, default=SHIPPED, help="the claims that the package ships")
     chosen = parser.parse_args(arguments)
     store = Store(chosen.store)
     found = []
@@ -80,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for findings in found:
         publish(findings, chosen.out, "" if findings.profile == chosen.profile else findings.profile)
     (chosen.out / "ledger.md").write_text(ledger_text(found), "utf-8")
+    chosen.shipped.write_text(shipped_text(found), "utf-8")
     if chosen.readme.exists():
         write_readme(chosen.readme, found)
     return 0
@@ -113,6 +118,12 @@ def publish(findings: Findings, out: Path, beside: str = "") -> Path:
         settings = settings_text(study(findings.study), findings.profile)
         (folder / "settings.md").write_text(f"{source_text(findings.provenance)}\n\n{settings}", "utf-8")
     return folder
+
+
+def shipped_text(found: Iterable[Findings]) -> str:
+    """Return findings without figures and tables as one JSON list, a line for each."""
+    short = (replace(one, figures=(), tables=(), views=()) for one in found)
+    return "[\n" + ",\n".join(json.dumps(json.loads(one.to_json())) for one in short) + "\n]\n"
 
 
 def slug(title: str) -> str:

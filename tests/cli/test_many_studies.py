@@ -117,7 +117,7 @@ def test_every_claim_is_listed(anchorlab):
     words = anchorlab("claims").out
     assert (
         f"{TRUNCATION}  profile smoke, {len(study(TRUNCATION).claims)} claims: agrees 1" in words
-        and "retrieval/depth  not run yet, " in words
+        and "retrieval/depth  not run here; " in words
     )
 
 

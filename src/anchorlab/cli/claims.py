@@ -17,6 +17,7 @@ from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Entry, Evidence, Findings
+    from anchorlab.studies import Study
 
 _COLOURS = {
     "reproduced": "green",
@@ -41,11 +42,13 @@ class _Block(NamedTuple):
         head: its heading
         rows: its results claim by claim, each with whether it is the strongest of its claim
         with_profile: whether results name their profiles
+        published: whether they are the published ones, of a study that has not been run here
     """
 
     head: Text
     rows: "list[tuple[ClaimResult, bool]]"
     with_profile: bool = False
+    published: bool = False
 
     @property
     def size(self) -> int:
@@ -66,6 +69,8 @@ def claims(
     If a claim was measured under several profiles, the strongest evidence comes first: the paper's own setting, then
     `scaled`, then `quick`. A claim is `reproduced` or `contradicted` only in the paper's own setting or by an exact
     computation; anywhere else it `agrees at small scale` or `differs at small scale`.
+
+    Of a study that has not been run in this store the published results are shown; the counts are of this store alone.
 
     Beside our value is what the same measure gives on members that were never trained. A claim that they pass, too,
     `also holds untrained`. At the end are the counts by verdict and by scope of the strongest evidence.
@@ -121,10 +126,7 @@ def claims(
         _print_counts(results)
     else:
         blocks = [_entries_block(name, list(own)) for name, own in groupby(entries, key=lambda entry: entry.study)]
-        for study in missing:
-            open_claims = study.unmeasured()
-            head = Text.assemble((study.name, "bold"), f"  not run yet, {len(open_claims)} claims")
-            blocks.append(_Block(head, [(one, True) for one in open_claims]))
+        blocks += map(_published_block, missing)
         _print_blocks([*blocks, *map(_findings_block, silent)], _FIRST_PAGE if limit is None else limit)
         if results:
             _print_counts(results)
@@ -199,8 +201,12 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
 
 
 def _unmeasured(result: "ClaimResult") -> dict[str, Any]:
+    from anchorlab.studies.published import published_entries
+
     nothing = {"profile": None, "scope": None, "seeds": None, "search_seeds": None, "commit": None, "hardware": None}
-    return {**claim_data(result), **nothing}
+    shipped = published_entries().get(result.claim.id)
+    evidence = [] if shipped is None else list(map(evidence_data, shipped.evidence))
+    return {**claim_data(result), **nothing, "published": evidence}
 
 
 def print_claims(kept: "Sequence[Findings]") -> None:
@@ -231,6 +237,16 @@ def _findings_block(findings: "Findings") -> _Block:
     return _Block(Text.assemble((findings.study, "bold"), text), [(one, True) for one in findings.claims])
 
 
+def _published_block(study: "Study[Any]") -> _Block:
+    """Return the published results of a study that has not been run; of a claim without one, the claim alone."""
+    from anchorlab.studies.published import published_entries
+
+    shipped = published_entries()
+    rows = [shipped[one.claim.id].strongest if one.claim.id in shipped else one for one in study.unmeasured()]
+    head = Text.assemble((study.name, "bold"), f"  not run here; published: {verdicts_text(rows)}")
+    return _Block(head, [(one, True) for one in rows], True, True)
+
+
 def _entries_block(study: str, entries: "Sequence[Entry]") -> _Block:
     profiles = list(dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence))
     several = len(profiles) > 1
@@ -250,7 +266,7 @@ def _print_blocks(blocks: Sequence[_Block], most: int) -> None:
             break
         print_text(block.head)
         if block.rows:
-            lines = [line for row in block.rows[:left] for line in _lines(*row, block.with_profile)]
+            lines = [line for row in block.rows[:left] for line in _lines(*row, block)]
             parts = [part for sign, line in lines for part in _wrapped(sign, line, console)]
             print_text(Text("\n").join(parts).append("\n"), wrapped=False)
         left -= block.size
@@ -258,7 +274,7 @@ def _print_blocks(blocks: Sequence[_Block], most: int) -> None:
         print_text(f"{most} of {total} results; name studies, or --limit 0 shows all")
 
 
-def _lines(result: "ClaimResult", strongest: bool, with_profile: bool) -> Iterator[tuple[str | Text, Text]]:
+def _lines(result: "ClaimResult", strongest: bool, block: _Block) -> Iterator[tuple[str | Text, Text]]:
     """Yield what is printed of a result, each line after its sign; of one that is not the strongest, only its value."""
     from anchorlab.findings import SYMBOLS
 
@@ -266,9 +282,10 @@ def _lines(result: "ClaimResult", strongest: bool, with_profile: bool) -> Iterat
         yield Text(SYMBOLS[result.verdict], f"bold {_COLOURS[result.verdict]}"), Text(result.claim.statement)
         yield " ", Text(f"measured as {result.claim.measured_as}", "dim")
         told = f" · paper {result.claim.paper} · accepted {result.claim.band_text}"
-        yield " ", _values(result, with_profile).append(told, "dim")
+        where = Text("published: " if block.published and result.value is not None else "", "dim")
+        yield " ", where.append(_values(result, block.with_profile)).append(told, "dim")
     elif result.verdict != "not measured":
-        yield " ", Text("also: ", "dim").append(_values(result, with_profile))
+        yield " ", Text("also: ", "dim").append(_values(result, block.with_profile))
 
 
 def _wrapped(sign: str | Text, line: Text, console: Console) -> Iterator[Text]:

@@ -39,6 +39,7 @@ commands = {
     "sweep": "Train a grid of experiments that a file declares.",
     "worker": "Train what a store has left, beside other workers.",
     "submit": "Plan studies for workers, and submit these to Slurm.",
+    "verify": "Check the papers' claims in their own settings, within a budget.",
     "claims": "List the papers' claims with our values and verdicts.",
     "inspect": "Measure what each attention head of a run does.",
     "look-at": "Measure what a language model's heads do on texts.",

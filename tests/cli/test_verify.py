@@ -1,0 +1,109 @@
+"""`anchorlab verify`: a plan within a budget, what is compared with the published values, and kills."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from anchorlab.cli.verify import agreement, run_until
+from anchorlab.findings import Claim
+from anchorlab.runs import Store
+from anchorlab.studies.verifying import Candidate, Plan, Step, candidates
+from tests.engine.killed import wait_until
+
+FLOW, MEMORY = "retrieval/information-flow", "truncation/associative-memory"
+CLAIM = Claim("own/one", "a statement", "a source", "1", "a value", (0.0, 1.0))
+
+
+def result(value, interval=None):
+    return CLAIM.judge(value, "quick", interval=interval)
+
+
+@pytest.mark.parametrize("budget", ["10 minutes", "", "8", "h", "-1h", "1h 30m"])
+def test_a_budget_is_a_time(anchorlab, budget):
+    said = anchorlab("verify", FLOW, f"--budget={budget}")
+    assert (said.code, said.new_files) == (2, set())
+    assert said.err.startswith("anchorlab: budget: ") and "write 90s, 10m, 8h or 1h30m" in said.err
+
+
+def test_a_study_without_such_claims_is_refused(anchorlab):
+    said = anchorlab("verify", "anchor/open-questions")
+    assert said.code == 2 and "names: settle no claim" in said.err
+
+
+@pytest.mark.slow
+def test_the_plan_is_shown_and_nothing_written(anchorlab):
+    said = anchorlab("verify", FLOW, MEMORY, "anchor/recitation", "--dry-run", "--json", "--budget", "1h")
+    assert (said.code, said.new_files) == (0, set())
+    plan = json.loads(said.out)
+    assert {(one["study"], one["profile"]) for one in plan["within"]} >= {(FLOW, "quick"), (MEMORY, "paper")}
+    assert [one["study"] for one in plan["beyond"]] == ["anchor/recitation"]
+    assert len({claim for one in plan["within"] for claim in one["claims"]}) == 5 + 8
+    words = anchorlab("verify", FLOW, "--dry-run", "--budget", "1s").out
+    assert "beyond it" in words and "nothing fits 1s; retrieval/information-flow takes about" in words
+
+
+@pytest.mark.slow
+def test_exact_claims_are_settled_and_compared(anchorlab):
+    rows = json.loads(anchorlab("verify", FLOW, "--json").out)
+    assert [(one["scope"], one["verdict"], one["agreement"]) for one in rows] == [
+        ("exact", "reproduced", "same verdict")
+    ] * 5
+    assert all(one["value"] == pytest.approx(one["published"]) for one in rows)
+    words = anchorlab("verify", FLOW).out
+    assert "every claim that these studies settle is settled in this store" in words
+    assert "5 of 5 claims settled here; 5 of 5 agree with what is published" in words
+
+
+@pytest.mark.parametrize(
+    ("before", "here", "words"),
+    [
+        (None, result(0.5), "not published"),
+        (result(0.5, (0.4, 0.6)), result(0.65, (0.6, 0.7)), "overlap"),
+        (result(0.5, (0.4, 0.6)), result(0.65, (0.61, 0.7)), "apart"),
+        (result(0.65, (0.61, 0.7)), result(0.5, (0.4, 0.6)), "apart"),
+        (result(0.5), result(0.9, (0.8, 0.95)), "same verdict"),
+        (result(0.5), result(1.5), "another verdict"),
+    ],
+)
+def test_values_agree_where_their_intervals_overlap(before, here, words):
+    assert agreement(before, here) == words
+
+
+def test_at_the_end_of_the_budget_training_stops(tmp_path, capsys):
+    (one,) = [each for each in candidates([MEMORY]) if each.profile == "paper"]
+    step = Step(Candidate(one.study, "smoke", one.claims, ()), one.claims, 1.0)
+    store = Store(tmp_path)
+    assert not run_until(Plan((step, step), ()), store, 1, "cpu", time.monotonic() - 1)
+    assert "the budget is spent; the same command goes on with 2 of these studies" in capsys.readouterr().out
+    assert not list(tmp_path.glob("studies/*/*/findings.json"))
+    assert not run_until(Plan((step,), ()), store, 1, "cpu", time.monotonic() + 600)
+    assert len(list(tmp_path.glob("studies/*/*/findings.json"))) == 1
+
+
+@pytest.mark.killed
+def test_a_killed_verification_goes_on(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "anchorlab",
+        "verify",
+        MEMORY,
+        "--budget",
+        "2h",
+        "--json",
+        "--store",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: any(tmp_path.glob("*/state/plan.json")) or process.poll() is not None, seconds=300)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = json.loads(done.stdout)
+    assert {one["scope"] for one in rows} == {"exact", "paper"} and len(rows) == 8
+    assert {one["agreement"] for one in rows} <= {"overlap", "same verdict"}
