@@ -23,6 +23,7 @@ from anchorlab.studies.anchor.mechanism_measures import (
     share_of_first,
 )
 from anchorlab.studies.anchor.mechanism_seen import Mechanism, see
+from anchorlab.studies.anchor.mirrored import mirrored
 from anchorlab.studies.anchor.settings import Setting, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import seed_table
@@ -353,4 +354,5 @@ STUDY = Study(
     },
     smoke=QUICK.shortened(steps=4, size=200),
     chosen_on=SEARCHED,
+    other_task=mirrored,
 )

@@ -15,6 +15,7 @@ from torch import Tensor
 from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.mirrored import mirrored
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table, example
@@ -237,4 +238,5 @@ STUDY = Study(
     },
     smoke=QUICK.shortened(steps=2, size=200),
     chosen_on=SEARCHED,
+    other_task=mirrored,
 )
