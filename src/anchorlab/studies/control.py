@@ -71,21 +71,20 @@ def with_controls(
 
     never = _controls(study, measures, untrained, setting)
     is_open = any(never[name].value is None for name in judged)
-    initial = swapped(untrained) if trained and (is_open or others) else {}
-    other = swapped([others.get(index, one) for index, one in enumerate(trained)]) if others else {}
-    for name in initial:
-        # What no weights change is read from metrics alone, unless untrained members happen to give our value, too.
-        if name in other and ours[name] == other[name] == initial[name] != never[name]:
-            del other[name]
-        if never[name].value is None and initial[name].value is not None and initial[name] != ours[name]:
-            never[name] = replace(initial[name], note="; ".join(filter(None, (CHOSEN, initial[name].note))))
-    claims = []
-    for one in findings.claims:
-        name = one.claim.id
-        second = other.get(name) if others else one.other_task
-        claims.append(replace(one, untrained=never.get(name, one.untrained), other_task=second))
-    tables = (*findings.tables, _table(list(others.values()))) if others else findings.tables
-    return replace(findings, claims=tuple(claims), tables=tables)
+    for name, control in (swapped(untrained) if trained and is_open else {}).items():
+        if never[name].value is None and control.value is not None and control != ours[name]:
+            never[name] = replace(control, note="; ".join(filter(None, (CHOSEN, control.note))))
+    claims = [replace(one, untrained=never.get(one.claim.id, one.untrained)) for one in findings.claims]
+    if not others:
+        return replace(findings, claims=tuple(claims))
+    found = swapped([others.get(index, one) for index, one in enumerate(trained)])
+    initial = swapped([untrained[index] if index in others else one for index, one in enumerate(trained)])
+    for name in judged:
+        # A claim that no weights change reads none of these, unless untrained members give our value by themselves.
+        if ours[name] == found[name] == initial[name] != never[name]:
+            del found[name]
+    claims = [replace(one, other_task=found.get(one.claim.id)) for one in claims]
+    return replace(findings, claims=tuple(claims), tables=(*findings.tables, _table(list(others.values()))))
 
 
 def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
