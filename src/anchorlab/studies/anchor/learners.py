@@ -169,7 +169,7 @@ def fnn_never(seen: Seen) -> Tensor | None:
 
 
 @precondition(
-    "All three fit their training sequences",
+    "All three learners fit their training sequences",
     at="section 4.1",
     paper="implied: what they fail at is generalising",
     band=at_least(FITTED),

@@ -56,7 +56,13 @@ def positions(seen: Mechanism) -> Tensor:
     return seen.first.positions_apart
 
 
-@claim("Tokens alone do not make it", at=FIG_21, paper="implied: mainly by positions", band=at_least(0.2), own=True)
+@claim(
+    "Tokens alone do not make layer 0's attention",
+    at=FIG_21,
+    paper="implied: mainly by positions",
+    band=at_least(0.2),
+    own=True,
+)
 def not_tokens(seen: Mechanism) -> Tensor:
     """The same distance for tokens alone minus that for positions alone, mean over test sequences and seeds."""
     return seen.first.tokens_apart - seen.first.positions_apart

@@ -115,7 +115,12 @@ def boundary(seen: Seen) -> Tensor | None:
     return outer.mean(dim=0) - inner.mean(dim=0) if seen.fitted else None
 
 
-@claim("The anchor learned worst is one of these", at="Fig 12", paper="the lowest bars", band=within(0.8, 1.0))
+@claim(
+    "The anchor learned worst is near the boundary (1, 2 or 10)",
+    at="Fig 12",
+    paper="the lowest bars",
+    band=within(0.8, 1.0),
+)
 def worst(seen: Seen) -> Tensor | None:
     """Share of seeds whose least accurate anchor is 1, 2 or 10."""
     return AT_BOUNDARY[seen.accuracy.argmin(dim=0)] if seen.fitted else None
@@ -134,7 +139,7 @@ def rare_answers(seen: Seen) -> Tensor:
 
 
 @claim(
-    "Accuracy follows that frequency",
+    "The accuracy of an anchor follows how often its answers occur in training",
     at="section 4.9",
     paper="given as the likely reason; no value in the text",
     band=within(0.5, 1.0),

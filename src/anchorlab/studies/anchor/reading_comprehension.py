@@ -103,14 +103,19 @@ def reads_answer(seen: Reading) -> Tensor:
     return _of(_reading_layer(seen, seen.heads.sources), seen.heads.reading[1])[seen.learned] == 1
 
 
-@claim("Nearly all of its attention goes there", at=FIG_13B, paper="close to 1", band=within(0.9, 1.0))
+@claim(
+    "Nearly all of the broadcasting head's attention goes to the item that is asked for",
+    at=FIG_13B,
+    paper="close to 1",
+    band=within(0.9, 1.0),
+)
 def reading_mass(seen: Reading) -> Tensor:
     """Attention from the question to the asked item, reading head, mean over test sequences and seeds that learned."""
     return seen.heads.to_item.flatten(1).amax(dim=-1)[seen.learned]
 
 
 @claim(
-    "All heads of that layer do the same",
+    "All heads of the layer that broadcasts read the item beside the question's anchor",
     at="section 6.2 and Fig 19, on the identity task",
     paper="they all perform the broadcast operation",
     band=within(0.8, 1.0),

@@ -148,7 +148,7 @@ def near_source(seen: Heads) -> Measurement:
 
 
 @claim(
-    "Under the anchor 4 it broadcasts from one position later",
+    "Under the anchor 4 layer 1 broadcasts from the second position after it",
     at="section 5.2 and Fig 14d",
     paper="two after the anchor",
     band=within(0.8, 1.0),
