@@ -76,6 +76,10 @@ def test_the_opposite_by_hand():
     ]
 
 
+def test_equally_bad_anchors_have_no_worst_one():
+    assert values_of(STUDY, Seen(torch.zeros(10, 2), torch.ones(2), RISING))["worst"] == 0.0
+
+
 def test_what_is_not_fitted_is_not_judged():
     unfitted = judged(STUDY, Seen(ACCURACY, torch.tensor([0.5, 1.0]), RISING))
     assert unfitted["fits"] == 0.5
