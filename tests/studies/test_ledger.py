@@ -138,6 +138,21 @@ def seeds_of(words: str) -> set[int]:
     return {seed for ends in ranges for seed in range(int(ends[0]), int(ends[-1]) + 1)}
 
 
+def without_control() -> set[str]:
+    """The studies with claims that agree, without exactness, and that neither untrained members nor others check."""
+    return {
+        findings.study
+        for findings in PUBLISHED.values()
+        for one in findings.claims
+        if one.agrees and not one.claim.exact and not one.claim.precondition
+        if all(control.value is None for control in one.controls.values())
+    }
+
+
+def test_studies_with_claims_that_agree_without_a_control_say_why():
+    assert without_control() == set(EXEMPT["controls"])
+
+
 def lacks_units(result: ClaimResult) -> bool:
     """Whether a value is of no units, nor the slope of a fit with its interval, nor one number with a reason."""
     return not (result.units or result.interval or result.claim.exact or result.claim.id in BARE)
