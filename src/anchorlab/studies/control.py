@@ -124,9 +124,11 @@ class _Swapped(TrainedRun):
 def _table(others: Sequence[TrainedRun]) -> Table:
     rows = []
     for one in others:
-        of, split = one.experiment, one.experiment.splits[-1]
+        of = one.experiment
         metric = "accuracy" if "accuracy" in of.metrics else "loss"
-        rows.append((of.task.name, f"{metric}, {split}", *mean_and_range(at_end(one, split, metric))))
+        rows += [
+            (of.task.name, f"{metric}, {split}", *mean_and_range(at_end(one, split, metric))) for split in of.splits
+        ]
     return Table(
         ELSEWHERE,
         "The second control: the same model, recipe and seeds. What its members reach on the task that they learned.",
