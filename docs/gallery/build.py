@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.findings import (
-    ALSO_UNTRAINED,
+    MARKS,
+    OTHER_TASK,
     SCOPES,
     SYMBOLS,
+    UNTRAINED,
     VERDICTS,
     ClaimResult,
     Counts,
@@ -144,11 +146,13 @@ def table_text(shown: Table) -> str:
 
 def claims_text(findings: Findings) -> str:
     """Return the claims of one study as a table, and where the numbers come from."""
-    head = ("claim", "paper", "ours", "untrained", "accepted", "verdict")
+    shown = MARKS if any(result.other_task for result in findings.claims) else (UNTRAINED,)
+    head = ("claim", "paper", "ours", *shown, "accepted", "verdict")
     rows = [
         (
             f"{result.claim.statement}. *Measured as {result.claim.measured_as}; {result.claim.source}.*",
-            result.claim.paper, ours(result), untrained(result), result.claim.band_text, verdict_text(result),
+            result.claim.paper, ours(result), *(control(result, name) for name in shown), result.claim.band_text,
+            verdict_text(result),
         )
         for result in findings.claims
     ]  # fmt: skip
@@ -158,8 +162,7 @@ def claims_text(findings: Findings) -> str:
 def verdict_text(result: ClaimResult) -> str:
     """Return a verdict with its sign, and what it rests on if that is more than a setting of ours."""
     scope = f" ({result.scope_text})" if result.scope_text and result.verdict != "not measured" else ""
-    mark = f", {ALSO_UNTRAINED}" if result.holds_untrained else ""
-    return f"{SYMBOLS[result.verdict]} {result.verdict}{scope}{mark}"
+    return ", ".join((f"{SYMBOLS[result.verdict]} {result.verdict}{scope}", *result.marks.values()))
 
 
 def ours(result: ClaimResult) -> str:
@@ -168,10 +171,10 @@ def ours(result: ClaimResult) -> str:
     return value_text(result.value) + (f" ({details})" if details else "")
 
 
-def untrained(result: ClaimResult) -> str:
-    """Return what untrained members give, with its spread or why it is none."""
-    note = "" if result.untrained is None else result.untrained.note
-    return result.untrained_text + (f" ({note})" if note else "")
+def control(result: ClaimResult, name: str) -> str:
+    """Return what the members of a control give, with its spread or why it is none; a dash without a control."""
+    found = result.controls.get(name)
+    return "—" if found is None else found.text + (f" ({found.note})" if found.note else "")
 
 
 def source_text(source: Provenance) -> str:
@@ -255,7 +258,8 @@ def ledger_text(found: Sequence[Findings]) -> str:
     """
     titles = {findings.study: findings.title for findings in found}
     entries = ledger(found)
-    rows, apart, others, passed = [], [], [], []
+    rows, apart, others = [], [], []
+    passed: dict[str, list[tuple[str, ...]]] = {name: [] for name in MARKS}
     for name, title in titles.items():
         own = [entry.strongest for entry in entries if entry.study == name]
         counted = counts(own)
@@ -264,11 +268,10 @@ def ledger_text(found: Sequence[Findings]) -> str:
             rows.append((page_link(name), title, *(str(count or "") for count in cells)))
         if beside := [result for result in own if result.apart]:
             apart.append((page_link(name), title, str(len(beside)), apart_text(beside)))
-        passed += [
-            (page_link(name), result.claim.statement, ours(result), untrained(result), result.claim.band_text)
-            for result in own
-            if result.holds_untrained
-        ]
+        for result in own:
+            for mark in result.marks:
+                cells = ours(result), control(result, mark), result.claim.band_text
+                passed[mark].append((page_link(name), result.claim.statement, *cells))
         others += [
             (page_link(name), result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
             for result in own
@@ -287,7 +290,9 @@ def ledger_text(found: Sequence[Findings]) -> str:
         f"## Other works, and questions of our own\n\n"
         f"{table(('study', 'what it shows', 'claims', 'verdicts'), apart)}\n"
         f"## Claims that also hold untrained\n\n"
-        f"{table(('study', 'claim', 'ours', 'untrained', 'accepted'), passed)}\n"
+        f"{table(('study', 'claim', 'ours', UNTRAINED, 'accepted'), passed[UNTRAINED])}\n"
+        f"## Claims that also hold for another task\n\n"
+        f"{table(('study', 'claim', 'ours', OTHER_TASK, 'accepted'), passed[OTHER_TASK])}\n"
         f"## Claims outside their bands\n\n{table(('study', 'claim', 'paper', 'ours', 'verdict'), others)}\n"
         f"## Where the numbers come from\n\n{sources}"
     )

@@ -208,7 +208,7 @@ def test_what_is_no_band(band):
 @pytest.mark.parametrize(
     ("control", "holds", "text"),
     [
-        (None, False, "—"),
+        (None, False, None),
         (Control(None), False, "no value"),
         (Control(None, "fails: E"), False, "no value"),
         (Control(0.5), True, "0.5"),
@@ -218,11 +218,22 @@ def test_what_is_no_band(band):
     ],
 )
 @pytest.mark.parametrize("value", [0.7, 0.1, None])
-def test_a_claim_holds_untrained_where_untrained_members_are_in_its_band(control, holds, text, value):
+def test_a_claim_also_holds_for_the_members_of_a_control_in_its_band(control, holds, text, value):
     """Whatever our own value."""
-    result = claim(at_least(0.5)).judge(value, "quick", untrained=control)
-    assert (result.holds_untrained, result.untrained_text) == (holds, text)
-    assert result.verdict == claim(at_least(0.5)).judge(value, "quick").verdict
+    ours = claim(at_least(0.5)).judge(value, "quick")
+    untrained, other = replace(ours, untrained=control), replace(ours, other_task=control)
+    assert (untrained.holds_untrained, untrained.holds_for_other_task) == (holds, False)
+    assert (other.holds_untrained, other.holds_for_other_task) == (False, holds)
+    assert [*untrained.marks.values()] == ["also holds untrained"] * holds
+    assert [*other.marks.values()] == ["also holds for another task"] * holds
+    for result, name in ((untrained, "untrained"), (other, "other task")):
+        assert {heading: found.text for heading, found in result.controls.items()} == ({name: text} if text else {})
+        assert result.verdict == ours.verdict
+
+
+def test_a_control_without_a_value_says_why():
+    assert Control(None).note == "no member meets what the measure presupposes"
+    assert Control(None, "fails: E").note == "fails: E" and Control(0.5).note == ""
 
 
 def test_counts_by_verdict_and_scope():
@@ -230,7 +241,7 @@ def test_counts_by_verdict_and_scope():
     found = counts(
         [
             one.judge(0.6, "quick", untrained=Control(0.9)),
-            one.judge(0.6, "paper", paper_setting=True, untrained=Control(0.1)),
+            replace(one.judge(0.6, "paper", paper_setting=True, untrained=Control(0.1)), other_task=Control(0.9)),
             exact.judge(0.6, "quick"),
             exact.judge(0.4, "quick"),
             one.judge(0.4, "quick", untrained=Control(0.9)),
@@ -248,7 +259,7 @@ def test_counts_by_verdict_and_scope():
         "undecided": {"paper": 0, "exact": 0, "other": 0},
         "not measured": {"paper": 0, "exact": 0, "other": 1},
     }
-    assert (found.total, found.of("reproduced"), found.also_untrained) == (6, 2, 2)
+    assert (found.total, found.of("reproduced"), found.also_untrained, found.also_other_task) == (6, 2, 2, 1)
 
 
 def test_other_works_and_questions_of_ones_own_are_counted_apart():

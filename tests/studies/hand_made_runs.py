@@ -66,6 +66,11 @@ def results_of(study, seen, profile="quick"):
     return {one.name: judge(study.claim(one), one(seen), profile) for one in study.claims}
 
 
+def judged(study, seen, profile="quick") -> dict[str, float | None]:
+    """The values of all claims whose preconditions are met, by the measure's name."""
+    return {one.claim.id.rpartition("/")[2]: one.value for one in study.judge(seen, profile)}
+
+
 def values_of(study, seen, profile="quick") -> dict[str, float | None]:
     """The value that every claim of a study gets from what was seen, by the measure's name."""
     return {name: one.value for name, one in results_of(study, seen, profile).items()}

@@ -1,18 +1,22 @@
-"""Controls: each claim on members that were never trained."""
+"""Controls: each claim on members that were never trained, and on members trained on another task."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from anchorlab.cli.claims import claim_data
+from anchorlab.engine import run
 from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.studies import Analysis, Profile, Study, at_end, claim, run_study, with_controls
-from anchorlab.studies.control import CHOSEN
-from anchorlab.tasks import task
+from anchorlab.studies.control import CHOSEN, ELSEWHERE, other_experiments
+from anchorlab.tasks import Task, task
+from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
 from tests.small_experiments import initial_module
 
@@ -193,3 +197,107 @@ def test_a_study_without_experiments_has_no_controls(tmp_path):
     )
     (one,) = run_study(drawn, "quick", Store(tmp_path)).claims
     assert (one.verdict, one.untrained, one.holds_untrained) == ("supported", None, False)
+
+
+def other_task(experiment: Experiment) -> Task:
+    """The token before the anchor in place of the one after it."""
+    return experiment.task.replace(rules={"before": Rule.parse("x A -> A(x)")})
+
+
+@claim("The embedding is eight wide", at="", paper="8", band=at_least(8.0))
+def width(seen) -> float:
+    """Width of the embedding."""
+    return float(seen["weights"].shape[-1])
+
+
+@claim("The embedding is large", at="", paper="large", band=at_least(0.0))
+def norm(seen) -> Tensor:
+    """Norm of the embedding."""
+    return seen["weights"].flatten(1).norm(dim=1)
+
+
+TWICE = replace(STUDY, name="own/twice", claims=(*CLAIMS, width, norm), other_task=other_task, chosen_on=range(2))
+
+
+@pytest.fixture(scope="module")
+def twice(store) -> Findings:
+    return run_study(TWICE, "quick", store, workers=1)
+
+
+def test_a_second_control_has_the_weights_that_another_task_gave(store, twice):
+    (one,) = experiments(60)
+    before = len(store.runs())
+    (elsewhere,) = run([replace(one, task=other_task(one))], store, workers=1)
+    assert len(store.runs()) == before, "the study has trained it"
+    norms = elsewhere.ensemble().weights["embed.W_E"].flatten(1).norm(dim=1)
+    found = by_name(twice)
+    for name in ("norm", "judged-where-fitted"):  # the latter by what the same seeds reach on the study's own task
+        assert found[name].other_task.value == pytest.approx(float(norms.mean()), rel=1e-6)
+        assert found[name].other_task.value != pytest.approx(found[name].value, rel=1e-3)
+
+
+def test_what_reads_metrics_alone_has_no_second_control(twice):
+    with_one = {name for name, one in by_name(twice).items() if one.other_task is not None}
+    assert with_one == {"judged-where-fitted", "norm", "width"}
+
+
+def test_the_second_mark_comes_where_members_of_another_task_pass(twice):
+    strict = replace(norm, band=at_least(1e3))
+    again = replace(TWICE, claims=(*CLAIMS, width, strict)).judge_again(twice)
+    marked = {name for name, one in by_name(again).items() if one.holds_for_other_task}
+    assert marked == {"judged-where-fitted", "width"}
+    assert by_name(again)["width"].marks == {
+        "untrained": "also holds untrained", "other task": "also holds for another task",
+    }  # fmt: skip
+    assert "also holds for another task" in str(again)
+
+
+def test_findings_say_what_the_members_reach_on_the_other_task(store, twice):
+    (elsewhere,) = run([*other_experiments(TWICE, "quick").values()], store, workers=1)
+    (shown,) = [one for one in twice.tables if one.title == ELSEWHERE]
+    for row, split in zip(shown.rows, ("train", "test"), strict=True):
+        reached = at_end(elsewhere, split, "accuracy")
+        assert row == ("anchor/identity", f"accuracy, {split}", *map(float, (reached.mean(), *reached.aminmax())))
+
+
+def test_an_experiment_without_another_task_keeps_its_weights(store):
+    """A claim that reads its weights alone has no second control."""
+
+    def both(runs, setting) -> Analysis:
+        return Analysis({"loss": at_end(runs[0], "train", "loss"), "weights": runs[0].ensemble().weights["embed.W_E"]})
+
+    (one,) = experiments(60)
+    second = replace(one, members=Members(seeds=(8, 9)))
+    study = replace(
+        TWICE,
+        name="own/second",
+        claims=(norm,),
+        analyse=both,
+        experiments=lambda steps: [one, second],
+        other_task=lambda experiment: other_task(experiment) if experiment == second else None,
+    )
+    assert [*other_experiments(study, "quick")] == [1]
+    (found,) = run_study(study, "quick", store, workers=1).claims
+    assert found.untrained is not None and found.other_task is None
+
+
+def test_a_study_varied_in_its_seeds_has_its_second_control(twice):
+    (one,) = other_experiments(TWICE.vary(seeds=(7,)), "quick").values()
+    assert (one.members.seeds, one.task) == ((7,), other_task(experiments(60)[0]))
+
+
+def test_a_second_control_survives_json_and_findings_without_it_are_read(store, twice):
+    assert Findings.from_json(twice.to_json()) == twice
+    assert by_name(TWICE.judge_again(twice))["norm"].other_task == by_name(twice)["norm"].other_task
+    assert by_name(with_controls(TWICE, twice, store))["norm"].other_task == by_name(twice)["norm"].other_task
+    before = json.loads(twice.to_json())
+    for one in before["claims"]:
+        del one["other_task"]
+    assert all(one.other_task is None for one in Findings.from_json(json.dumps(before)).claims)
+
+
+def test_claims_as_data_carry_both_controls(twice):
+    data = {one["id"].rpartition("/")[2]: one for one in map(claim_data, twice.claims)}
+    assert data["width"]["other_task"] == data["width"]["untrained"] == 8.0
+    assert data["width"]["holds_for_other_task"] and data["width"]["other_task_note"] == ""
+    assert (data["fits"]["other_task"], data["fits"]["holds_for_other_task"]) == (None, False)

@@ -18,7 +18,7 @@ from anchorlab.studies.anchor.identity import (
     see,
 )
 from tests.studies.hand_made_models import two_layers
-from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, ends, judged, values_of, verdicts_of
 
 STEPS = (0, 600)
 SIZES = replace(
@@ -107,7 +107,8 @@ def test_verdicts_inside_and_outside_the_bands():
 
 def test_little_data_is_judged_only_where_it_is_fitted():
     unfitted = seen([[0.1, 0.1], [1.0, 1.0]], [[0.98, 0.99], [1.0, 1.0]], [1, 1], [1.0, 1.0], [1, 1], [1.0, 1.0])
-    assert values_of(STUDY, unfitted)["little-data"] is None
+    assert judged(STUDY, unfitted)["little-data"] is None
+    assert values_of(STUDY, unfitted)["little-data"] == pytest.approx(0.1)  # what untrained members give is shown
     other = values_of(STUDY, replace(unfitted, curve=replace(unfitted.curve, sizes=(300, 700))))
     assert other["little-data"] is other["enough-data"] is None
 

@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.studies.anchor.multi_anchor import ANCHORS, QUICK, STUDY, Seen, answer_frequency, experiments, see
 from anchorlab.tasks import task
-from tests.studies.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.studies.hand_made_runs import HandMadeRun, ends, judged, values_of, verdicts_of
 
 
 def test_frequencies_are_those_of_the_sampler():
@@ -76,8 +76,13 @@ def test_the_opposite_by_hand():
     ]
 
 
+def test_equally_bad_anchors_have_no_worst_one():
+    (worst,) = (one for one in STUDY.claims if one.name == "worst")
+    assert worst(Seen(torch.zeros(10, 2), torch.ones(2), RISING)).tolist() == [False, False]
+
+
 def test_what_is_not_fitted_is_not_judged():
-    unfitted = values_of(STUDY, Seen(ACCURACY, torch.tensor([0.5, 1.0]), RISING))
+    unfitted = judged(STUDY, Seen(ACCURACY, torch.tensor([0.5, 1.0]), RISING))
     assert unfitted["fits"] == 0.5
     assert {name for name, value in unfitted.items() if value is not None} == {"fits", "rare-answers"}
 

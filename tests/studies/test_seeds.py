@@ -1,28 +1,16 @@
-"""No setting is published on the seeds on which it was chosen."""
+"""A seed on which a setting was chosen is refused; tests/studies/test_ledger.py reads the seeds of all studies."""
 
 from dataclasses import replace
 
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.studies import STUDIES, study
-from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies import study
+from anchorlab.studies.seeds import fresh
 
 
 def test_fresh_seeds_begin_at_a_thousand():
     assert fresh(3) == (1000, 1001, 1002)
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_study_that_trains_says_what_it_was_chosen_on_and_trains_none_of_it(name):
-    found = study(name)
-    if not found.trains:
-        return
-    assert set(found.chosen_on) == set(SEARCHED)
-    for profile in found.profiles:
-        seeds = {seed for one in found.experiments_of(profile) for seed in one.members.seeds}
-        assert seeds
-        assert not seeds & set(found.chosen_on), profile
 
 
 def test_a_seed_of_the_search_is_refused():

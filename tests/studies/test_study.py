@@ -76,7 +76,7 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
     assert len(store.runs()) == 4  # two trained, and two untrained beside them
     reading = told.index(Status(1, label="reading the runs"))
     assert told[reading - 1].done == whole
-    assert {status.label for status in told[reading + 1 :]} == {"untrained members"}
+    assert {status.label for status in told[reading + 1 :]} == {"controls"}
     assert kept_findings(store) == [findings]
     assert findings_directory(store, "a/b", "quick") == tmp_path / "studies" / "a-b" / "quick"
 

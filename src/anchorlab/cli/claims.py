@@ -73,7 +73,9 @@ def claims(
     Of a study that has not been run in this store the published results are shown; the counts are of this store alone.
 
     Beside our value is what the same measure gives on members that were never trained. A claim that they pass, too,
-    `also holds untrained`. At the end are the counts by verdict and by scope of the strongest evidence.
+    `also holds untrained`. Studies of heads and mechanisms measure members trained on another task as well; a claim
+    that these pass `also holds for another task`. At the end are the counts by verdict and by scope of the strongest
+    evidence.
 
     Parameters
     ----------
@@ -137,7 +139,8 @@ def _counts_data(results: "Sequence[ClaimResult]") -> dict[str, Any]:
 
     counted, apart = counts(results), counts_apart(results)
     verdicts = {verdict: {"all": counted.of(verdict), **scopes} for verdict, scopes in counted.verdicts.items()}
-    return {"claims": counted.total, "verdicts": verdicts, "also_untrained": counted.also_untrained, "apart": apart}
+    also = {"also_untrained": counted.also_untrained, "also_other_task": counted.also_other_task}
+    return {"claims": counted.total, "verdicts": verdicts, **also, "apart": apart}
 
 
 def _print_counts(results: "Sequence[ClaimResult]") -> None:
@@ -152,6 +155,8 @@ def _print_counts(results: "Sequence[ClaimResult]") -> None:
     ]
     print_table(("verdict", "claims", *SCOPES), rows, title="counts by verdict and scope")
     print_text(f"{counted.also_untrained} of {counted.total} also hold untrained")
+    if counted.also_other_task:
+        print_text(f"{counted.also_other_task} also hold for another task")
     if apart:
         each = ", ".join(f"{number} {verdict}" for verdict, number in apart.items())
         print_text(f"counted apart, of other works and questions of one's own: {each}")
@@ -197,6 +202,9 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
         "untrained": None if result.untrained is None else result.untrained.value,
         "untrained_note": None if result.untrained is None else result.untrained.note,
         "holds_untrained": result.holds_untrained,
+        "other_task": None if result.other_task is None else result.other_task.value,
+        "other_task_note": None if result.other_task is None else result.other_task.note,
+        "holds_for_other_task": result.holds_for_other_task,
     }
 
 
@@ -308,17 +316,15 @@ def _values(result: "ClaimResult", with_profile: bool) -> Text:
         text.append(" · ours ", "default").append(number(result.value), "bold default")
     for more in filter(None, (result.interval_text, result.spread, result.detail)):
         text.append(f" ({more})", "default")
-    return text.append(_untrained(result))
+    return text.append(_controls(result))
 
 
-def _untrained(result: "ClaimResult") -> Text:
-    """Return what untrained members give, with the mark of a claim that they pass; empty without a control."""
-    from anchorlab.findings import ALSO_UNTRAINED
-
-    control = result.untrained
-    if control is None:
-        return Text()
-    text = Text(f" · untrained {result.untrained_text}", "default")
-    if control.value is None and control.note:
-        text.append(f" ({control.note})", "default")
-    return text.append(f" · {ALSO_UNTRAINED}", "magenta") if result.holds_untrained else text
+def _controls(result: "ClaimResult") -> Text:
+    """Return what the controls give, each with the mark of a claim that it passes; empty without any."""
+    text = Text()
+    for name, control in result.controls.items():
+        why = f" ({control.note})" if control.value is None else ""
+        text.append(f" · {name} {control.text}{why}", "default")
+        if name in result.marks:
+            text.append(f" · {result.marks[name]}", "magenta")
+    return text

@@ -66,6 +66,7 @@ def submit(
     from anchorlab.engine import plan
     from anchorlab.runs import Store
     from anchorlab.studies.chosen import chosen_studies
+    from anchorlab.studies.control import trainings
 
     if workers < 1:
         raise SpecError("workers", f"{workers} is not a number of workers", "give 1 or more")
@@ -83,7 +84,7 @@ def submit(
     experiments = [
         experiment
         for one in chosen_studies((name, *names))
-        for experiment in one.study.experiments_of(profile or one.profile or "quick")
+        for experiment in trainings(one.study, profile or one.profile or "quick")
     ]
     left = plan(experiments, kept, chunks)
     if not left:

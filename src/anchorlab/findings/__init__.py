@@ -1,8 +1,10 @@
 """The results of a study as plain values: claims with verdicts, figures, tables, attention views."""
 
 from anchorlab.findings.claims import (
-    ALSO_UNTRAINED,
+    MARKS,
+    OTHER_TASK,
     SYMBOLS,
+    UNTRAINED,
     VERDICTS,
     Band,
     Claim,
@@ -45,9 +47,11 @@ from anchorlab.findings.ledger import SCOPES, Counts, Entry, Evidence, counts, c
 from anchorlab.findings.provenance import Provenance, provenance
 
 __all__ = [
-    "ALSO_UNTRAINED",
+    "MARKS",
+    "OTHER_TASK",
     "SCOPES",
     "SYMBOLS",
+    "UNTRAINED",
     "VERDICTS",
     "Band",
     "BarFigure",

@@ -42,8 +42,11 @@ VERDICTS: tuple[Verdict, ...] = (
 SMOKE = "smoke"
 """The name of profiles that only exercise the code; not even an exact claim is decided there."""
 
-ALSO_UNTRAINED = "also holds untrained"
-"""The mark of a claim that members pass before any training."""
+UNTRAINED, OTHER_TASK = "untrained", "other task"
+"""The headings of the columns of both controls."""
+
+MARKS = {UNTRAINED: "also holds untrained", OTHER_TASK: "also holds for another task"}
+"""The mark of a claim that members pass before any training, or after training on another task than the study's."""
 
 SYMBOLS: dict[Verdict, str] = {
     "reproduced": "✓",
@@ -182,9 +185,13 @@ class Claim:
         return ClaimResult(self, number, profile, spread, detail, scope, untrained, units, interval)
 
 
+PRESUPPOSES = "no member meets what the measure presupposes"
+"""Why a control has no value, unless it says otherwise: the measure judges what training reached."""
+
+
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Control:
-    """What the measure of a claim gives on members that were never trained.
+    """What the measure of a claim gives on other members: never trained, or trained on another task.
 
     Fields
         value: in place of our value; None if the measure gives none
@@ -194,6 +201,15 @@ class Control:
     value: float | None
     note: str = ""
 
+    def __post_init__(self) -> None:
+        if self.value is None and not self.note:
+            object.__setattr__(self, "note", PRESUPPOSES)
+
+    @property
+    def text(self) -> str:
+        """The value in four significant digits."""
+        return "no value" if self.value is None else f"{self.value:.4g}"
+
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ClaimResult:
@@ -202,6 +218,8 @@ class ClaimResult:
     Fields
         scope: how the value was obtained
         untrained: the control; None for a claim that no training decides, and where no control was computed
+        other_task: the control of members that were trained on another task; None where there are none, and for a claim
+            that reads no weights
         units: one value for each independent unit, such as a seed; empty where none were kept
         interval: the ends of the value's 95 % interval over units; None for a single unit, and where nothing is drawn
         disputed: whether another profile of the study, in a setting that is not the paper's either, says the opposite
@@ -217,6 +235,7 @@ class ClaimResult:
     units: tuple[float, ...] = ()
     interval: tuple[float, float] | None = None
     disputed: bool = False
+    other_task: Control | None = None
 
     @property
     def apart(self) -> bool:
@@ -239,14 +258,26 @@ class ClaimResult:
     @property
     def holds_untrained(self) -> bool:
         """Whether untrained members pass too, so that the claim says little about what training does."""
-        return self.untrained is not None and accepts(self.claim.band, self.untrained.value)
+        return self._accepts(self.untrained)
 
     @property
-    def untrained_text(self) -> str:
-        """What untrained members give, in four significant digits; a dash without a control."""
-        if self.untrained is None:
-            return "—"
-        return "no value" if self.untrained.value is None else f"{self.untrained.value:.4g}"
+    def holds_for_other_task(self) -> bool:
+        """Whether members trained on another task pass too, so that the claim says little about this task."""
+        return self._accepts(self.other_task)
+
+    def _accepts(self, control: Control | None) -> bool:
+        return control is not None and accepts(self.claim.band, control.value)
+
+    @property
+    def controls(self) -> dict[str, Control]:
+        """The controls that there are, by the heading of their column."""
+        both = {UNTRAINED: self.untrained, OTHER_TASK: self.other_task}
+        return {name: control for name, control in both.items() if control is not None}
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The marks of the controls that pass, by the same headings."""
+        return {name: MARKS[name] for name, control in self.controls.items() if self._accepts(control)}
 
     @property
     def scope_text(self) -> str:

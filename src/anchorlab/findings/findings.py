@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from anchorlab.findings.claims import ALSO_UNTRAINED, SYMBOLS, ClaimResult
+from anchorlab.findings.claims import SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
 from anchorlab.findings.seal import unseal
@@ -54,9 +54,8 @@ class Findings(Shown):
         lines = [f"{self.study}, {self.provenance.line}"]
         for result in self.claims:
             value = result.detail if result.verdict == "not measured" else f"{result.value:.4g}"
-            mark = f", {ALSO_UNTRAINED}" if result.holds_untrained else ""
-            shown = f" ({value})" if value else ""
-            lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{shown}{mark}")
+            shown = ", ".join([f" ({value})" if value else "", *result.marks.values()])
+            lines.append(f"{SYMBOLS[result.verdict]} {result.verdict}: {result.claim.statement}{shown}")
         return "\n".join(lines)
 
     def plot(self, title: str | None = None) -> "Drawing":

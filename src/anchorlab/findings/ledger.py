@@ -4,7 +4,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anchorlab.findings.claims import SMOKE, SYMBOLS, VERDICTS, Claim, ClaimResult, Scope, Verdict, base_profile
+from anchorlab.findings.claims import (
+    OTHER_TASK,
+    SMOKE,
+    SYMBOLS,
+    UNTRAINED,
+    VERDICTS,
+    Claim,
+    ClaimResult,
+    Scope,
+    Verdict,
+    base_profile,
+)
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
 
@@ -39,10 +50,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many claims have each verdict, by the scope of their strongest evidence, and how many hold untrained too."""
+    """How many claims have each verdict, by the scope of their strongest evidence, and how many a control passes too.
+
+    `also_untrained` counts those that hold untrained, `also_other_task` those that hold for another task.
+    """
 
     verdicts: Mapping[Verdict, Mapping[Scope, int]]
     also_untrained: int
+    also_other_task: int
 
     def of(self, verdict: Verdict) -> int:
         """Return the number of claims with a verdict, whatever its scope."""
@@ -64,7 +79,8 @@ def counts(results: Iterable[ClaimResult]) -> Counts:
     verdicts: dict[Verdict, Mapping[Scope, int]] = {
         verdict: {scope: pairs[verdict, scope] for scope in SCOPES} for verdict in VERDICTS
     }
-    return Counts(verdicts, sum(result.holds_untrained for result in found))
+    passed = (sum(name in result.marks for result in found) for name in (UNTRAINED, OTHER_TASK))
+    return Counts(verdicts, *passed)
 
 
 def counts_apart(results: Iterable[ClaimResult]) -> dict[Verdict, int]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from anchorlab.findings import ALSO_UNTRAINED, SYMBOLS, Findings
+from anchorlab.findings import SYMBOLS, Findings
 from anchorlab.report.page import environment, value_text, write_page
 from anchorlab.runs import Entry, Fields, Index, Store, differences, studies_by_run, text_of, words
 
@@ -64,7 +64,7 @@ def browser_page(
     order = [entries[at].address for at in table["order"]]
     packed = [b64encode((curves or {}).get(address, b"")).decode() for address in order]
     lengths = [len(one) for one in packed] if curves is not None else []
-    shown = {"symbols": SYMBOLS, "also_untrained": ALSO_UNTRAINED, "studies": [_study_data(one) for one in studies]}
+    shown = {"symbols": SYMBOLS, "studies": [_study_data(one) for one in studies]}
     data = {**table, **shown, "served": curves is None, "lengths": lengths}
     return (
         environment()
@@ -92,7 +92,7 @@ def _study_data(row: StudyRow) -> dict[str, Any]:
             "source": one.claim.source,
             "paper": one.claim.paper,
             "value": value_text(one.value),
-            "untrained": one.holds_untrained,
+            "marks": list(one.marks.values()),
             "accepted": one.claim.band_text,
         }
         for one in found.claims

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from anchorlab.errors import AnchorlabError
-from anchorlab.findings import SYMBOLS, Findings
+from anchorlab.findings import MARKS, SYMBOLS, Findings
 from anchorlab.lens import Circuit, Record
 from anchorlab.lens.look.record import sites_by_layer
 from anchorlab.report.page import environment
@@ -165,11 +165,18 @@ def _findings(findings: Findings) -> Card:
         for verdict, symbol in SYMBOLS.items()
         if verdict in verdicts
     ]
+    shown = tuple(name for name in MARKS if any(name in one.controls for one in findings.claims))
     rows = [
-        (f"{SYMBOLS[one.verdict]} {one.verdict}", one.claim.statement, one.claim.paper, one.value, one.untrained_text)
+        (
+            f"{SYMBOLS[one.verdict]} {one.verdict}",
+            one.claim.statement,
+            one.claim.paper,
+            one.value,
+            *(one.controls[name].text if name in one.controls else "—" for name in shown),
+        )
         for one in findings.claims
     ]
-    columns = ("verdict", "claim", "paper", "ours", "untrained")
+    columns = ("verdict", "claim", "paper", "ours", *shown)
     titles = [Markup("<code>{}</code>").format(figure.title) for figure in findings.figures]
     drawn = Markup("Draw with <code>plot(title)</code>: {}").format(Markup(", ").join(titles)) if titles else ""
     return Card(

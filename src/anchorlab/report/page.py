@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import ALSO_UNTRAINED, SYMBOLS, CircuitFigure, Figure, Findings, MapFigure, Provenance
+from anchorlab.findings import MARKS, SYMBOLS, CircuitFigure, Figure, Findings, MapFigure, Provenance
 from anchorlab.report.figures import footer, page_svg
 from anchorlab.studies.registry import study
 from anchorlab.viewer import view_json, viewer_script, viewer_style
@@ -70,7 +70,7 @@ def environment() -> Environment:
     made.filters |= {"value": value_text, "time": time_text}
     made.globals |= {
         "symbols": SYMBOLS,
-        "also_untrained": ALSO_UNTRAINED,
+        "marks": MARKS,
         "footer": footer,
         "placed": placed,
         "rebuild_command": rebuild_command,

@@ -224,7 +224,9 @@ def as_control(claim: Claim, measured: Measured) -> Control:
     Errors: as of `judge`.
     """
     result = judge(claim, measured, "")
-    if result.value is not None and isnan(result.value):
+    if result.value is None:
+        return Control(None)
+    if isnan(result.value):
         return Control(None, "not a number")
     return Control(result.value, result.spread or "")
 

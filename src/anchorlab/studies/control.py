@@ -1,7 +1,9 @@
-"""Controls: what the claims of a study give on members that were never trained.
+"""Controls: what the claims of a study give on members that were never trained, or trained on another task.
 
-The runs of a control are those of the study's experiments with the initial weights at all times; the same analysis and
-the same measures read them. A claim whose band accepts the control says little about what training does.
+Members of the first kind have their initial weights at all times; those of the second have the same model, recipe and
+seeds, but were trained on the study's `other_task`. The same analysis and the same measures read both, on the study's
+own sequences. A claim whose band accepts the first says little about what training does, and a claim whose band accepts
+the second says little about what training on this task does.
 """
 
 import warnings
@@ -12,14 +14,18 @@ from typing import Any
 
 from anchorlab.engine import Status, run
 from anchorlab.errors import StoreError
-from anchorlab.findings import Control, Findings
+from anchorlab.findings import Control, Findings, Table
 from anchorlab.runs import Store
 from anchorlab.studies.claim import Measure, as_control
+from anchorlab.studies.kit import at_end, mean_and_range
 from anchorlab.studies.study import Study
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
 CHOSEN = "initial weights of the members judged after training"
 """The note of a control whose members were chosen by what they reach in training."""
+
+ELSEWHERE = "Members trained on another task"
+"""The title of the table of what these reach on the task that they were trained on."""
 
 
 def with_controls(
@@ -30,17 +36,18 @@ def with_controls(
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
 ) -> Findings:
-    """Return findings of a study, each claim with what untrained members give.
+    """Return findings of a study, each claim with what untrained members give, and members trained on another task.
 
     Exact claims, and studies without experiments, have no control. A claim may presuppose training: it may judge only
     members that learned the task. Then the control has the initial weights of those members, if the trained runs are
-    given, and no value otherwise. Where the analysis or a measure fails on untrained members, the control's note names
-    the error.
+    given, and no value otherwise. Members trained on another task always take the place of the trained ones, with the
+    metrics of these, so that the same seeds are judged; a claim that reads metrics alone has no such control. Where the
+    analysis or a measure fails on a control, its note names the error.
 
     Args:
         study: the study
         findings: its findings under one of its profiles
-        store: where the evaluations of untrained members are kept; by default the folder `runs`
+        store: where the runs of the controls are kept; by default the folder `runs`
         trained: the runs behind the findings, in the order of the experiments
         device: `cpu` or `cuda`
         report: called with the progress
@@ -51,21 +58,33 @@ def with_controls(
     experiments = control_experiments(study, findings.profile)
     if not experiments:
         return findings
-    runs = run(experiments, store, device=device, report=None if report is None else partial(_renamed, report))
+    elsewhere = other_experiments(study, findings.profile) if trained else {}
+    show = None if report is None else partial(_renamed, report)
+    runs = run([*experiments, *elsewhere.values()], store, device=device, report=show)
+    untrained, others = runs[: len(experiments)], dict(zip(elsewhere, runs[len(experiments) :], strict=True))
     setting = study.profile(findings.profile).setting
-    found = _controls(study, measures, runs, setting)
-    open_claims = {
-        one.claim.id: one for one in findings.claims if one.value is not None and _is_open(found.get(one.claim.id))
-    }
-    if trained and open_claims:
-        chosen = {name: measures[name] for name in open_claims}
-        again = _controls(study, chosen, [_BeforeTraining(one) for one in trained], setting)
-        for name, control in again.items():
-            ours = open_claims[name]
-            if control.value is not None and (control.value, control.note) != (ours.value, ours.spread or ""):
-                found[name] = replace(control, note="; ".join(filter(None, (CHOSEN, control.note))))
-    claims = [replace(one, untrained=found.get(one.claim.id, one.untrained)) for one in findings.claims]
-    return replace(findings, claims=tuple(claims))
+    ours = {one.claim.id: Control(one.value, one.spread or "") for one in findings.claims if one.value is not None}
+    judged = {name: measure for name, measure in measures.items() if name in ours}
+
+    def swapped(weights: Sequence[TrainedRun]) -> dict[str, Control]:
+        return _controls(study, judged, [_Swapped(*both) for both in zip(trained, weights, strict=True)], setting)
+
+    never = _controls(study, measures, untrained, setting)
+    is_open = any(never[name].value is None for name in judged)
+    for name, control in (swapped(untrained) if trained and is_open else {}).items():
+        if never[name].value is None and control.value is not None and control != ours[name]:
+            never[name] = replace(control, note="; ".join(filter(None, (CHOSEN, control.note))))
+    claims = [replace(one, untrained=never.get(one.claim.id, one.untrained)) for one in findings.claims]
+    if not others:
+        return replace(findings, claims=tuple(claims))
+    found = swapped([others.get(index, one) for index, one in enumerate(trained)])
+    initial = swapped([untrained[index] if index in others else one for index, one in enumerate(trained)])
+    for name in judged:
+        # A claim that no weights change reads none of these, unless untrained members give our value by themselves.
+        if ours[name] == found[name] == initial[name] != never[name]:
+            del found[name]
+    claims = [replace(one, other_task=found.get(one.claim.id)) for one in claims]
+    return replace(findings, claims=tuple(claims), tables=(*findings.tables, _table(list(others.values()))))
 
 
 def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
@@ -75,22 +94,47 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
     return [experiment.untrained() for experiment in study.experiments_of(profile)]
 
 
-class _BeforeTraining(TrainedRun):
-    """The initial weights of trained members, with the metrics that training led them to.
+def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
+    """Return the trainings on another task that the controls of a study need, by the place of the experiment each is
+    the control of."""
+    experiments = enumerate(study.experiments_of(profile))
+    tasks = [(index, one, study.other_task(one)) for index, one in experiments]
+    return {index: replace(one, task=task, label=f"{one.label}, control") for index, one, task in tasks if task}
+
+
+def trainings(study: Study[Any], profile: str) -> list[Experiment]:
+    """Return what a study trains: its experiments, and those on another task."""
+    return [*study.experiments_of(profile), *other_experiments(study, profile).values()]
+
+
+class _Swapped(TrainedRun):
+    """Trained members with the weights of another run, and the metrics that their own training led them to.
 
     So a measure chooses the members by what they learned. One that reads metrics alone gives what it gave before.
     """
 
-    def __init__(self, trained: TrainedRun) -> None:
+    def __init__(self, trained: TrainedRun, weights: TrainedRun) -> None:
         super().__init__(trained.run)
+        self._weights = weights
 
     def ensemble(self, step: int | None = None) -> Ensemble:
-        return self.experiment.untrained().initial_ensemble()
+        return self._weights.ensemble(step)
 
 
-def _is_open(control: Control | None) -> bool:
-    """Return whether untrained members do not meet what a claim presupposes."""
-    return control is not None and control.value is None
+def _table(others: Sequence[TrainedRun]) -> Table:
+    rows = []
+    for one in others:
+        of = one.experiment
+        metric = "accuracy" if "accuracy" in of.metrics else "loss"
+        rows += [
+            (of.task.name, f"{metric}, {split}", *mean_and_range(at_end(one, split, metric))) for split in of.splits
+        ]
+    return Table(
+        ELSEWHERE,
+        "The second control: the same model, recipe and seeds. What its members reach on the task that they learned.",
+        ("their task", "measured", "mean", "lowest", "highest"),
+        tuple(rows),
+    )
 
 
 def _controls(
@@ -120,4 +164,4 @@ def _attempt(compute: Callable[[], Any]) -> Any:
 
 
 def _renamed(report: Callable[[Status], None], status: Status) -> None:
-    report(replace(status, label="untrained members"))
+    report(replace(status, label="controls"))

@@ -18,7 +18,7 @@ from anchorlab.runs import Cell, Store
 from anchorlab.runs.files import file_name, make_directory, write_file
 from anchorlab.runs.lock import writing
 from anchorlab.runs.uses import FILE, record_use, study_files, use_before
-from anchorlab.studies.control import control_experiments, with_controls
+from anchorlab.studies.control import control_experiments, trainings, with_controls
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
@@ -43,8 +43,8 @@ def run_study(
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
-    Every claim is measured on untrained members of the same experiments, too. A study without experiments measures
-    something else, such as a pretrained model.
+    Every claim is measured on untrained members of the same experiments, too; in studies with another task, also on
+    members trained on that one. A study without experiments measures something else, such as a pretrained model.
 
     The answers of models behind servers are kept in the store too, in `answers`.
 
@@ -74,7 +74,7 @@ def run_study(
     check_way(folder, store.root)
     check_tree(folder)
     check_way(store.root / "answers", store.root)
-    experiments = list(study.experiments_of(profile))
+    experiments = trainings(study, profile)
     cells = {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = sum(cell in store for cell in cells.values())
     trained_before = 0 < reused == len(cells)
@@ -86,7 +86,7 @@ def run_study(
             before_now = use_before(folder)
             record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
     with reported(report, progress) as show:
-        runs = run(experiments, store, workers, device, report=show, on=on)
+        runs = run(experiments, store, workers, device, report=show, on=on)[: len(study.experiments_of(profile))]
         if cells and not trained_before:
             show(Status(1, label="reading the runs"))
         observed = None
@@ -111,8 +111,8 @@ def run_study(
 
 
 def experiments_to_run(study: Study[Any], profile: str) -> list[Experiment]:
-    """Return what `run_study` trains or evaluates: the experiments, and those of untrained members for the controls."""
-    return [*study.experiments_of(profile), *control_experiments(study, profile)]
+    """Return what `run_study` trains or evaluates: the experiments, and those of the controls."""
+    return [*trainings(study, profile), *control_experiments(study, profile)]
 
 
 def _behind(cells: Iterable[Cell]) -> set[str]:

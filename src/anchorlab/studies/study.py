@@ -18,6 +18,7 @@ from anchorlab.studies.of_model import of_model, parts, profile_name
 from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.studies.workplace import Workplace
+from anchorlab.tasks import Task
 from anchorlab.training import Experiment, Members, TrainedRun
 from anchorlab.training.paths import Value
 from anchorlab.viewer.view import AttentionView
@@ -80,6 +81,11 @@ def no_experiments(setting: object) -> Sequence[Experiment]:
     return ()
 
 
+def no_other_task(experiment: Experiment) -> Task | None:
+    """Return the other task of a study without a second control: none."""
+    return None
+
+
 @dataclass(frozen=True)
 class Study(Generic[Setting]):
     """A figure or question: its settings, their experiments, and what is made of the finished runs.
@@ -97,6 +103,8 @@ class Study(Generic[Setting]):
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default where no family,
             `paper` or profile names a paper
         chosen_on: the seeds on which the settings were chosen by looking at results; no profile may train them
+        other_task: of a study of heads and mechanisms, the task of equal shape that the members of a second control are
+            trained on in place of an experiment's own; None for an experiment without such a control
 
     A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
     `quick@gpt2` or `quick@EleutherAI/pythia-160m@step1000`; none of these is the paper's own setting.
@@ -115,6 +123,7 @@ class Study(Generic[Setting]):
     observe: Callable[[Setting, Workplace], Any] | None = None
     own: bool | None = None
     chosen_on: Sequence[int] = ()
+    other_task: Callable[[Experiment], Task | None] = no_other_task
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
@@ -319,7 +328,8 @@ class Study(Generic[Setting]):
             paper_setting = chosen.is_papers_setting(measure.name)
             values = old.value, findings.profile, old.spread, old.detail
             own = measure.own or self.has_own_claims
-            results.append(claim.judge(*values, paper_setting, old.untrained, own, old.units, old.interval))
+            result = claim.judge(*values, paper_setting, old.untrained, own, old.units, old.interval)
+            results.append(replace(result, other_task=old.other_task))
         claims = self._where_met(results)
         return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=claims)
 

@@ -23,6 +23,7 @@ from anchorlab.studies.anchor.mechanism_measures import (
     share_of_first,
 )
 from anchorlab.studies.anchor.mechanism_seen import Mechanism, see
+from anchorlab.studies.anchor.mirrored import mirrored
 from anchorlab.studies.anchor.settings import Setting, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import seed_table
@@ -55,7 +56,13 @@ def positions(seen: Mechanism) -> Tensor:
     return seen.first.positions_apart
 
 
-@claim("Tokens alone do not make it", at=FIG_21, paper="implied: mainly by positions", band=at_least(0.2), own=True)
+@claim(
+    "Tokens alone do not make layer 0's attention",
+    at=FIG_21,
+    paper="implied: mainly by positions",
+    band=at_least(0.2),
+    own=True,
+)
 def not_tokens(seen: Mechanism) -> Tensor:
     """The same distance for tokens alone minus that for positions alone, mean over test sequences and seeds."""
     return seen.first.tokens_apart - seen.first.positions_apart
@@ -353,4 +360,5 @@ STUDY = Study(
     },
     smoke=QUICK.shortened(steps=4, size=200),
     chosen_on=SEARCHED,
+    other_task=mirrored,
 )

@@ -50,11 +50,6 @@ class Seen:
     train: Float[Tensor, "member"]  # on training sequences
     frequency: Float[Tensor, "anchor"]
 
-    @property
-    def fitted(self) -> bool:
-        """Whether every seed fitted the training data."""
-        return float(self.train.min()) >= FITTED
-
 
 def see(run: TrainedRun) -> Seen:
     """Read the accuracies, anchor by anchor."""
@@ -98,9 +93,9 @@ def fits(seen: Seen) -> Measurement:
     paper="close to 1 for most anchors",
     band=within(0.9, 1.0),
 )
-def operations(seen: Seen) -> Tensor | None:
+def operations(seen: Seen) -> Tensor:
     """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only where it is fitted."""
-    return seen.accuracy[~AT_BOUNDARY].median(dim=0).values if seen.fitted else None
+    return seen.accuracy[~AT_BOUNDARY].median(dim=0).values
 
 
 @claim(
@@ -109,16 +104,22 @@ def operations(seen: Seen) -> Tensor | None:
     paper="lower; no value in the text",
     band=at_most(-0.1),
 )
-def boundary(seen: Seen) -> Tensor | None:
+def boundary(seen: Seen) -> Tensor:
     """Accuracy on unseen keys, mean over the anchors 1, 2 and 10 minus the mean over 3 to 9, mean over seeds."""
     outer, inner = seen.accuracy[AT_BOUNDARY], seen.accuracy[~AT_BOUNDARY]
-    return outer.mean(dim=0) - inner.mean(dim=0) if seen.fitted else None
+    return outer.mean(dim=0) - inner.mean(dim=0)
 
 
-@claim("The anchor learned worst is one of these", at="Fig 12", paper="the lowest bars", band=within(0.8, 1.0))
-def worst(seen: Seen) -> Tensor | None:
+@claim(
+    "The anchor learned worst is near the boundary (1, 2 or 10)",
+    at="Fig 12",
+    paper="the lowest bars",
+    band=within(0.8, 1.0),
+)
+def worst(seen: Seen) -> Tensor:
     """Share of seeds whose least accurate anchor is 1, 2 or 10."""
-    return AT_BOUNDARY[seen.accuracy.argmin(dim=0)] if seen.fitted else None
+    # A tie is no least anchor: untrained, all ten are equally bad.
+    return seen.accuracy[AT_BOUNDARY].amin(dim=0) < seen.accuracy[~AT_BOUNDARY].amin(dim=0)
 
 
 @claim(
@@ -134,19 +135,19 @@ def rare_answers(seen: Seen) -> Tensor:
 
 
 @claim(
-    "Accuracy follows that frequency",
+    "The accuracy of an anchor follows how often its answers occur in training",
     at="section 4.9",
     paper="given as the likely reason; no value in the text",
     band=within(0.5, 1.0),
 )
-def rarity_explains(seen: Seen) -> Measurement | None:
+def rarity_explains(seen: Seen) -> Measurement:
     """Rank correlation over the ten anchors of accuracy (mean over seeds) with the frequency of their answers."""
     frequency = rankdata(seen.frequency.numpy())
 
     def correlation(rows: Tensor) -> float:
         return float(np.corrcoef(rankdata(rows.float().mean(dim=0).numpy()), frequency)[0, 1])
 
-    return over_shared(seen.accuracy.T, correlation) if seen.fitted else None
+    return over_shared(seen.accuracy.T, correlation)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:

@@ -182,7 +182,7 @@ def neighbours(seen: Seen) -> Tensor | None:
 
 
 @claim(
-    "The t-SNE picture shows it",
+    "The t-SNE picture shows the order of the items",
     at="section 4.3 and Fig 5",
     paper="obvious; no value in the text",
     band=within(0.8, 1.0),

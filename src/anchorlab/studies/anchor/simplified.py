@@ -15,6 +15,7 @@ from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Table, grid, within
 from anchorlab.lens import Record, look
+from anchorlab.studies.anchor.mirrored import mirrored
 from anchorlab.studies.anchor.settings import ITEMS, Setting, paper_recipe, quick_recipe
 from anchorlab.studies.anchor.structures import NONE, structures
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
@@ -301,4 +302,5 @@ STUDY = Study(
     },
     smoke=QUICK.shortened(steps=2),
     chosen_on=SEARCHED,
+    other_task=mirrored,
 )

@@ -98,7 +98,10 @@ def all_labels(seen: Seen) -> Measurement:
 
 
 @claim(
-    "For sequences labelled x it is always right", at="section 4.8 and Fig 11a, b", paper="100 %", band=within(0.97, 1)
+    "For sequences labelled x the most probable token is always right",
+    at="section 4.8 and Fig 11a, b",
+    paper="100 %",
+    band=within(0.97, 1),
 )
 def unchanged(seen: Seen) -> Measurement:
     """The same on sequences labelled x."""
@@ -106,7 +109,10 @@ def unchanged(seen: Seen) -> Measurement:
 
 
 @claim(
-    "For sequences labelled x + 1 it is never right", at="section 4.8 and Fig 11a, b", paper="0 %", band=within(0, 0.03)
+    "For sequences labelled x + 1 the most probable token is never right",
+    at="section 4.8 and Fig 11a, b",
+    paper="0 %",
+    band=within(0, 0.03),
 )
 def changed(seen: Seen) -> Measurement:
     """The same on sequences labelled x + 1."""

@@ -146,7 +146,7 @@ def enough_data(seen: Seen) -> Tensor:
 
 
 @claim(
-    "Below that size they are not",
+    "With a synonym but too little training data the unseen pairs are answered wrongly",
     at="section 4.6 and Fig 9a, red",
     paper="no value in the text; the curve rises with data",
     band=at_most(0.5),
@@ -159,7 +159,7 @@ def little_data(seen: Seen) -> Tensor:
 
 
 @claim(
-    "With as much data but no synonym they are answered wrongly at every size",
+    "With as much data but no synonym the unseen pairs are answered wrongly at every size",
     at="section 4.6 and Fig 9a, blue",
     paper="it struggles at different sizes; no value in the text",
     band=at_most(0.5),

@@ -15,6 +15,7 @@ from torch import Tensor
 from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.mirrored import mirrored
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table, example
@@ -147,7 +148,7 @@ def near_source(seen: Heads) -> Measurement:
 
 
 @claim(
-    "Under the anchor 4 it broadcasts from one position later",
+    "Under the anchor 4 layer 1 broadcasts from the second position after it",
     at="section 5.2 and Fig 14d",
     paper="two after the anchor",
     band=within(0.8, 1.0),
@@ -237,4 +238,5 @@ STUDY = Study(
     },
     smoke=QUICK.shortened(steps=2, size=200),
     chosen_on=SEARCHED,
+    other_task=mirrored,
 )

@@ -115,7 +115,13 @@ def factor_three(seen: Depths) -> Measurement:
     return seen.over((least[3 * steps - 1] == least[steps - 1] + 1).mean())
 
 
-@claim("Behind a causal mask it takes more layers", at="section 5", paper="even higher", band=at_least(1.0), exact=True)
+@claim(
+    "Behind a causal mask the answer takes more layers",
+    at="section 5",
+    paper="even higher",
+    band=at_least(1.0),
+    exact=True,
+)
 def mask(seen: Depths) -> Measurement:
     """Layers at the largest D with a mask, minus those without."""
     return seen.over(seen.simulated["causal mask"][-1] - seen.simulated["no mask"][-1])

@@ -147,7 +147,7 @@ def clean_attends_to_both(seen: Seen) -> Measurement:
 
 
 @claim(
-    "Fine-tuned with noise it attends to the right tokens that followed the trigger",
+    "Fine-tuned with noise, the model attends to the right tokens that followed the trigger",
     at="Fig 5 right",
     paper="only focused on the correct tokens",
     band=at_least(0.5),
@@ -158,7 +158,7 @@ def tuned_attends(seen: Seen) -> Tensor:
 
 
 @claim(
-    "Fine-tuned with noise it no longer attends to the noise that followed the trigger",
+    "Fine-tuned with noise, the model no longer attends to the noise that followed the trigger",
     at="Fig 5 right",
     paper="only focused on the correct tokens",
     band=at_most(0.1),

@@ -79,7 +79,7 @@ def full_noise(seen: Seen) -> Tensor:
 
 
 @claim(
-    "Without its second feed-forward layer it predicts the right token almost surely",
+    "Without its second feed-forward layer the model predicts the right token almost surely",
     at="Fig 3",
     paper="about 0.98",
     band=within(0.95, 1.0),

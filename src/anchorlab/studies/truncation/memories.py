@@ -218,7 +218,7 @@ def match_one(seen: Seen) -> Tensor:
 
 
 @claim(
-    "Five triggers: they match at each trigger alone",
+    "Five triggers: layer 1's scores match what layer 0's values carry at each trigger alone",
     at="Fig 8 right",
     paper="large only where i = j is a trigger",
     band=at_least(1.0),

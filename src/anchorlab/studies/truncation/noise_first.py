@@ -114,7 +114,7 @@ def tuning_settles(seen: Seen) -> Measurement:
 
 
 @precondition(
-    "Before fine-tuning it recalls",
+    "Before fine-tuning the model recalls",
     at="Fig 4 right",
     paper="pretrained on clean data",
     band=at_least(0.9),
