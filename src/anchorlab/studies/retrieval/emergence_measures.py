@@ -23,6 +23,9 @@ EMERGED = 0.5
 NEEDED = 0.2
 """A symbol needs a path if its partial loss rises by at least this when the path is cut."""
 
+EMPTY = 1.0
+"""The loss of a model that answers nothing: each component of a symbol has variance 1 (section 6)."""
+
 SEQUENCES = 32
 """The number of sequences on which attention is measured at each checkpoint, as in the paper (section 9.1)."""
 
@@ -66,9 +69,9 @@ class Growth:
         return max(map(self.crossing, self.paths_of(symbol)), default=nan)
 
 
-def growths(run: TrainedRun) -> list[Growth]:
-    """Return the circuit of every model along training, without models that diverged."""
-    task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run)
+def growths(run: TrainedRun, rise: float) -> list[Growth]:
+    """Return the circuit of every model along training, without models that diverged; `rise` as of `solutions`."""
+    task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run, rise)
     fresh = task.sample("test", 256, seed=1)
     attention, retrieved = _attention(run, [one.circuit for one in found]), retrieved_at(run)
     evaluated, losses = along(run, "test", "loss")
@@ -128,8 +131,11 @@ def distance(one: Growth, end: float) -> float:
 
 
 def slower(times: Float[Tensor, "symbol"]) -> float:
-    """Return 1 if the last two times are further apart than the two before, else 0; NaN where one is missing."""
-    if len(times) < 3 or not bool(times[-3:].isfinite().all()):
+    """Return 1 if the last two times are further apart than the two before, else 0; NaN where one is missing.
+
+    NaN for fewer than four symbols, too: the paper's head 24, which emerges late, is that of the fourth.
+    """
+    if len(times) < 4 or not bool(times[-3:].isfinite().all()):
         return nan
     before, last = times[-3:].diff().tolist()
     return float(last > before)
@@ -154,11 +160,13 @@ def rise(one: Growth, symbol: int) -> float:
 def pace(one: Growth) -> float:
     """Return how fast the loss falls until the first symbol is retrieved, over how fast from then until the last is.
 
-    Infinite where it does not fall in between; NaN where fewer than two symbols are retrieved, all at once, or the
-    first from the beginning.
+    From the step on at which the loss is down to `EMPTY`: what it falls before that comes from an initial scale that
+    makes untrained answers large, which the paper's does not. Infinite where the loss does not fall in between; NaN
+    where fewer than two symbols are retrieved, all at once, or the first no later than that step.
     """
     times = [time for time in one.retrieved.values() if isfinite(time)]
-    start, first, last = one.evaluated[0], min(times, default=inf), max(times, default=-inf)
+    first, last = min(times, default=inf), max(times, default=-inf)
+    start = float(first_crossing(one.evaluated, one.loss.unsqueeze(0), EMPTY, falling=True)[0])
     if not start < first < last:
         return nan
     before, middle, after = np.interp((start, first, last), one.evaluated, one.loss.numpy()).tolist()
