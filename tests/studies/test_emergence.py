@@ -13,7 +13,17 @@ from anchorlab.models import VectorSpec
 from anchorlab.studies.retrieval import emergence, emergence_measures
 from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.studies.retrieval.emergence import STUDY, Seen, analyse, see
-from anchorlab.studies.retrieval.emergence_measures import Growth, behind, distance, needs, pace, reused, rise, slower
+from anchorlab.studies.retrieval.emergence_measures import (
+    Growth,
+    behind,
+    distance,
+    needs,
+    pace,
+    reused,
+    rise,
+    rise_replaced,
+    slower,
+)
 from anchorlab.studies.retrieval.one_head import Solution
 from anchorlab.studies.retrieval.settings import smoke
 from anchorlab.tasks import task
@@ -32,7 +42,7 @@ NONE = torch.empty(0)
 
 def growth(attention, needed=NEEDS, retrieved=None, loss=STILL):
     solution = Solution(0, 0, circuit(*attention))
-    return Growth(solution, STEPS, needed, attention, retrieved or {1: inf, 2: inf}, STEPS, loss)
+    return Growth(solution, STEPS, needed, attention, retrieved or {1: inf, 2: inf}, STEPS, loss, replaced=0.015)
 
 
 def rose(at, within=10):
@@ -201,7 +211,7 @@ def test_models_that_retrieve_every_symbol_are_judged():
     assert STUDY.claims[0](nothing).detail == "0 of 1 models retrieve every symbol"
 
 
-def grown(emerged, fell, needed, rules=(JOIN, FIRST, SECOND, SECOND), course=STILL, **losses):
+def grown(emerged, fell, needed, rules=(JOIN, FIRST, SECOND, SECOND), course=STILL, replaced=0.01, model=0.005):
     """A model whose symbols each have a path of their own that emerges at these steps within two.
 
     `course` is its loss at the steps 0, 10, 20, 30 and 40.
@@ -214,13 +224,14 @@ def grown(emerged, fell, needed, rules=(JOIN, FIRST, SECOND, SECOND), course=STI
     }
     needs = {one: frozenset(symbols) for one, symbols in zip(paths, needed, strict=True)}
     retrieved = dict(enumerate(map(float, fell), 1))
-    return Growth(Solution(0, 0, circuit(*paths, **losses)), steps, needs, attention, retrieved, STEPS, course)
+    solution = Solution(0, 0, circuit(*paths, model=model))
+    return Growth(solution, steps, needs, attention, retrieved, STEPS, course, replaced)
 
 
 def test_every_band_from_both_sides():
     needed, rules = ((1, 2, 3, 4), (2, 3, 4), (3, 4), (4,)), (JOIN, FIRST, FIRST, SECOND)
     course = torch.tensor([1, 0.9, 0.7, 0.49, 0.04])
-    good = grown((10, 15, 20, 30), (10, 16, 20, 30), needed, rules, course, loss=0.058, model=0.039)
+    good = grown((10, 15, 20, 30), (10, 16, 20, 30), needed, rules, course, replaced=0.019, model=0.039)
     inside = Seen([good], 40.0, torch.tensor([0.049]))
     assert values_of(STUDY, inside) == {
         "heads-in-chain-order": 1.0,
@@ -237,7 +248,7 @@ def test_every_band_from_both_sides():
     assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
     course = torch.tensor([1, 0.92, 0.76, 0.56, 0.04])
     needed, rules = ((1,), (2,), (3,), (4,)), (JOIN, FIRST, SECOND, AttentionRule("query x0", "x3 of pair 3"))
-    bad = grown((2, 15, 30, 28), (5, 15, 29, 28), needed, rules, course, loss=0.062, model=0.041)
+    bad = grown((2, 15, 30, 28), (5, 15, 29, 28), needed, rules, course, replaced=0.021, model=0.041)
     outside = Seen([bad], 40.0, torch.tensor([0.051]))
     assert values_of(STUDY, outside) == {
         "heads-in-chain-order": 0.0,
@@ -255,7 +266,7 @@ def test_every_band_from_both_sides():
 
 
 def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():
-    better = Seen([grown((10, 30), (10, 30), ((1, 2), (2,)), loss=0.02, model=0.03)], 40.0, NONE)
+    better = Seen([grown((10, 30), (10, 30), ((1, 2), (2,)), replaced=-0.01)], 40.0, NONE)
     assert verdicts_of(STUDY, better)["ablated"] == "differs at small scale"
 
 
@@ -299,6 +310,23 @@ def test_needs_are_rises_of_partial_losses():
     assert needs(one, Reading(ensemble, retrieval, batch)) == {path(0, SECOND): frozenset({2})}
 
 
+def test_all_attention_is_replaced_that_of_unexplained_heads_too():
+    retrieval = task("retrieval/minimal", chains=2, steps=2)
+    ensemble = initialise(VectorSpec(layers=4, heads=1, width=8, feed_forward=False), retrieval.shape, [0])
+    half = replace(circuit(FIRSTS), explanations={**circuit(FIRSTS).explanations, (2, 0): None})
+
+    class Counting(AttentionLosses):
+        """Nothing replaced costs 0.005, and each replaced head 0.01; with maps alone."""
+
+        def loss(self, assignment, live=False):
+            assert not live and None not in assignment.values()
+            return 0.005 + 0.01 * len(assignment)
+
+    measured = Counting(ensemble, retrieval, retrieval.sample("test", 4, seed=0))
+    assert rise_replaced(half, measured) == pytest.approx(0.04)
+    assert rise_replaced(circuit(FIRSTS, layers=2), measured) == pytest.approx(0.02)
+
+
 def uniform_run(values, checkpoints):
     """A run whose second member has no weights, so that its heads attend uniformly to what comes before."""
     experiment = smoke(2)
@@ -330,6 +358,7 @@ def test_growths_are_read_member_by_member(monkeypatch):
     expected = (1 / 17 + 1 / 18 + 1 / 19 + 1 / 20) / 4
     assert one.attention[FIRSTS].tolist() == pytest.approx([expected, expected])
     assert one.needs == {FIRSTS: frozenset()}
+    assert one.replaced == 0.0  # without weights attention brings nothing
     assert (one.evaluated, one.loss.tolist()) == ((0, 3, 6), pytest.approx([1.0, 0.7, 0.6]))
     assert seen.behind.tolist() == pytest.approx([0.1 / 0.5])
 

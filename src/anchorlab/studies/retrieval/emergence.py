@@ -227,11 +227,10 @@ def solved(seen: Seen) -> Measurement:
     band=within(0.0, RISE),
 )
 def ablated(seen: Seen) -> Measurement:
-    """Loss of the circuit with its maps in place less that of the model, on fresh sequences, mean over models that
-    retrieve every symbol; the search for the circuit stops at a rise of {RISE:g}, so only heads that no rule explains,
-    or fresh sequences, can speak against it."""
-    circuits = [one.solution.circuit for one in seen.whole]
-    return seen.over(torch.tensor([one.loss - one.model_loss for one in circuits]))
+    """Loss with all attention replaced by the circuit's maps less that of the model, on fresh sequences, mean over
+    models that retrieve every symbol; heads that no rule explains attend uniformly. The search stops at a rise of
+    {RISE:g}, so only such heads, or fresh sequences, can speak against it."""
+    return seen.over(torch.tensor([one.replaced for one in seen.whole]))
 
 
 @claim(

@@ -9,7 +9,16 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.lens import Circuit, CircuitPath, Emergence, PathAttention, emergence, first_crossing, path_attention
+from anchorlab.lens import (
+    Circuit,
+    CircuitPath,
+    Emergence,
+    Explanation,
+    PathAttention,
+    emergence,
+    first_crossing,
+    path_attention,
+)
 from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
 from anchorlab.studies.kit import along
 from anchorlab.studies.retrieval.chain_order import retrieved_at
@@ -42,6 +51,7 @@ class Growth:
         retrieved: the step at which each symbol is retrieved, infinite where never
         evaluated: the steps at which the loss was measured
         loss: the loss on fresh sequences, over all symbols
+        replaced: how much the loss rises when all attention is replaced, as `rise_replaced` gives it
     """
 
     solution: Solution
@@ -51,6 +61,7 @@ class Growth:
     retrieved: Mapping[int, float]
     evaluated: tuple[int, ...]
     loss: Float[Tensor, "evaluation"]
+    replaced: float
 
     def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
         """Return the step at which the attention along a path first reaches a level; infinite where never."""
@@ -75,18 +86,29 @@ def growths(run: TrainedRun, rise: float) -> list[Growth]:
     fresh = task.sample("test", 256, seed=1)
     attention, retrieved = _attention(run, [one.circuit for one in found]), retrieved_at(run)
     evaluated, losses = along(run, "test", "loss")
+    measured = [AttentionLosses(ensemble.select([one.member]), task, fresh) for one in found]
     return [
         Growth(
             one,
             attention.steps,
-            needs(one.circuit, AttentionLosses(ensemble.select([one.member]), task, fresh)),
+            needs(one.circuit, own),
             {path: attention.values[str(path)][one.member] for path in one.circuit.paths},
             dict(zip(task.asked, retrieved[one.member].tolist(), strict=True)),
             tuple(evaluated),
             losses[one.member],
+            rise_replaced(one.circuit, own),
         )
-        for one in found
+        for one, own in zip(found, measured, strict=True)
     ]
+
+
+def rise_replaced(circuit: Circuit, losses: AttentionLosses) -> float:
+    """Return how much the loss rises when all attention is replaced by the circuit's maps.
+
+    Heads that no rule explains attend uniformly then, since their own attention is no part of a circuit.
+    """
+    maps = {head: one or Explanation("uniform") for head, one in circuit.explanations.items()}
+    return losses.loss(maps) - losses.loss({})
 
 
 def needs(circuit: Circuit, losses: AttentionLosses) -> dict[CircuitPath, frozenset[int]]:
