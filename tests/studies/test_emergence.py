@@ -7,12 +7,23 @@ from math import inf, nan
 import pytest
 import torch
 
+from anchorlab.lens import AttentionRule
 from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
 from anchorlab.studies.retrieval import emergence, emergence_measures
 from anchorlab.studies.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.studies.retrieval.emergence import STUDY, Seen, analyse, see
-from anchorlab.studies.retrieval.emergence_measures import Growth, behind, distance, needs, pace, reused, rise, slower
+from anchorlab.studies.retrieval.emergence_measures import (
+    Growth,
+    behind,
+    distance,
+    needs,
+    pace,
+    reused,
+    rise,
+    rise_replaced,
+    slower,
+)
 from anchorlab.studies.retrieval.one_head import Solution
 from anchorlab.studies.retrieval.settings import smoke
 from anchorlab.tasks import task
@@ -31,7 +42,7 @@ NONE = torch.empty(0)
 
 def growth(attention, needed=NEEDS, retrieved=None, loss=STILL):
     solution = Solution(0, 0, circuit(*attention))
-    return Growth(solution, STEPS, needed, attention, retrieved or {1: inf, 2: inf}, STEPS, loss)
+    return Growth(solution, STEPS, needed, attention, retrieved or {1: inf, 2: inf}, STEPS, loss, replaced=0.015)
 
 
 def rose(at, within=10):
@@ -115,11 +126,11 @@ def test_distances_and_the_last_gap():
     assert distance(growth(rising, retrieved={1: 22.0, 2: inf}), 40.0) == pytest.approx(3)
     assert distance(growth(rising, retrieved={1: 22.0, 2: 30.0}), 40.0) == 40  # x_2 fell, its path never emerged
     assert math.isnan(distance(growth(rising), 40.0))
-    assert slower(torch.tensor([1.0, 2.0, 4.0])) == 1
-    assert slower(torch.tensor([1.0, 3.0, 4.0])) == 0
+    assert slower(torch.tensor([0.0, 1.0, 2.0, 4.0])) == 1
+    assert slower(torch.tensor([0.0, 1.0, 3.0, 4.0])) == 0
     assert slower(torch.tensor([0.0, 5.0, 6.0, 8.0])) == 1
-    assert math.isnan(slower(torch.tensor([1.0, 2.0, inf])))
-    assert math.isnan(slower(torch.tensor([1.0, 2.0])))
+    assert math.isnan(slower(torch.tensor([0.0, 1.0, 2.0, inf])))
+    assert math.isnan(slower(torch.tensor([1.0, 2.0, 4.0])))  # the paper's late head is that of a fourth symbol
 
 
 FALLS = torch.tensor([1, 0.9, 0.8, 0.6, 0.2])
@@ -141,9 +152,16 @@ HALF = growth({JOINS: rose(15), FIRSTS: rose(15), SECONDS: FLAT}, retrieved={1: 
         ((20.0, inf), (1.0, 0.9, 0.7, 0.5, 0.5), nan),
         ((0.0, 20.0), (1.0, 0.9, 0.7, 0.5, 0.5), nan),
         ((inf, inf), (1.0, 1.0, 1.0, 1.0, 1.0), nan),
+        ((20.0, 40.0), (3.0, 1.0, 0.9, 0.7, 0.5), 0.01 / 0.02),  # from 1.0 down: 0.105 / 0.02 from the beginning
+        ((25.0, 35.0), (1.8, 1.2, 0.8, 0.6, 0.2), (0.3 / 10) / (0.3 / 10)),  # 1.0 is passed at 15
+        ((20.0, 40.0), (0.9, 0.8, 0.7, 0.5, 0.3), 0.01 / 0.02),  # below 1.0 from the beginning
+        ((20.0, 40.0), (2.0, 0.9, 1.1, 0.7, 0.7), (-0.1 / (10 + 10 / 11)) / 0.02),  # once below, it counts
+        ((10.0, 40.0), (2.0, 1.5, 0.9, 0.7, 0.5), nan),  # the first symbol falls while the others still rise above 1
+        ((20.0, 40.0), (2.0, 1.9, 1.8, 1.7, 1.6), nan),
     ],
 )
 def test_the_pace_before_and_after_the_first_symbol(times, loss, found):
+    """Before means from the step on at which the loss is 1.0, that of no answer."""
     one = growth({}, retrieved=dict(enumerate(times, 1)), loss=torch.tensor(loss))
     assert pace(one) == pytest.approx(found, nan_ok=True)
 
@@ -171,19 +189,18 @@ def test_a_stream_is_trained_on_a_sample_too():
 def test_models_that_retrieve_every_symbol_are_judged():
     seen = Seen([GOOD, LATE, HALF], 40.0, torch.tensor([0.01, 0.04]))
     assert values_of(STUDY, seen) == {
-        "losses-in-chain-order": 0.5,  # LATE is out of order; HALF retrieves one alone
         "heads-in-chain-order": 0.5,
         "abrupt": pytest.approx((5 / 12.5 + 5 / 32.5) / 2),
         "slow-first": pytest.approx((0.01 / 0.024 + (0.32 / 26) / 0.03) / 2),
         "losses-together": pytest.approx(0.025),
         "drives-loss": pytest.approx(1 / 40),
         "reuse": pytest.approx(0.5),
-        "later-slower": None,  # two symbols have one gap
+        "later-slower": None,
         "solved": pytest.approx(0.005),
         "ablated": pytest.approx(0.015),
         "same-positions": 0.0,
     }
-    judged = STUDY.claims[6](seen)
+    judged = STUDY.claims[5](seen)
     assert (judged.spread, judged.detail) == (
         "0.5 to 0.5 over 2 models",
         "2 of 3 models retrieve every symbol",
@@ -191,32 +208,32 @@ def test_models_that_retrieve_every_symbol_are_judged():
     nothing = Seen([HALF], 40.0, NONE)
     verdicts = verdicts_of(STUDY, nothing)
     assert {name for name, verdict in verdicts.items() if verdict != "not measured"} == {"solved"}
-    assert STUDY.claims[1](nothing).detail == "0 of 1 models retrieve every symbol"
+    assert STUDY.claims[0](nothing).detail == "0 of 1 models retrieve every symbol"
 
 
-def three(first, second, third, fell, needed, rules=(JOIN, FIRST, SECOND), course=STILL, **losses):
-    """A model of three symbols, each with a path of its own that emerges at these steps within two.
+def grown(emerged, fell, needed, rules=(JOIN, FIRST, SECOND, SECOND), course=STILL, replaced=0.01, model=0.005):
+    """A model whose symbols each have a path of their own that emerges at these steps within two.
 
     `course` is its loss at the steps 0, 10, 20, 30 and 40.
     """
+    rules = rules[: len(emerged)]
     paths = [path(layer, rule) for layer, rule in enumerate(rules)]
     steps = tuple(range(0, 41))
     attention = {
-        one: ((torch.tensor(steps) - at) / 2 + 0.5).clamp(0, 1)
-        for one, at in zip(paths, (first, second, third), strict=True)
+        one: ((torch.tensor(steps) - at) / 2 + 0.5).clamp(0, 1) for one, at in zip(paths, emerged, strict=True)
     }
     needs = {one: frozenset(symbols) for one, symbols in zip(paths, needed, strict=True)}
     retrieved = dict(enumerate(map(float, fell), 1))
-    return Growth(Solution(0, 0, circuit(*paths, **losses)), steps, needs, attention, retrieved, STEPS, course)
+    solution = Solution(0, 0, circuit(*paths, model=model))
+    return Growth(solution, steps, needs, attention, retrieved, STEPS, course, replaced)
 
 
 def test_every_band_from_both_sides():
-    needed = ((1, 2, 3), (2, 3), (3,))
+    needed, rules = ((1, 2, 3, 4), (2, 3, 4), (3, 4), (4,)), (JOIN, FIRST, FIRST, SECOND)
     course = torch.tensor([1, 0.9, 0.7, 0.49, 0.04])
-    good = three(10, 15, 30, (10, 16, 30), needed, (JOIN, FIRST, FIRST), course, loss=0.058, model=0.039)
+    good = grown((10, 15, 20, 30), (10, 16, 20, 30), needed, rules, course, replaced=0.019, model=0.039)
     inside = Seen([good], 40.0, torch.tensor([0.049]))
     assert values_of(STUDY, inside) == {
-        "losses-in-chain-order": 1.0,
         "heads-in-chain-order": 1.0,
         "abrupt": pytest.approx(1 / 9.5),
         "slow-first": pytest.approx(0.01 / 0.0205),
@@ -230,10 +247,10 @@ def test_every_band_from_both_sides():
     }
     assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
     course = torch.tensor([1, 0.92, 0.76, 0.56, 0.04])
-    bad = three(2, 30, 20, (5, 29, 20), ((1,), (2,), (3,)), course=course, loss=0.062, model=0.041)
+    needed, rules = ((1,), (2,), (3,), (4,)), (JOIN, FIRST, SECOND, AttentionRule("query x0", "x3 of pair 3"))
+    bad = grown((2, 15, 30, 28), (5, 15, 29, 28), needed, rules, course, replaced=0.021, model=0.041)
     outside = Seen([bad], 40.0, torch.tensor([0.051]))
     assert values_of(STUDY, outside) == {
-        "losses-in-chain-order": 0.0,
         "heads-in-chain-order": 0.0,
         "abrupt": pytest.approx(1 / 1.5),
         "slow-first": pytest.approx(0.008 / (0.38 / 24)),
@@ -249,19 +266,19 @@ def test_every_band_from_both_sides():
 
 
 def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():
-    better = Seen([three(10, 15, 30, (10, 16, 30), ((1, 2, 3), (2, 3), (3,)), loss=0.02, model=0.03)], 40.0, NONE)
+    better = Seen([grown((10, 30), (10, 30), ((1, 2), (2,)), replaced=-0.01)], 40.0, NONE)
     assert verdicts_of(STUDY, better)["ablated"] == "differs at small scale"
 
 
-def test_losses_and_heads_have_orders_of_their_own():
-    mixed = values_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1,), (2,), (3,)))], 40.0, NONE))
-    assert (mixed["losses-in-chain-order"], mixed["heads-in-chain-order"]) == (1.0, 0.0)
+def test_the_order_of_heads_is_not_that_of_losses():
+    mixed = values_of(STUDY, Seen([grown((2, 30, 20), (5, 20, 29), ((1,), (2,), (3,)))], 40.0, NONE))
+    assert mixed["heads-in-chain-order"] == 0.0
 
 
 def test_a_model_is_one_unit_of_all_its_symbols():
-    found = results_of(STUDY, Seen([three(2, 30, 20, (5, 20, 29), ((1, 2), (2,), (3,)))] * 2, 40.0, NONE))
+    found = results_of(STUDY, Seen([grown((2, 30, 20), (5, 20, 29), ((1, 2), (2,), (3,)))] * 2, 40.0, NONE))
     assert found["reuse"].units == (0.5, 0.5)  # of x_1's path and of none of x_2's paths
-    assert found["losses-in-chain-order"].interval == pytest.approx((0.025**0.5, 1.0))  # exact binomial: 2 of 2
+    assert found["heads-in-chain-order"].interval == pytest.approx((0.0, 1 - 0.025**0.5))  # exact binomial: 0 of 2
 
 
 def test_needs_are_rises_of_partial_losses():
@@ -293,6 +310,23 @@ def test_needs_are_rises_of_partial_losses():
     assert needs(one, Reading(ensemble, retrieval, batch)) == {path(0, SECOND): frozenset({2})}
 
 
+def test_all_attention_is_replaced_that_of_unexplained_heads_too():
+    retrieval = task("retrieval/minimal", chains=2, steps=2)
+    ensemble = initialise(VectorSpec(layers=4, heads=1, width=8, feed_forward=False), retrieval.shape, [0])
+    half = replace(circuit(FIRSTS), explanations={**circuit(FIRSTS).explanations, (2, 0): None})
+
+    class Counting(AttentionLosses):
+        """Nothing replaced costs 0.005, and each replaced head 0.01; with maps alone."""
+
+        def loss(self, assignment, live=False):
+            assert not live and None not in assignment.values()
+            return 0.005 + 0.01 * len(assignment)
+
+    measured = Counting(ensemble, retrieval, retrieval.sample("test", 4, seed=0))
+    assert rise_replaced(half, measured) == pytest.approx(0.04)
+    assert rise_replaced(circuit(FIRSTS, layers=2), measured) == pytest.approx(0.02)
+
+
 def uniform_run(values, checkpoints):
     """A run whose second member has no weights, so that its heads attend uniformly to what comes before."""
     experiment = smoke(2)
@@ -316,7 +350,7 @@ def test_growths_are_read_member_by_member(monkeypatch):
     both = {("train", "loss"): [[1.0, 0.6, 0.5], never], ("test", "loss"): [[1.0, 0.65, 0.6], never]}
     sampled = HandMadeRun(smoke(2), (0, 3, 6), both)
     found = [Solution(1, 1, circuit(FIRSTS, layers=2))]
-    monkeypatch.setattr(emergence_measures, "solutions", lambda run: found)
+    monkeypatch.setattr(emergence_measures, "solutions", lambda run, rise: found if rise == 0.02 else [])
     seen = see([uniform_run(values, (3, 6)), sampled])
     (one,) = seen.models
     assert (seen.end, seen.symbols, one.steps, one.solution) == (6.0, [1, 2], (3, 6), found[0])
@@ -324,12 +358,15 @@ def test_growths_are_read_member_by_member(monkeypatch):
     expected = (1 / 17 + 1 / 18 + 1 / 19 + 1 / 20) / 4
     assert one.attention[FIRSTS].tolist() == pytest.approx([expected, expected])
     assert one.needs == {FIRSTS: frozenset()}
+    assert one.replaced == 0.0  # without weights attention brings nothing
     assert (one.evaluated, one.loss.tolist()) == ((0, 3, 6), pytest.approx([1.0, 0.7, 0.6]))
     assert seen.behind.tolist() == pytest.approx([0.1 / 0.5])
 
 
 def test_figures_and_table(monkeypatch):
-    monkeypatch.setattr(emergence, "growths", lambda run: [GOOD, replace(HALF, solution=Solution(1, 5, circuit()))])
+    monkeypatch.setattr(
+        emergence, "growths", lambda run, rise: [GOOD, replace(HALF, solution=Solution(1, 5, circuit()))]
+    )
     monkeypatch.setattr(emergence, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
     values["test", "loss"] = [[1, 0.9, 0.8]] * 2

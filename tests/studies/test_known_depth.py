@@ -27,17 +27,16 @@ SEEN = Answered(
 
 
 def test_values_inside_the_bands():
-    assert values_of(STUDY, SEEN) == {"out-of-reach": 0.0, "more-layers-further": 4.0}
+    assert values_of(STUDY, SEEN) == {"more-layers-further": 4.0}
     assert set(verdicts_of(STUDY, SEEN).values()) == {"agrees at small scale"}
 
 
 @pytest.mark.slow
 def test_the_other_side_of_every_band():
     accuracy = SEEN.accuracy.clone()
-    accuracy[1, 1], accuracy[2, 2] = 0.95, 0.85  # two layers answer two steps; six have a gap at three
-    accuracy[1, 2] = 0.9
+    accuracy[2, 2] = 0.85  # six layers have a gap at three
     found = replace(SEEN, accuracy=accuracy)
-    assert values_of(STUDY, found) == {"out-of-reach": pytest.approx(2 / 7), "more-layers-further": 2.0}
+    assert values_of(STUDY, found) == {"more-layers-further": 2.0}
     assert set(verdicts_of(STUDY, found).values()) == {"differs at small scale"}
 
 
@@ -46,23 +45,16 @@ def test_a_seed_is_one_unit_of_all_depths_and_steps():
     found = results_of(STUDY, SEEN)
     assert found["more-layers-further"].units == (4.0, 4.0)
     accuracy = SEEN.accuracy.clone()
-    accuracy[1, 1, 0], accuracy[2, 3, 0] = 1.0, 0.5  # the first of two layers answers two steps, of six not four
-    accuracy[2, 3, 1] = 1.0
+    accuracy[2, 3, 0], accuracy[2, 3, 1] = 0.5, 1.0  # the first of six layers does not answer four steps
     found = results_of(STUDY, replace(SEEN, accuracy=accuracy))
     assert found["more-layers-further"].value == 3.0  # on average four steps are not answered
     assert found["more-layers-further"].units == (3.0, 4.0)
-    assert found["out-of-reach"].units == pytest.approx((1 / 5, 0.0))  # of the five that some depth answers
 
 
 @pytest.mark.slow
-def test_what_no_depth_answers_is_not_judged():
-    accuracy = SEEN.accuracy.clone()
-    accuracy[2, 3] = 0.5
-    accuracy[1, 2] = 0.9  # two layers answer three steps, one of the five that are out of reach and are answered
-    found = values_of(STUDY, replace(SEEN, accuracy=accuracy))
-    assert found == {"out-of-reach": pytest.approx(1 / 5), "more-layers-further": 3.0}
-    nothing = replace(SEEN, accuracy=torch.full_like(accuracy, 0.25))
-    assert values_of(STUDY, nothing) == {"out-of-reach": None, "more-layers-further": 0.0}
+def test_where_nothing_is_answered_depth_makes_no_difference():
+    nothing = replace(SEEN, accuracy=torch.full_like(SEEN.accuracy, 0.25))
+    assert values_of(STUDY, nothing) == {"more-layers-further": 0.0}
 
 
 class Oracle:

@@ -51,6 +51,20 @@ def test_values_inside_and_outside_the_bands(having, lacking, values, verdicts):
     assert verdicts_of(STUDY, seen) == dict(zip(names, verdicts, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("learned", "without", "verdicts"),
+    [
+        (0.09, 0.75, ("met", "supported")),
+        (0.09, 0.6, ("met", "not supported")),
+        (0.11, 0.75, ("not met", "not measured")),
+    ],
+)
+def test_what_fails_without_the_curriculum_is_judged_where_it_is_learned_with_it(learned, without, verdicts):
+    """And counts as a question of ours: the study of depth judges the paper's sentence."""
+    seen = Losses(tensor([[0.01, 0.02], [0.05, learned]]), torch.full((2, 2), without))
+    assert tuple(one.verdict for one in STUDY.judge(seen, "quick")) == verdicts
+
+
 def test_a_seed_is_one_unit_of_both_lengths():
     found = results_of(STUDY, Losses(tensor([[0.01, 0.02], [0.05, 0.09]]), tensor([[0.8, 0.75], [0.9, 1.0]])))
     assert found["curriculum-learns"].units == pytest.approx((0.05, 0.09))

@@ -33,7 +33,9 @@ PRECONDITIONS = {
     "anchor/two-distances": {"learned": ALL},
     "anchor/working-memory": {"learns": ALL},
     "retrieval/circuits": {"solved": ALL},
+    "retrieval/depth": {"second-step-retrieved": ("chain-order", "later-is-harder", "least-layers")},
     "retrieval/emergence": {"solved": ALL},
+    "retrieval/plateau": {"curriculum-learns": ("without-it-fails",)},
     "truncation/noise-first": {"tuning-knew": ("tuning-peak", "tuning-settles")},
 }
 """The preconditions of each study, and the claims that presuppose them; `ALL` for all of the study."""

@@ -39,8 +39,7 @@ ALWAYS = {
         "more-than-least",
     },
     "retrieval/depth": {"no-curriculum-fails", "chain-order", "least-layers"},
-    "retrieval/known-depth": {"out-of-reach"},
-    "retrieval/plateau": {"curriculum-learns", "without-it-fails"},
+    "retrieval/plateau": {"without-it-fails"},
     "truncation/feedforward-noise": {"recall-later"},
 }
 """Claims on all trials, or on the lowest or the highest of them."""

@@ -1,6 +1,7 @@
 """Circuits of models that are built by hand, where they are known."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 import torch
@@ -346,7 +347,7 @@ class LossesByTable(AttentionLosses):
 
 
 def test_pruning_goes_on_until_no_path_can_be_cut():
-    """The first round cuts B, keeps A at a loss of 2, and cuts C; then A can be cut, too, at a loss of 0.9."""
+    """The first round cuts B and keeps A, at a loss of 2; the second cuts C, and then A at a loss of 0.9."""
     batch = IDENTITY.sample("test", 2, 0)
     search = LossesByTable(as_ensemble(identity_solver()), IDENTITY, batch)
     every = {(0, 0): Explanation("uniform", tuple(search.RULES.values()))}
@@ -354,8 +355,59 @@ def test_pruning_goes_on_until_no_path_can_be_cut():
     nothing = {(0, 0): Explanation("uniform")}
     phases = []
     assert _pruned(search, every, 0.0, 1.0, lambda *phase: phases.append(phase)) == nothing
-    assert phases == [("cutting paths", done, of) for done, of in ((0, 3), (1, 3), (2, 3), (0, 1))]
+    assert phases == [("cutting paths", done, of) for done, of in ((0, 3), (1, 3), (0, 2), (1, 2))]
     assert _pruned(search, every, 0.0, 0.6, lambda *phase: None) == one_left
+
+
+class Shared(LossesByTable):
+    """Without A, B and C do its work: B costs more from then on than C does."""
+
+    TABLE = {"ABC": 0.0, "BC": 0.1, "AC": 0.2, "AB": 0.3, "C": 0.9, "B": 0.4, "A": 5.0, "": 5.0}  # noqa: RUF012
+
+
+def test_the_cheapest_path_is_cut_by_what_it_costs_after_the_cuts_before():
+    """First A. B was the next to cost least, at 0.2 against 0.3; now it costs 0.9, and C 0.4."""
+    search = Shared(as_ensemble(identity_solver()), IDENTITY, IDENTITY.sample("test", 2, 0))
+    every = {(0, 0): Explanation("uniform", tuple(search.RULES.values()))}
+    only_b = {(0, 0): Explanation("uniform", (JOIN,))}
+    assert _pruned(search, every, 0.0, 1.0, lambda *phase: None) == only_b
+    assert _pruned(search, only_b, 0.0, 1.0, lambda *phase: None) == only_b
+
+
+def twice_joined() -> nn.Module:
+    """With two heads in the first layer that bring each token to the next position; either is enough."""
+    module = blank(layers=2)
+    for head in (0, 2):
+        shifting(module, 0, head, 1)
+        carrying(module, 0, head, TOKEN, BROUGHT)
+    matching(module, 1, 0, everywhere(), where(BROUGHT, ANCHOR))
+    carrying(module, 1, 0, TOKEN, PREDICTED)
+    return louder(module)
+
+
+def test_a_path_that_does_what_another_does_is_no_part_of_the_circuit():
+    """Cutting one of the two leaves the loss as it is; cutting the other then costs all that there is."""
+    module = twice_joined()
+    search, heads = search_batch(module, IDENTITY, 64), ((0, 0), (0, 2), (1, 0))
+    every = dict.fromkeys(search.patterns, Explanation("uniform"))
+    every |= {head: Explanation("uniform", (ASK if head[0] else JOIN,)) for head in heads}
+    own = search.loss({})
+    left = _pruned(search, every, own, own + 0.04, lambda *phase: None)
+    with_paths = [head for head, one in left.items() if one.rules]
+    assert with_paths in ([(0, 0), (1, 0)], [(0, 2), (1, 0)])
+    for head in with_paths:
+        cut = {**left, head: left[head].without(left[head].rules[0])}
+        assert search.worst_loss(cut, inf) > 1.0
+
+
+@pytest.mark.slow
+def test_the_search_leaves_no_path_that_does_what_another_does():
+    module = twice_joined()
+    found = find_circuit(module, IDENTITY, rise=0.02, sequences=64)
+    assert paths_of(found) in ({(0, 0, JOIN), (1, 0, ASK)}, {(0, 2, JOIN), (1, 0, ASK)})
+    assert found.threshold == pytest.approx(search_batch(module, IDENTITY, 64).loss({}) + 0.02)
+    check_every_path_is_needed(found, search_batch(module, IDENTITY, 64))
+    assert found.minimality > 20
 
 
 @pytest.mark.parametrize(
@@ -425,6 +477,8 @@ def test_mistakes_name_the_field():
     for sequences in (0, -1):
         with pytest.raises(SpecError, match=rf"^sequences: {sequences} are too few; give at least 1"):
             find_circuit(module, IDENTITY, sequences=sequences)
+    with pytest.raises(SpecError, match=r"^rise: says again what the threshold says; give one of them"):
+        find_circuit(module, IDENTITY, threshold=0.1, rise=0.02)
     with pytest.raises(SpecError, match=r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train"):
         find_circuit(module, IDENTITY, threshold=0.001)
     with pytest.raises(SiteError, match=r"no attention to explain"):

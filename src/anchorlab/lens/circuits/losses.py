@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anchorlab.lens.circuits.circuit import Head
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation, Roles, attention_map, rest_map, rule_cells
+from anchorlab.lens.circuits.resumed import ResumedPasses
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look
 from anchorlab.tasks.batch import Batch
@@ -55,6 +56,11 @@ class AttentionLosses:
         """The losses computed so far, because a search tries many assignments more than once."""
         return {}
 
+    @cached_property
+    def _resumed(self) -> ResumedPasses | None:
+        """Passes that begin where they differ from an earlier one; None where the model cannot."""
+        return ResumedPasses.of(self.ensemble, self.batch)
+
     @property
     def length(self) -> int:
         """The number of positions of a sequence."""
@@ -83,20 +89,27 @@ class AttentionLosses:
         the resulting stream, except along cut rules. So the outputs also depend on heads that only determine where
         later heads attend.
         """
-        changes = []
-        for head, one in assignment.items():
-            if one is not None and live and one.rules:
-                queries = self._queries(one.rules)
-                rest = rest_map(one.rest, self.length, self.causal)
-                changes += [_change(head, "scale", queries.expand(-1, -1, self.length))]
-                changes += [_change(head, "add", (1 - queries) * rest)]
-                if one.cut:
-                    cut = self._cells(one.cut) & ~self._cells(one.rules)
-                    changes += [_change(head, "add", _HIDDEN * cut, "hook_attn_scores")]
-            elif one is not None:
-                replacement = attention_map(one, self.roles, self.length, self.causal, self.tokens)
-                changes += [_change(head, "replace", replacement)]
-        return self._answers(changes)
+        explained = {head: one for head, one in assignment.items() if one is not None}
+        if self._resumed is None:
+            return self._answers([each for head, one in explained.items() for each in self._changes(head, one, live)])
+        blocks: list[list[tuple[Head, Explanation]]] = [[] for _ in range(1 + max(self.patterns)[0])]
+        for head, one in explained.items():
+            blocks[head[0]].append((head, one))
+        names = [frozenset((head, one, live and bool(one.rules)) for head, one in block) for block in blocks]
+        return self._resumed(names, lambda at: [each for one in blocks[at] for each in self._changes(*one, live)])
+
+    def _changes(self, head: Head, one: Explanation, live: bool) -> list[Intervention]:
+        """The changes of a head's attention that an explanation makes."""
+        if not (live and one.rules):
+            replacement = attention_map(one, self.roles, self.length, self.causal, self.tokens)
+            return [_change(head, "replace", replacement)]
+        queries, rest = self._queries(one.rules), rest_map(one.rest, self.length, self.causal)
+        changes = [_change(head, "scale", queries.expand(-1, -1, self.length))]
+        changes += [_change(head, "add", (1 - queries) * rest)]
+        if one.cut:
+            cut = self._cells(one.cut) & ~self._cells(one.rules)
+            changes += [_change(head, "add", _HIDDEN * cut, "hook_attn_scores")]
+        return changes
 
     def loss(self, assignment: Assignment, live: bool = False) -> float:
         """Return the mean loss of `outputs` over scored positions."""

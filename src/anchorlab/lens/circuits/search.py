@@ -35,6 +35,7 @@ def find_circuit(
     *,
     member: int = 0,
     threshold: float | None = None,
+    rise: float | None = None,
     split: str | None = None,
     sequences: int = 256,
     seed: int = 0,
@@ -50,8 +51,8 @@ def find_circuit(
        stays within an allowance. The allowance grows from head to head, up to half of the way from the model's loss to
        the threshold; heads that remain unexplained may use all of it.
     3. Rules by role: replace rules for every position by rules for roles where the loss stays below the threshold.
-    4. Pruning: give every head the rest that costs least, and cut paths, the cheapest first, while the loss stays below
-       the threshold. Repeat until no path can be cut.
+    4. Pruning: give every head the rest that costs least, and cut the cheapest path, and again the one that is the
+       cheapest then, while the loss stays below the threshold. Repeat until no path can be cut.
     5. Measure the circuit on fresh sequences.
 
     An attention map in place of a head's attention leaves nothing to do for the earlier heads that direct it. Therefore
@@ -69,6 +70,7 @@ def find_circuit(
         threshold: the largest loss that the circuit may have. None: above the model's loss by `LEEWAY` (4 %) of
             attention's effect, and by at least 1 % of the model's loss. That is 0.04 in the retrieval problem; the
             paper uses 0.05 for models with a loss of 0.01.
+        rise: in place of a threshold, how far it may be above the model's loss.
         split: the split to draw sequences from; None: the last.
         sequences: how many to draw, for the search and again for the measurement.
         seed: the seed from which both sets are drawn.
@@ -83,6 +85,8 @@ def find_circuit(
     members = ensemble.size if ensemble.weights else 1
     if not 0 <= member < members:
         raise SpecError("member", f"there is no member {member}", f"choose from 0..{members - 1}")
+    if threshold is not None and rise is not None:
+        raise SpecError("rise", "says again what the threshold says", "give one of them")
     if sequences < 1:
         raise SpecError("sequences", f"{sequences} are too few", "give at least 1")
     one = ensemble.select([member]) if ensemble.weights else ensemble
@@ -100,14 +104,17 @@ def find_circuit(
     own = search.loss({})
     if not isfinite(own):
         raise SpecError("model", f"has a loss of {own}", "choose a member or a checkpoint that did not diverge")
-    allowed = _allowance(search, own) if threshold is None else threshold
-    if own > allowed:
-        raise SpecError("threshold", f"{allowed:.4g} is below the model's loss {own:.4g}", "raise it, or train longer")
+    if threshold is None:
+        threshold = own + (_allowance(search, own) if rise is None else rise)
+    if own > threshold:
+        raise SpecError(
+            "threshold", f"{threshold:.4g} is below the model's loss {own:.4g}", "raise it, or train longer"
+        )
     with phased(progress) as tell:
-        found = _joined(search, _alone(search, allowed, tell), own, allowed, tell)
-        found = _by_roles(search, found, allowed)
-        found = _pruned(search, found, own, allowed, tell)
-    return _measured(fresh, found, allowed)
+        found = _joined(search, _alone(search, threshold, tell), own, threshold, tell)
+        found = _by_roles(search, found, threshold)
+        found = _pruned(search, found, own, threshold, tell)
+    return _measured(fresh, found, threshold)
 
 
 def _own_task(model: AnyModel, task: Task | str | None) -> Task:
@@ -141,15 +148,17 @@ def _check_task(model: Ensemble, task: Task) -> None:
 
 
 def _allowance(search: AttentionLosses, own: float) -> float:
-    """The default threshold; at least 1 % above the model's loss, for models where attention has no effect."""
+    """How far the loss may rise by default; at least 1 % of the model's, for models where attention has no effect."""
     least = min(search.loss(dict.fromkeys(search.patterns, Explanation(rest))) for rest in RESTS)
-    return own + max(LEEWAY * (least - own), 0.01 * own)
+    return max(LEEWAY * (least - own), 0.01 * own)
 
 
 _Candidates = Mapping[Head, tuple[float, list[Explanation]]]
 """By head: its loss alone, and its hypotheses from the simplest sufficient one on."""
 
 _Found = dict[Head, Explanation | None]
+
+_Path = tuple[Head, AttentionRule]
 
 
 def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Candidates:
@@ -198,21 +207,39 @@ def _by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
 
 
 def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
-    """Cut the paths that are not needed, in rounds from the cheapest path on, until a round cuts none.
+    """Cut the paths that are not needed, in rounds, until a round cuts none.
 
-    Each round begins by giving every head the rest that costs least. A path is removed only if the loss stays allowed
-    both with its keys hidden from live queries (`Explanation.cut`) and with them visible again.
+    Each round begins by giving every head the rest that costs least.
     """
     before = -1
     while before != len(paths := [(head, rule) for head, one in found.items() if one for rule in one.rules]):
         before, found = len(paths), _with_best_rests(search, found, (allowed - own) * _ALIKE)
-        costs = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}
-        for done, path in enumerate(sorted(paths, key=costs.__getitem__)):
-            progress("cutting paths", done, len(paths))
-            hidden = _cut(found, *path)
-            if search.worst_loss(hidden, allowed) <= allowed:
-                visible = {head: one and replace(one, cut=()) for head, one in hidden.items()}
-                found = visible if search.worst_loss(visible, allowed) <= allowed else found
+        found = _without_cheapest(search, found, allowed, progress)
+    return found
+
+
+def _without_cheapest(search: AttentionLosses, found: _Found, allowed: float, progress: Progress) -> _Found:
+    """Cut one path at a time, the cheapest, until the cheapest costs too much.
+
+    A cut raises what the paths cost that did the same work. Therefore a cost from before it counts as a lower bound,
+    and is computed again before it is the lowest. A path is removed only if the loss stays allowed both with its keys
+    hidden from live queries (`Explanation.cut`) and with them visible again.
+    """
+    paths = [(head, rule) for head, one in found.items() if one for rule in one.rules]
+    costs, old = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}, set[_Path]()
+    while costs:
+        path = min(costs, key=costs.__getitem__)
+        hidden = _cut(found, *path)
+        if path in old:
+            costs[path] = search.worst_loss(hidden, allowed)
+            old.remove(path)
+            continue
+        progress("cutting paths", len(paths) - len(costs), len(paths))
+        if costs.pop(path) > allowed:
+            break
+        visible = {head: one and replace(one, cut=()) for head, one in hidden.items()}
+        if search.worst_loss(visible, allowed) <= allowed:
+            found, old = visible, {*costs}
     return found
 
 

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.models.model import accepts
 from anchorlab.models.sites import Sites, Tap
+from anchorlab.models.transformer import Entering
 from anchorlab.spec import unknown_name
 
 OUTPUT = "output"
@@ -103,15 +104,18 @@ class Access:
         targets: Iterable[str],
         visit: Tap,
         positions: Tensor | None = None,
+        entering: Entering | None = None,
     ) -> Tensor:
         """Run the module with one member's weights, call `visit` at each target site, and return the output.
 
-        `positions` are handed on to the module where they are given (`hands_on_positions`).
+        `positions` are handed on to the module where they are given (`hands_on_positions`), and so is the block and its
+        stream to begin with, `entering`, which only a transformer of ours takes.
 
         Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is not one.
         """
         wanted = frozenset(targets)
         arguments: dict[str, Any] = {} if positions is None else {"positions": positions.to(inputs.device)}
+        arguments |= {} if entering is None else {"entering": entering}
         if self.own_sites is not None:
 
             def tap(site: str, value: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ class Found:
 def see(runs: Sequence[TrainedRun]) -> Found:
     """Find the circuit of every model; measure it with its first useful heads uniform, on fresh sequences."""
     (run,) = runs
-    task, ensemble, models = retrieval_of(run), run.ensemble(), solutions(run)
+    task, ensemble, models = retrieval_of(run), run.ensemble(), solutions(run, SUFFICES - SOLVED)
     fresh = task.sample("test", 256, seed=1)
     losses = []
     for one in models:

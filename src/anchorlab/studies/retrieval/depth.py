@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Table, at_least, at_most, within
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table
 from anchorlab.studies.retrieval.chain_order import (
     GUESSING_LINE,
@@ -148,11 +148,12 @@ def later_is_harder(seen: Losses) -> Measurement:
     return over_shared(losses, rising, detail=f"{int(judged.sum())} depths")
 
 
-@claim(
+@precondition(
     "With enough layers the second step is retrieved as well",
     at="Fig 4 right",
     paper="partial loss of x_2 far below 0.5",
     band=at_most(RETRIEVED),
+    of=("chain-order", "later-is-harder", "least-layers"),
 )
 def second_step_retrieved(seen: Losses) -> Tensor:
     """Lowest mean final partial loss of x_2 over depths, with the curriculum."""

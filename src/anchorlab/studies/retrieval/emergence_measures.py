@@ -9,7 +9,16 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.lens import Circuit, CircuitPath, Emergence, PathAttention, emergence, first_crossing, path_attention
+from anchorlab.lens import (
+    Circuit,
+    CircuitPath,
+    Emergence,
+    Explanation,
+    PathAttention,
+    emergence,
+    first_crossing,
+    path_attention,
+)
 from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
 from anchorlab.studies.kit import along
 from anchorlab.studies.retrieval.chain_order import retrieved_at
@@ -22,6 +31,9 @@ EMERGED = 0.5
 
 NEEDED = 0.2
 """A symbol needs a path if its partial loss rises by at least this when the path is cut."""
+
+EMPTY = 1.0
+"""The loss of a model that answers nothing: each component of a symbol has variance 1 (section 6)."""
 
 SEQUENCES = 32
 """The number of sequences on which attention is measured at each checkpoint, as in the paper (section 9.1)."""
@@ -39,6 +51,7 @@ class Growth:
         retrieved: the step at which each symbol is retrieved, infinite where never
         evaluated: the steps at which the loss was measured
         loss: the loss on fresh sequences, over all symbols
+        replaced: how much the loss rises when all attention is replaced, as `rise_replaced` gives it
     """
 
     solution: Solution
@@ -48,6 +61,7 @@ class Growth:
     retrieved: Mapping[int, float]
     evaluated: tuple[int, ...]
     loss: Float[Tensor, "evaluation"]
+    replaced: float
 
     def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
         """Return the step at which the attention along a path first reaches a level; infinite where never."""
@@ -66,24 +80,35 @@ class Growth:
         return max(map(self.crossing, self.paths_of(symbol)), default=nan)
 
 
-def growths(run: TrainedRun) -> list[Growth]:
-    """Return the circuit of every model along training, without models that diverged."""
-    task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run)
+def growths(run: TrainedRun, rise: float) -> list[Growth]:
+    """Return the circuit of every model along training, without models that diverged; `rise` as of `solutions`."""
+    task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run, rise)
     fresh = task.sample("test", 256, seed=1)
     attention, retrieved = _attention(run, [one.circuit for one in found]), retrieved_at(run)
     evaluated, losses = along(run, "test", "loss")
+    measured = [AttentionLosses(ensemble.select([one.member]), task, fresh) for one in found]
     return [
         Growth(
             one,
             attention.steps,
-            needs(one.circuit, AttentionLosses(ensemble.select([one.member]), task, fresh)),
+            needs(one.circuit, own),
             {path: attention.values[str(path)][one.member] for path in one.circuit.paths},
             dict(zip(task.asked, retrieved[one.member].tolist(), strict=True)),
             tuple(evaluated),
             losses[one.member],
+            rise_replaced(one.circuit, own),
         )
-        for one in found
+        for one, own in zip(found, measured, strict=True)
     ]
+
+
+def rise_replaced(circuit: Circuit, losses: AttentionLosses) -> float:
+    """Return how much the loss rises when all attention is replaced by the circuit's maps.
+
+    Heads that no rule explains attend uniformly then, since their own attention is no part of a circuit.
+    """
+    maps = {head: one or Explanation("uniform") for head, one in circuit.explanations.items()}
+    return losses.loss(maps) - losses.loss({})
 
 
 def needs(circuit: Circuit, losses: AttentionLosses) -> dict[CircuitPath, frozenset[int]]:
@@ -128,8 +153,11 @@ def distance(one: Growth, end: float) -> float:
 
 
 def slower(times: Float[Tensor, "symbol"]) -> float:
-    """Return 1 if the last two times are further apart than the two before, else 0; NaN where one is missing."""
-    if len(times) < 3 or not bool(times[-3:].isfinite().all()):
+    """Return 1 if the last two times are further apart than the two before, else 0; NaN where one is missing.
+
+    NaN for fewer than four symbols, too: the paper's head 24, which emerges late, is that of the fourth.
+    """
+    if len(times) < 4 or not bool(times[-3:].isfinite().all()):
         return nan
     before, last = times[-3:].diff().tolist()
     return float(last > before)
@@ -154,11 +182,13 @@ def rise(one: Growth, symbol: int) -> float:
 def pace(one: Growth) -> float:
     """Return how fast the loss falls until the first symbol is retrieved, over how fast from then until the last is.
 
-    Infinite where it does not fall in between; NaN where fewer than two symbols are retrieved, all at once, or the
-    first from the beginning.
+    From the step on at which the loss is down to `EMPTY`: what it falls before that comes from an initial scale that
+    makes untrained answers large, which the paper's does not. Infinite where the loss does not fall in between; NaN
+    where fewer than two symbols are retrieved, all at once, or the first no later than that step.
     """
     times = [time for time in one.retrieved.values() if isfinite(time)]
-    start, first, last = one.evaluated[0], min(times, default=inf), max(times, default=-inf)
+    first, last = min(times, default=inf), max(times, default=-inf)
+    start = float(first_crossing(one.evaluated, one.loss.unsqueeze(0), EMPTY, falling=True)[0])
     if not start < first < last:
         return nan
     before, middle, after = np.interp((start, first, last), one.evaluated, one.loss.numpy()).tolist()

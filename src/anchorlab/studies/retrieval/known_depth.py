@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.findings import Reference, Table, at_least, at_most
+from anchorlab.findings import Reference, Table, at_least
 from anchorlab.lens import look
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
@@ -77,11 +77,6 @@ class Answered:
     steps: Int[Tensor, "steps"]
     least: Int[Tensor, "steps"]
 
-    @property
-    def answered(self) -> Tensor:
-        """Whether models of each depth answer questions of each number of steps, on average: `[depth steps]`."""
-        return self.accuracy.mean(dim=-1) >= ANSWERED
-
 
 def answer(run: TrainedRun, n: int = ASKED) -> Float[Tensor, "member"]:
     """Return the share of equations of as many chains and steps that each member of a run answers rightly."""
@@ -103,27 +98,6 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
         layers=torch.tensor([layers_of(run) for run in runs]).view(shape)[:, 0],
         steps=torch.tensor([retrieval_of(run).steps for run in runs[: shape[1]]]),
         least=torch.tensor(least_layers_of(runs[0], setting.steps)),
-    )
-
-
-@claim(
-    "No model answers more steps than information can go through its layers",
-    at="section 10.1",
-    paper="cannot solve it unless it has the minimum number of necessary layers",
-    band=at_most(0.0),
-    always=True,
-)
-def out_of_reach(seen: Answered) -> Measurement:
-    """Share of the numbers of steps that would take more layers than a model has, and that models of its depth answer
-    all the same (accuracy at least {ANSWERED:g}); of those numbers that models of some depth answer."""
-    short = seen.least > seen.layers.unsqueeze(1)
-    judged = short & seen.answered.any(dim=0)
-    if not judged.any():
-        return Measurement(None, detail="of 0")
-    return over_shared(
-        seen.accuracy.movedim(-1, 0),
-        lambda rows: (rows.float().mean(dim=0) >= ANSWERED)[judged].float().mean(),
-        detail=f"of {int(judged.sum())}",
     )
 
 

@@ -61,14 +61,16 @@ class Solution:
         return circuit_panel(f"seed {self.seed}", self.circuit, layers)
 
 
-def solutions(run: TrainedRun) -> list[Solution]:
+def solutions(run: TrainedRun, rise: float) -> list[Solution]:
     """Return the circuit of every member at the end of training, without members that diverged.
+
+    `rise` is how far a circuit's loss may be above the model's: the search cuts every path without which it is not.
 
     Errors: `SpecError` where all of them diverged.
     """
     ensemble, losses = run.ensemble(), at_end(run, "test", "loss")
     found = [
-        Solution(member, seed, find_circuit(ensemble, retrieval_of(run), member=member))
+        Solution(member, seed, find_circuit(ensemble, retrieval_of(run), member=member, rise=rise))
         for member, seed in enumerate(run.experiment.members.seeds)
         if losses[member].isfinite()
     ]

@@ -1,0 +1,81 @@
+"""The outputs of a transformer under changed attention, each pass begun at the first block that is new."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.lens.look.access import Access, evaluating
+from anchorlab.lens.look.chunks import sequences_at_a_time
+from anchorlab.lens.look.intervene import Moment, intervene
+from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.look.sources import fitting
+from anchorlab.models.model import gather_positions
+from anchorlab.models.transformer import Transformer
+from anchorlab.tasks.batch import Batch
+from anchorlab.training.ensemble import Ensemble
+
+_KEPT = 64  # streams; each pass uses one again and adds at most one for each block
+
+
+class ResumedPasses:
+    """Passes of a transformer with one member over one batch, under changes of its blocks' attention.
+
+    A search changes one head at a time. Therefore the streams that enter the blocks are kept, and a pass that changes
+    all lower blocks as an earlier one did begins with its stream. The outputs are those of a whole pass.
+    """
+
+    def __init__(self, ensemble: Ensemble, batch: Batch) -> None:
+        self.access, self.weights = Access(ensemble.template), ensemble.member_weights(0)
+        self.inputs, self.positions = fitting(batch.inputs, self.weights), batch.positions.to(batch.inputs.device)
+        self.moment = Moment(0, 1, range(len(batch)), len(batch))
+        self._streams: dict[tuple[Hashable, ...], Tensor] = {}
+
+    @staticmethod
+    def of(ensemble: Ensemble, batch: Batch) -> "ResumedPasses | None":
+        """Return the passes, or None for a model that begins at no block and a batch too large for one pass."""
+        if not isinstance(ensemble.template, Transformer):
+            return None
+        passes, kept = ResumedPasses(ensemble, batch), ["blocks.0.hook_resid_pre"]
+        most = sequences_at_a_time(passes.access, passes.weights, batch.inputs, kept=kept, copies=_KEPT)
+        return passes if most >= len(batch) else None
+
+    def __call__(
+        self, names: Sequence[Hashable], changes: Callable[[int], Sequence[Intervention]]
+    ) -> Float[Tensor, "batch scored output"]:
+        """Return the outputs at the scored positions.
+
+        Args:
+            names: for each block, what tells its changes from all others
+            changes: gives the changes of a block's attention; only called for blocks that are run
+        """
+        known = [block for block in range(1, len(names)) if tuple(names[:block]) in self._streams]
+        begin = max(known, default=0)
+        entering = (begin, self._again(tuple(names[:begin]))) if begin else None
+        entries = {f"blocks.{block}.hook_resid_pre": tuple(names[:block]) for block in range(begin + 1, len(names))}
+        changed = defaultdict[str, list[Intervention]](list)
+        for block in range(begin, len(names)):
+            for one in changes(block):
+                changed[one.site].append(one)
+
+        def visit(site: str, value: Tensor) -> Tensor:
+            if site in entries:
+                self._keep(entries[site], value)
+            for one in changed.get(site, ()):
+                value = intervene(one, value, self.access.axes(site, value), self.moment)
+            return value
+
+        with evaluating(self.access.module):
+            output = self.access.run(self.weights, self.inputs, {*entries, *changed}, visit, entering=entering)
+        return gather_positions(output, self.positions.to(output.device))
+
+    def _again(self, prefix: tuple[Hashable, ...]) -> Tensor:
+        self._keep(prefix, self._streams.pop(prefix))
+        return self._streams[prefix]
+
+    def _keep(self, prefix: tuple[Hashable, ...], stream: Tensor) -> None:
+        """Keep a stream as the latest, and drop the one that was not used for longest if they are too many."""
+        self._streams[prefix] = stream
+        if len(self._streams) > _KEPT:
+            del self._streams[next(iter(self._streams))]
