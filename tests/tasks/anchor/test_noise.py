@@ -52,7 +52,7 @@ def test_a_chain_is_fixed_and_another_differs():
 
 
 def test_sequences_of_a_task_keep_their_keys_and_answers():
-    """With one successor noise is certain. It goes on beneath the anchor and the key, two steps, and not from the key."""
+    """With one successor noise is certain. It goes on beneath anchor and key by two steps, and not from the key."""
     of = task("anchor/identity", successors=1)
     batch = of.sample("train", 3000, seed=0)
     key_at, keys = batch.latents["key_positions"][:, 0], batch.latents["keys"][:, 0]

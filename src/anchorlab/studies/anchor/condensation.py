@@ -46,8 +46,8 @@ PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # Figure 
 
 @dataclass(frozen=True)
 class Grid(Setting):
-    """A setting of the paper's number of heads at its own initialisation, and of each number of heads, all of whose seeds
-    train at every initialisation rate γ."""
+    """A setting of the paper's number of heads at its own initialisation, and of some numbers of heads, each of whose
+    seeds trains at every rate γ."""
 
     heads: tuple[int, ...]
     gammas: tuple[float, ...]
@@ -328,9 +328,9 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: four layers of 12 heads of width 16, stream 64 wide, at PyTorch's initialisation, and of 2, 4 "
-            "and 12 heads at three rates γ, five seeds each; 2000 sequences, 600 steps of batch 50 with learning rate 2e-3 and weight decay 0.3. The paper's "
-            "model of 12 heads is 400 wide.",
+            "Quick profile: four layers of 12 heads of width 16, stream 64 wide, at PyTorch's initialisation, and of "
+            "2, 4 and 12 heads at three rates γ, five seeds each; 2000 sequences, 600 steps of batch 50 with learning "
+            "rate 2e-3 and weight decay 0.3. The paper's model of 12 heads is 400 wide.",
         ),
         "paper": Profile(
             PAPER,
