@@ -195,7 +195,7 @@ def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
 
 
 @claim(
-    "Nearly all of its inputs have that one",
+    "In the deepest model nearly all inputs of a trained pair have one mapping sequence",
     at="Fig 7a",
     paper="all of them with 10 layers",
     band=at_least(0.95),
@@ -269,7 +269,7 @@ def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
 
 
 @claim(
-    "From the second anchor on it gives the answer and keeps it",
+    "From the second anchor on the deepest model gives the answer and keeps it",
     at="section 4.4 and Fig 6",
     paper="at every position from the second anchor on",
     band=at_least(0.95),

@@ -148,7 +148,7 @@ def full(seen: Accuracies) -> Measurement | None:
 
 
 @claim(
-    "Without the feed-forward network they still do, with slight variation",
+    "Without the feed-forward network two layers still generalise, with slight variation",
     at=FIG_15,
     paper="slight variation across five trials; no value in the text",
     band=within(0.9, 1.0),
@@ -165,7 +165,7 @@ def one_layer(seen: Accuracies) -> Tensor | None:
 
 
 @claim(
-    "One layer whose values are shifted by one does so easily",
+    "One layer whose values are shifted by one generalises easily",
     at=FIG_15,
     paper="easily; no value in the text",
     band=within(0.95, 1.0),
@@ -189,7 +189,7 @@ def badly(seen: Accuracies) -> Measurement | None:
 
 
 @claim(
-    "With none of the components they can generalise wholly",
+    "With none of the components two layers can generalise wholly",
     at=FIG_15,
     paper="can be 100 %, with large fluctuation",
     band=within(0.95, 1.0),
