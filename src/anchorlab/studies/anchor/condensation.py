@@ -225,7 +225,7 @@ def all_broadcast(seen: Seen) -> Measurement:
 def neurons_with_gamma(seen: Seen) -> Measurement | None:
     """Condensation number of layer 1's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
     difference of means."""
-    return seen.many and _rise(seen.many, seen.many.neurons)
+    return None if seen.many is None else _rise(seen.many, seen.many.neurons)
 
 
 @claim(
@@ -237,7 +237,7 @@ def neurons_with_gamma(seen: Seen) -> Measurement | None:
 def heads_with_gamma(seen: Seen) -> Measurement | None:
     """Similarity of heads, measured so, at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of
     means."""
-    return seen.many and _rise(seen.many, seen.many.alike)
+    return None if seen.many is None else _rise(seen.many, seen.many.alike)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
