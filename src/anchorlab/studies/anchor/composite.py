@@ -59,7 +59,7 @@ class Depths(Setting):
 
 QUICK = Depths(
     quick_model(),
-    quick_recipe(8000, steps=1600, batch=100, learning_rate=2e-3, evaluations=1600 // GRID),
+    quick_recipe(8000, steps=2500, batch=100, learning_rate=1e-3, weight_decay=0.01, evaluations=2500 // GRID),
     seeds=3,
     depths=(4, 10),
 )
@@ -316,8 +316,8 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: one head, width 64, 4 and 10 layers (0.2 to 0.5 M parameters), 8000 sequences, 1600 "
-            "steps of batch 100 at either depth with learning rate 2e-3 and weight decay 0.3, three seeds. The paper "
+            "Quick profile: one head, width 64, 4 and 10 layers (0.2 to 0.5 M parameters), 8000 sequences, 2500 "
+            "steps of batch 100 at either depth with learning rate 1e-3 and weight decay 0.01, three seeds. The paper "
             "trains 4 to 10 layers of 4 to 7 heads, width 400, for 4000 to 8000 epochs (320,000 steps and more).",
         ),
         "scaled": Profile(
