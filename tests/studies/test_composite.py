@@ -95,6 +95,12 @@ def test_the_paper_profile_has_the_models_of_figure_7():
     assert sizes == [(4, 4, 400), (6, 5, 400), (8, 6, 400), (10, 7, 400)]
 
 
+def test_both_depths_of_the_quick_profile_are_judged_at_one_setting():
+    shallow, deep = experiments(QUICK)
+    assert shallow.model.replace(layers=10) == deep.model
+    assert (shallow.task, shallow.recipe, shallow.members) == (deep.task, deep.recipe, deep.members)
+
+
 @pytest.mark.parametrize(("setting", "most"), [(QUICK, 20), (PAPER, 80)], ids=["quick", "paper"])
 def test_evaluations_are_at_most_so_many_steps_apart(setting, most):
     for one in experiments(setting):
