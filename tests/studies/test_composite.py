@@ -95,6 +95,26 @@ def test_the_paper_profile_has_the_models_of_figure_7():
     assert sizes == [(4, 4, 400), (6, 5, 400), (8, 6, 400), (10, 7, 400)]
 
 
+def test_both_depths_of_the_quick_profile_are_judged_at_one_setting():
+    shallow, deep = experiments(QUICK)
+    assert shallow.model.replace(layers=10) == deep.model
+    assert (shallow.task, shallow.recipe, shallow.members) == (deep.task, deep.recipe, deep.members)
+
+
+@pytest.mark.parametrize(("setting", "most"), [(QUICK, 20), (PAPER, 80)], ids=["quick", "paper"])
+def test_evaluations_are_at_most_so_many_steps_apart(setting, most):
+    for one in experiments(setting):
+        assert one.recipe.evaluation.every * one.steps_per_unit <= most
+
+
+def test_a_task_that_follows_late_by_less_than_the_claimed_ratio_differs():
+    """It follows after 30 % more steps, which evaluations 20 steps apart resolve, and after 60 %."""
+    for ratio, verdict in ((1.3, "differs at small scale"), (1.6, "agrees at small scale")):
+        seen = [depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [100.0 * ratio] * 2)]
+        assert values_of(STUDY, seen)["much-earlier"] == pytest.approx(ratio)
+        assert verdicts_of(STUDY, seen)["much-earlier"] == verdict
+
+
 def test_a_tidy_model_has_one_sequence_per_pair():
     seen = read_outputs([batch()], TIDY[None])
     assert seen.sequences[0, ::2].tolist() == [[10, -4, 0, 0], [2, 4, 0, 0], [-4, -6, 0, 0], [-16, 6, 0, 0]]

@@ -10,10 +10,12 @@ from anchorlab.models import DecoderSpec
 from anchorlab.studies.anchor.condensation import (
     LARGE,
     MANY,
+    PAPERS,
     QUICK,
     SMALL,
     STUDY,
     Layer,
+    Seen,
     analyse,
     beyond_even,
     experiments,
@@ -52,62 +54,100 @@ def test_the_typical_member_has_the_median_of_those_in_question():
     assert typical(values, torch.zeros(4, dtype=torch.bool)) == 2  # of an even number the lower
 
 
-def layer(**changes) -> Layer:
+def layer(starts=(LARGE, MIDDLE, SMALL), **changes) -> Layer:
     """Three γ with two seeds each; the first member did not learn."""
     values = {
         "accuracy": [[0.89, 1.0], [0.0, 0.0], [0.95, 0.97]],
         "alike": [[9, 0.7], [9, 9], [0.9, 0.95]],
         "alike_untrained": [[9, 9]] * 3,
-        "broadcasting": [[9, 0.9], [9, 9], [0.8, 1.0]],
+        "broadcasting": [[9, 9]] * 3,
         "neurons": [[9, 0.3], [9, 9], [0.3, 0.5]],
         "neurons_untrained": [[9, 9]] * 3,
     }
-    return Layer(
-        (LARGE, MIDDLE, SMALL), **{name: torch.tensor(one).float() for name, one in (values | changes).items()}
-    )
+    return Layer(starts, **{name: torch.tensor(one).float() for name, one in (values | changes).items()})
 
 
-def test_values_of_a_layer_made_by_hand():
+def papers(**changes) -> Layer:
+    """Three seeds at PyTorch's initialisation; the first did not learn."""
+    values = {
+        "accuracy": [[0.89, 0.98, 1.0]],
+        "alike": [[0.0, 0.9, 0.8]],
+        "alike_untrained": [[9, 9, 9]],
+        "broadcasting": [[0.0, 1.0, 0.75]],
+        "neurons": [[9, 9, 9]],
+        "neurons_untrained": [[9, 9, 9]],
+    }
+    return layer((PAPERS,), **(values | changes))
+
+
+def seen(of_papers: Layer | None = None, **at_rates: Layer) -> Seen:
+    return Seen(of_papers or papers(), {MANY: layer()} | {int(heads[1:]): one for heads, one in at_rates.items()})
+
+
+def test_values_of_layers_made_by_hand():
     wrong = layer(alike=[[0.0, 0.0]] * 3, neurons=[[0.0, 0.0]] * 3)
-    found = {2: wrong, MANY: layer()}
+    found = seen(_2=wrong)
     assert values_of(STUDY, found) == {
-        "learned": pytest.approx((0.89 + 1.0 + 0.95 + 0.97) / 4),
-        "heads-alike": pytest.approx((0.9 + (0.7 + 0.95) / 2) / 2),  # of one seed at SMALL alone, and one at both
-        "all-broadcast": pytest.approx((0.8 + (0.9 + 1.0) / 2) / 2),
+        "learned": pytest.approx((0.89 + 0.98 + 1.0) / 3),
+        "learned-at-rates": pytest.approx((0.89 + 1.0 + 0.95 + 0.97) / 4),
+        "heads-alike": pytest.approx(0.85),  # of the two seeds that learned
+        "all-broadcast": pytest.approx(0.875),
         "neurons-with-gamma": pytest.approx(0.1),
         "heads-with-gamma": pytest.approx(0.925 - 0.7),
     }
     assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
 
 
+def test_heads_are_judged_at_the_papers_own_initialisation_alone():
+    """At both rates γ heads are alike and broadcast; at PyTorch's initialisation they are not, and do not."""
+    apart = papers(alike=[[0.9, 0.5, 0.3]], broadcasting=[[1.0, 0.5, 0.25]])
+    alike = layer(alike=[[1.0, 1.0]] * 3, broadcasting=[[1.0, 1.0]] * 3)
+    found = results_of(STUDY, seen(apart, _12=alike))
+    assert found["heads-alike"].units == pytest.approx((0.5, 0.3))
+    assert found["all-broadcast"].units == pytest.approx((0.5, 0.25))
+    assert {found[name].verdict for name in ("heads-alike", "all-broadcast")} == {"differs at small scale"}
+
+
 def test_a_seed_is_one_unit_of_both_rates():
-    found = results_of(STUDY, {MANY: layer()})
-    assert found["learned"].units == pytest.approx(((0.89 + 0.95) / 2, (1.0 + 0.97) / 2))
-    assert found["heads-alike"].units == pytest.approx((0.9, 0.825))
+    found = results_of(STUDY, seen())
+    assert found["learned-at-rates"].units == pytest.approx(((0.89 + 0.95) / 2, (1.0 + 0.97) / 2))
     assert found["heads-with-gamma"].units == pytest.approx((0.25,))  # of the seed that learned at both
+
+
+def test_each_claim_has_the_precondition_of_its_own_models():
+    needed = {
+        one.name: [other.name for other in STUDY.claims if other.required_by(one)]
+        for one in STUDY.claims
+        if not one.precondition
+    }
+    assert needed == {
+        "heads-alike": ["learned"],
+        "all-broadcast": ["learned"],
+        "neurons-with-gamma": ["learned-at-rates"],
+        "heads-with-gamma": ["learned-at-rates"],
+    }
 
 
 def test_verdicts_outside_the_bands():
     outside = layer(
         accuracy=[[0.91, 0.92], [0.0, 0.0], [0.97, 0.98]],
         alike=[[0.74, 0.76], [9, 9], [0.79, 0.79]],
-        broadcasting=[[0.7, 0.8], [9, 9], [0.8, 0.86]],
         neurons=[[0.3, 0.3], [9, 9], [0.32, 0.36]],
     )
-    assert set(verdicts_of(STUDY, {MANY: outside}).values()) == {"differs at small scale"}
+    apart = papers(accuracy=[[0.91, 0.92, 0.93]], alike=[[0.79, 0.79, 0.79]], broadcasting=[[0.7, 0.8, 0.86]])
+    assert set(verdicts_of(STUDY, seen(apart, _12=outside)).values()) == {"differs at small scale"}
 
 
 def test_what_was_not_trained_or_not_learned_is_not_judged():
-    assert set(values_of(STUDY, {4: layer()}).values()) == {None}
-    assert set(values_of(STUDY, {MANY: replace(layer(), gammas=(0.3, MIDDLE, SMALL))}).values()) == {None}
-    one_sided = values_of(STUDY, {MANY: layer(accuracy=[[0.5, 0.5], [1.0, 1.0], [0.95, 0.97]])})
-    assert one_sided.pop("learned") == pytest.approx((0.5 + 0.5 + 0.95 + 0.97) / 4)
-    assert one_sided == {
-        "heads-alike": pytest.approx(0.925),
-        "all-broadcast": pytest.approx(0.9),
-        "neurons-with-gamma": None,
-        "heads-with-gamma": None,
-    }
+    of_rates = {"learned-at-rates", "neurons-with-gamma", "heads-with-gamma"}
+    for at_rates in ({4: layer()}, {MANY: layer((0.3, MIDDLE, SMALL))}):
+        found = values_of(STUDY, Seen(papers(), at_rates))
+        assert {name for name, value in found.items() if value is None} == of_rates
+    one_sided = values_of(STUDY, seen(_12=layer(accuracy=[[0.5, 0.5], [1.0, 1.0], [0.95, 0.97]])))
+    assert one_sided["learned-at-rates"] == pytest.approx((0.5 + 0.5 + 0.95 + 0.97) / 4)
+    assert one_sided["neurons-with-gamma"] is None and one_sided["heads-with-gamma"] is None
+    nothing = values_of(STUDY, seen(papers(accuracy=[[0.5, 0.6, 0.7]])))
+    assert nothing["heads-alike"] is None and nothing["all-broadcast"] is None
 
 
 def ensemble(*alike: bool) -> Ensemble:
@@ -135,47 +175,66 @@ def ensemble(*alike: bool) -> Ensemble:
     return Ensemble(template, weights, tuple(weights))
 
 
+def hand_made(experiment, accuracy, *ensembles) -> HandMadeRun:
+    values = {
+        ("test", "accuracy"): ends(*accuracy),
+        ("train", "accuracy"): ends(*[0.5] * len(accuracy)),
+        ("test", "loss"): ends(*[9.0] * len(accuracy)),
+    }
+    return HandMadeRun(experiment, (0, 600), values, dict(zip((0, 600), ensembles, strict=True)))
+
+
 @pytest.mark.slow
-def test_what_a_run_made_by_hand_has_become():
+def test_what_runs_made_by_hand_have_become():
     setting = replace(QUICK, seeds=2, heads=(MANY,), gammas=(LARGE, MIDDLE, SMALL))
-    (experiment,) = experiments(setting)
-    assert experiment.members.seeds == (1000, 1001) * 3
-    run = HandMadeRun(
-        experiment,
-        (0, 600),
-        {
-            ("test", "accuracy"): ends(0.5, 0.92, 0.0, 0.0, 0.97, 1.0),
-            ("train", "accuracy"): ends(*[0.5] * 6),
-            ("test", "loss"): ends(*[9.0] * 6),
-        },
-        {0: ensemble(*[False] * 6), 600: ensemble(True, False, True, False, True, True)},
-    )
-    seen = see([run])
+    own, at_rates = experiments(setting)
+    assert (own.model.heads, own.model.initialisation, own.members.seeds) == (MANY, "torch", (1000, 1001))
+    assert own.members.gamma.given == {}
+    assert at_rates.model == own.model.replace(initialisation="gamma") and at_rates.recipe == own.recipe
+    assert at_rates.members.seeds == (1000, 1001) * 3
+    runs = [
+        hand_made(own, (0.96, 0.98), ensemble(False, False), ensemble(True, False)),
+        hand_made(
+            at_rates,
+            (0.5, 0.92, 0.0, 0.0, 0.97, 1.0),
+            ensemble(*[False] * 6),
+            ensemble(True, False, True, False, True, True),
+        ),
+    ]
+    found = see(runs)
     # Less even attention, a row i > 0 has the square 1 - 1/(i + 1), and with another head's, which reads elsewhere, the
     # product -1/(i + 1).
     shared = sum(1 / (row + 1) for row in range(1, 9))
-    own, before = 1.0, -shared / (8 - shared)
-    mixed = (30 * own + 36 * before) / 66  # pairs of heads of one kind, and of two kinds
-    assert seen[MANY].alike.flatten().tolist() == pytest.approx([1.0, mixed, 1.0, mixed, 1.0, 1.0])
-    assert seen[MANY].alike_untrained.flatten().tolist() == pytest.approx([mixed] * 6)
-    assert seen[MANY].broadcasting.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
-    assert seen[MANY].neurons.flatten().tolist() == pytest.approx([1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
-    assert seen[MANY].neurons_untrained.flatten().tolist() == pytest.approx([0.0] * 6)
-    assert values_of(STUDY, seen) == {
-        "learned": pytest.approx((0.5 + 0.92 + 0.97 + 1.0) / 4),
-        "heads-alike": pytest.approx((1 + (mixed + 1) / 2) / 2),
-        "all-broadcast": pytest.approx((1 + 1 / 2) / 2),
+    same, before = 1.0, -shared / (8 - shared)
+    mixed = (30 * same + 36 * before) / 66  # pairs of heads of one kind, and of two kinds
+    many = found.at_rates[MANY]
+    assert (found.papers.starts, many.starts) == ((PAPERS,), (LARGE, MIDDLE, SMALL))
+    assert found.papers.alike.tolist() == [pytest.approx([1.0, mixed])]
+    assert many.alike.flatten().tolist() == pytest.approx([1.0, mixed, 1.0, mixed, 1.0, 1.0])
+    assert many.alike_untrained.flatten().tolist() == pytest.approx([mixed] * 6)
+    assert many.broadcasting.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    assert many.neurons.flatten().tolist() == pytest.approx([1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
+    assert many.neurons_untrained.flatten().tolist() == pytest.approx([0.0] * 6)
+    assert values_of(STUDY, found) == {
+        "learned": pytest.approx(0.97),
+        "learned-at-rates": pytest.approx((0.5 + 0.92 + 0.97 + 1.0) / 4),
+        "heads-alike": pytest.approx((1 + mixed) / 2),
+        "all-broadcast": pytest.approx(1 / 2),
         "neurons-with-gamma": pytest.approx(1.0),
         "heads-with-gamma": pytest.approx(1 - mixed),
     }
-    made = analyse([run], setting)
+    made = analyse(runs, setting)
     maps = [one for row in made.figures[0].maps for one in row]
+    assert "PyTorch's initialisation, with a test accuracy of 0.98" in made.figures[0].caption
     assert [len(row) for row in made.figures[0].maps] == [4, 4, 4]
-    assert all(one.values[8][4] == pytest.approx(1.0) for one in maps)  # the anchor is at 4
+    assert maps[0].values[8][7] == pytest.approx(1.0)  # head 0 of the member with the lower of two similarities
     assert made.figures[1].lines[0].mean == pytest.approx(((1 + mixed) / 2, (1 + mixed) / 2, 1.0))
     assert made.figures[2].lines[0].mean == pytest.approx((0.5, 0.5, 1.0))
+    heads, start, *values = made.tables[0].rows[0]
+    assert (heads, start) == (12, "PyTorch's")
+    assert values == pytest.approx([0.97, (1 + mixed) / 2, mixed, 0.5, 0.5, 0.0], abs=1e-6)
     smallest = (12, 0.8, 0.985, 1.0, mixed, 1.0, 1.0, 0.0)
-    assert made.tables[0].rows[2] == pytest.approx(smallest, abs=1e-6)
+    assert made.tables[0].rows[3] == pytest.approx(smallest, abs=1e-6)
 
 
 def test_the_rates_are_not_the_papers_and_so_is_no_profile_its_setting():

@@ -66,6 +66,18 @@ def test_the_experiments_differ_in_what_training_scores_alone():
     assert [one.recipe.data.size for one in experiments(QUICK)] == [400, 500, 600, 1000, 8000] * 2
 
 
+def test_noise_follows_from_the_noise_before_it_in_both_tasks():
+    """Of the pairs of neighbours that are noise both, an item is followed by 4 of 81 others."""
+    for experiment in experiments(QUICK):
+        batch = experiment.task.sample("train", 4000, seed=0)
+        is_noise = torch.ones_like(batch.inputs, dtype=torch.bool)
+        for name in ("anchor_positions", "key_positions"):
+            is_noise = is_noise.scatter(1, batch.latents[name], False)
+        both = is_noise[:, :-1] & is_noise[:, 1:]
+        pairs = torch.stack([batch.inputs[:, :-1][both], batch.inputs[:, 1:][both]], dim=1).unique(dim=0)
+        assert pairs[:, 0].unique(return_counts=True)[1].tolist() == [4] * 81
+
+
 def test_rule_and_surface_differ_on_the_unseen_pair():
     composite = experiments(QUICK)[-1].task
     batch = composite.sample(TASK, 50, 0)

@@ -86,7 +86,7 @@ def test_one_choice_is_changed_at_a_time():
     assert members.seeds == base.members.seeds * 11
     assert (many.model, many.recipe.data.size) == (base.model, 1000)
     assert [(one.model, one.recipe) for one in (heads, layers)] == [
-        (base.model.replace(**fields), many.recipe) for fields in ({"heads": 4}, {"layers": 4})
+        (base.model.replace(**fields), many.recipe) for fields in ({"heads": 4, "head_width": 16}, {"layers": 4})
     ]
     assert (order.model, order.recipe.data.size) == (base.model, 1000)
     assert constant.recipe.schedule.kind == "constant" and constant.recipe.clip is None
@@ -153,12 +153,12 @@ def test_outcomes_are_those_of_their_own_runs_and_members():
     assert all(isnan(time) for time in found[HEADS][0].times.tolist()) and found[HEADS][0].until.tolist() == [4, 4]
 
 
-MANY = {(HEADS, 1): (0.92, 1.0), (HEADS, 4): (0.96, 0.98), (LAYERS, 2): (0.92, 1.0), (LAYERS, 4): (0.94, 0.8)}
+MANY = {(SHARED, 1): (0.92, 1.0), (SHARED, 4): (0.96, 0.98), (LAYERS, 2): (0.92, 1.0), (LAYERS, 4): (0.94, 0.8)}
 
 
 def many_runs():
     base, heads, layers = experiments(SMOKE)[-5:-2]
-    return [run_of(base, MANY[HEADS, 1]), run_of(heads, MANY[HEADS, 4]), run_of(layers, MANY[LAYERS, 4])]
+    return [run_of(base, MANY[SHARED, 1]), run_of(heads, MANY[SHARED, 4]), run_of(layers, MANY[LAYERS, 4])]
 
 
 def test_times_are_compared_on_many_sequences():
@@ -262,7 +262,7 @@ def halfway(shift, broadcast):
 def seen(**changes):
     """What reproduces every claim, with changes."""
     found = {
-        HEADS: (outcome(1, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4))),
+        SHARED: (outcome(1, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4))),
         LAYERS: (outcome(2, (0.2, 0.4), base=True), outcome(4, (0.5, 0.4))),
         WIDTH: (outcome(32, (0.1, 0.1)), outcome(64, (0.3, 0.4), base=True)),
         RATE: (outcome(1e-4, (0.0, 0.0)), outcome(1e-3, (0.1, 0.2)), outcome(3e-3, (0.5, 0.9), base=True)),
@@ -271,7 +271,7 @@ def seen(**changes):
         SCALE: (outcome(0.3, (0.5, 0.6)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.3, 0.4))),
     }
     found |= changes.pop("choices", {})
-    times = {(HEADS, 1): (nan, nan), (HEADS, 4): (60.0, nan), (LAYERS, 2): (nan, 80.0), (LAYERS, 4): (60.0, 60.0)}
+    times = {(SHARED, 1): (nan, nan), (SHARED, 4): (60.0, nan), (LAYERS, 2): (nan, 80.0), (LAYERS, 4): (60.0, 60.0)}
     times |= changes.pop("times", {})
     rest = {
         "many": {(choice, amount): outcome(amount, (1.0, 1.0), one) for (choice, amount), one in times.items()},
@@ -305,7 +305,7 @@ def test_values_of_what_was_made_by_hand():
 def test_verdicts_outside_the_bands():
     outside = seen(
         choices={
-            HEADS: (outcome(1, (0.5, 0.4), base=True), outcome(4, (0.58, 0.5))),
+            SHARED: (outcome(1, (0.5, 0.4), base=True), outcome(4, (0.58, 0.5))),
             LAYERS: (outcome(2, (0.5, 0.4), base=True), outcome(4, (0.4, 0.3))),
             WIDTH: (outcome(32, (0.2, 0.2)), outcome(64, (0.3, 0.4), base=True)),
             RATE: (outcome(1e-3, (0.3, 0.4)), outcome(3e-3, (0.5, 0.9), base=True)),
@@ -313,7 +313,7 @@ def test_verdicts_outside_the_bands():
             DECAY: (outcome(0.1, (0.4, 0.7)), outcome(0.3, (0.5, 0.98), base=True)),
             SCALE: (outcome(0.3, (0.3, 0.4)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.6, 0.7))),
         },
-        times={(HEADS, 4): (85.0, nan), (LAYERS, 2): (60.0, 60.0)},
+        times={(SHARED, 4): (85.0, nan), (LAYERS, 2): (60.0, 60.0)},
         spikes=[spike(0.3)] * 10,
         layers=halfway([5.0] * 10, [*[15.0] * 8, 5.0, 5.0]),
     )
@@ -341,7 +341,7 @@ def test_what_did_not_happen_is_not_judged():
     unfit = {
         SCALE: (outcome(0.3, (0.5, 0.6)), outcome(1, (0.0, 0.0), base=True), outcome(3, (0.3, 0.2), train=(0.98, 1.0)))
     }
-    slow = {(HEADS, 4): (nan, nan)}
+    slow = {(SHARED, 4): (nan, nan)}
     found = values_of(STUDY, seen(choices=unfit, times=slow, spikes=[spike(0.3)] * 9, layers=halfway([], [])))
     assert {name for name, value in found.items() if value is None} == {
         "heads-sooner",
@@ -349,8 +349,42 @@ def test_what_did_not_happen_is_not_judged():
         "layer-order",
     }
     assert found["small-weights-generalise"] == pytest.approx(0.4)  # of the seed that fits
-    other = seen(choices={HEADS: (outcome(2, (0.2, 0.4), base=True),)})
+    other = seen(choices={SHARED: (outcome(2, (0.2, 0.4), base=True),)})
     assert values_of(STUDY, other)["heads-generalise"] is None
+
+
+def scales(*test, train=((1.0, 1.0),) * 4):
+    """Two seeds at a tenth, at three tenths, at the base's and at three times the initial scale."""
+    values = zip((0.1, 0.3, 1.0, 3.0), test, train, strict=True)
+    return seen(choices={SCALE: tuple(outcome(at, one, base=at == 1, train=fit) for at, one, fit in values)})
+
+
+def test_smaller_weights_are_judged_over_the_whole_curve():
+    """The first curve falls over every factor of ten, the second, a hump, only from 0.3 to 3."""
+    falling = scales((0.9, 0.9), (0.7, 0.9), (0.5, 0.7), (0.4, 0.4))
+    found = results_of(STUDY, falling)["small-weights-generalise"]
+    assert found.value == pytest.approx(0.3)  # of 0.4 and 0.2 from 1 to a tenth, and 0.3 and 0.5 from 3 to 0.3
+    assert found.units == pytest.approx((0.3, 0.2))
+    hump = scales((0.1, 0.2), (0.8, 0.8), (0.6, 0.6), (0.3, 0.3))
+    found = results_of(STUDY, hump)["small-weights-generalise"]
+    assert found.value == pytest.approx(-0.45) and found.verdict == "differs at small scale"
+
+
+def test_scales_are_compared_on_seeds_that_fit_at_both():
+    train = ((1.0, 0.5), (1.0, 1.0), (1.0, 1.0), (0.5, 1.0))
+    found = scales((0.9, 0.0), (0.9, 0.9), (0.6, 0.6), (0.0, 0.7), train=train)
+    assert values_of(STUDY, found)["small-weights-generalise"] == pytest.approx(0.2)  # the second seed's, not 0.3
+    nothing = scales(*[(0.5, 0.5)] * 4, train=((0.5, 0.5),) * 4)
+    assert values_of(STUDY, nothing)["small-weights-generalise"] is None
+
+
+def test_heads_are_compared_at_one_total_width():
+    """As wide each, several heads are far better and sooner; of one total width they are not."""
+    wide = (outcome(1, (0.2, 0.2), base=True), outcome(4, (0.9, 0.9)))
+    shared = (outcome(1, (0.2, 0.2), base=True), outcome(4, (0.1, 0.1)))
+    times = {(HEADS, 4): (10.0, 10.0), (SHARED, 1): (60.0, 60.0), (SHARED, 4): (90.0, 90.0)}
+    found = values_of(STUDY, seen(choices={HEADS: wide, SHARED: shared}, times=times))
+    assert (found["heads-generalise"], found["heads-sooner"]) == (pytest.approx(-0.1), pytest.approx(1.5))
 
 
 def test_figures_and_tables_of_runs_made_by_hand():

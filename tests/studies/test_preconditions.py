@@ -15,7 +15,10 @@ from anchorlab.studies.claim import Measure
 ALL = ()
 PRECONDITIONS = {
     "anchor/composite": {"data": ALL},
-    "anchor/condensation": {"learned": ALL},
+    "anchor/condensation": {
+        "learned": ("heads-alike", "all-broadcast"),
+        "learned-at-rates": ("neurons-with-gamma", "heads-with-gamma"),
+    },
     "anchor/every-token": {"fits": ALL},
     "anchor/frequency": {"both-learned": ALL},
     "anchor/identity": {"fits": ("enough-data", "little-data")},

@@ -55,6 +55,15 @@ def test_shifted_values_let_one_layer_see_the_next_token():
     assert differs.tolist() == [False] * 4 + [True] * 5
 
 
+def test_the_structure_without_components_has_the_papers_seeds_alone():
+    """Figure 15: "we run the experiment 5 times with different seeds for 4000 epochs"."""
+    (alone,) = of.experiments(STUDY.profile("paper-none").setting)
+    assert alone.cell.address in {one.cell.address for one in of.experiments(of.PAPER)}
+    assert (alone.label, len(alone.members.seeds), alone.recipe.duration) == (of.NONE, 5, 4000)
+    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-none").is_papers_setting(one.name)]
+    assert judged == ["none"]
+
+
 def test_every_subset_of_the_components_is_a_model_of_its_own():
     found = of.every_subset(width=16, head_width=8)
     switches = {tuple(getattr(spec, name) for name in of.COMPONENTS.values()) for spec in found.values()}

@@ -49,6 +49,7 @@ TASKS: dict[str, Task] = {
     "high frequency": task("anchor/frequency", level="high"),
     "synonym, plain": task("anchor/synonym", synonyms=False),
     "identity, every token": task("anchor/identity", every_token=True),
+    "composite, noise on a chain": task("anchor/composite", successors=3),
     "sum of two": SUM_OF_TWO,
     "first after": FIRST_AFTER,
     "labels by anchors": AnchorFunction(

@@ -41,6 +41,7 @@ from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, TrainedRun
 
 ANSWERED = 0.9  # the accuracy above which a split counts as answered
+GRID = 20  # steps between two evaluations, which are to tell the splits apart: they may follow each other within 100
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,14 @@ class Depths(Setting):
 
 QUICK = Depths(
     quick_model(),
-    quick_recipe(8000, steps=1600, batch=100, learning_rate=2e-3, evaluations=20),
+    quick_recipe(8000, steps=2500, batch=100, learning_rate=1e-3, weight_decay=0.01, evaluations=2500 // GRID),
     seeds=3,
     depths=(4, 10),
 )
 SCALED = Depths(
     DecoderSpec(), paper_recipe(8000, epochs=40, batch=100, every=1, whole=40), seeds=1, depths=(4, 10), heads=(4, 7)
 )
-PAPER = Depths(
-    DecoderSpec(), paper_recipe(8000, batch=100, every=20), seeds=5, depths=(4, 6, 8, 10), heads=(4, 5, 6, 7)
-)
+PAPER = Depths(DecoderSpec(), paper_recipe(8000, batch=100, every=1), seeds=5, depths=(4, 6, 8, 10), heads=(4, 5, 6, 7))
 FIGURE_6 = Depths(
     DecoderSpec(),
     paper_recipe(20_000, batch=100, every=20).replace(optimiser=AdamW(learning_rate=1e-4)),
@@ -195,7 +194,7 @@ def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
 
 
 @claim(
-    "Nearly all of its inputs have that one",
+    "In the deepest model nearly all inputs of a trained pair have one mapping sequence",
     at="Fig 7a",
     paper="all of them with 10 layers",
     band=at_least(0.95),
@@ -269,7 +268,7 @@ def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
 
 
 @claim(
-    "From the second anchor on it gives the answer and keeps it",
+    "From the second anchor on the deepest model gives the answer and keeps it",
     at="section 4.4 and Fig 6",
     paper="at every position from the second anchor on",
     band=at_least(0.95),
@@ -317,8 +316,8 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: one head, width 64, 4 and 10 layers (0.2 to 0.5 M parameters), 8000 sequences, 1600 "
-            "steps of batch 100 at either depth with learning rate 2e-3 and weight decay 0.3, three seeds. The paper "
+            "Quick profile: one head, width 64, 4 and 10 layers (0.2 to 0.5 M parameters), 8000 sequences, 2500 "
+            "steps of batch 100 at either depth with learning rate 1e-3 and weight decay 0.01, three seeds. The paper "
             "trains 4 to 10 layers of 4 to 7 heads, width 400, for 4000 to 8000 epochs (320,000 steps and more).",
         ),
         "scaled": Profile(

@@ -2,7 +2,8 @@
 
 Models that differ in the positions that training scores, and in nothing else, learn the identity function and the
 composite function. Of the latter, the pair (4, 3) is trained on key - 6 in place of key - 10 and the pair (3, 4) never:
-by the rule its answer is key - 10, by the surface key - 6, as for the symmetric pair.
+by the rule its answer is key - 10, by the surface key - 6, as for the symmetric pair. The other tokens follow a fixed
+chain, so that the loss on every token has something to learn from them, as in a text.
 
 Source: Lin, Zhang and Xu, Reasoning Bias of Next Token Prediction Training (2025), abstract; the tasks are those of
 anchor functions, sections 4.1 and 4.4.
@@ -49,6 +50,10 @@ MOVES = (0.05, 0.1, 0.2, 0.4)  # of the weights, in units of their norm
 MOVE = 0.2  # the move at which the rise of the loss is judged
 IDENTITY, COMPOSITE = "identity", "composite"
 
+SUCCESSORS = 4
+"""How many items may follow an item of noise, of 81. In a text most tokens follow from those before them; under
+independent noise nothing but the answer would, one token in nine."""
+
 
 @dataclass(frozen=True)
 class Tasks:
@@ -79,8 +84,8 @@ def experiments(setting: Tasks) -> list[Experiment]:
     """Return, for each loss, an experiment for each size of the identity function and one of the composite function."""
     found = []
     for name, every_token in LOSSES.items():
-        identity = task("anchor/identity", every_token=every_token)
-        composite = task("anchor/composite", exceptions={"4,3": "-6"}, every_token=every_token)
+        identity = task("anchor/identity", every_token=every_token, successors=SUCCESSORS)
+        composite = task("anchor/composite", exceptions={"4,3": "-6"}, every_token=every_token, successors=SUCCESSORS)
         found += [
             setting.identity.on(size).experiment(identity, f"identity, {size} sequences, {name}")
             for size in setting.sizes

@@ -17,7 +17,9 @@ FEW_HEADS, SEVERAL_HEADS = 1, 4
 FEW_LAYERS, SEVERAL_LAYERS = 2, 4
 """The numbers that are compared. One layer cannot solve the task (`anchor/structures`), so that the least is two."""
 
-COMPARED: Mapping[str, tuple[int, int]] = {HEADS: (FEW_HEADS, SEVERAL_HEADS), LAYERS: (FEW_LAYERS, SEVERAL_LAYERS)}
+COMPARED: Mapping[str, tuple[int, int]] = {SHARED: (FEW_HEADS, SEVERAL_HEADS), LAYERS: (FEW_LAYERS, SEVERAL_LAYERS)}
+"""The choices whose learning times are compared, too. Heads share one total width: with heads as wide as before, the
+benefit of several may be that of more parameters."""
 
 Scalar = Literal["learning_rate", "weight_decay", "initialisation_scale"]
 

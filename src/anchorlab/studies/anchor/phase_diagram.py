@@ -166,7 +166,7 @@ def small_composes(seen: Cells) -> Measurement:
 
 
 @claim(
-    f"Large initialisation, γ = {LARGE:g}: it is answered as the symmetric pair, which was memorised",
+    f"Large initialisation, γ = {LARGE:g}: the unseen pair is answered as the symmetric pair, which was memorised",
     at="phase diagram",
     paper="symmetric",
     band=at_least(0.5),
@@ -177,7 +177,7 @@ def large_symmetric(seen: Cells) -> Measurement:
 
 
 @claim(
-    "The initialisation decides between the two",
+    "The initialisation decides whether the unseen pair is composed or answered as the symmetric pair",
     at="phase diagram",
     paper="composed where it is small, symmetric where it is large",
     band=at_least(0.5),

@@ -3,6 +3,7 @@
 from anchorlab.tasks.anchor.function import AnchorFunction
 from anchorlab.tasks.anchor.labels import Labels
 from anchorlab.tasks.anchor.latent import Latent
+from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.paper import (
     classification,
@@ -31,6 +32,7 @@ __all__ = [
     "Labels",
     "Latent",
     "Layout",
+    "MarkovNoise",
     "ModularResidue",
     "Operation",
     "Placement",

@@ -10,6 +10,7 @@ from numpy.random import Generator
 from anchorlab.errors import SpecError
 from anchorlab.tasks.alias import AliasTable
 from anchorlab.tasks.anchor.latent import Latent
+from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.placement import Layout
 from anchorlab.tasks.anchor.reader import Found, Reader
 from anchorlab.tasks.anchor.separation import SEEN, UNSEEN, Separation
@@ -156,6 +157,7 @@ def draw_sequences(
     choice: Int[np.ndarray, "row"],
     random: Generator,
     into: Int[np.ndarray, "row position"],
+    noise: MarkovNoise | None = None,
 ) -> Found:
     """Write a sequence of each chosen frame into `into`, drawing again until each has exactly one answer.
 
@@ -163,6 +165,7 @@ def draw_sequences(
         choice: for each row an index into `drawing.frames`
         random: draws keys and noise
         into: overwritten in place
+        noise: the chain that noise follows; None: every token of it is drawn by itself
 
     Returns: the latents drawn, with their answers and those of the rivals.
 
@@ -176,7 +179,11 @@ def draw_sequences(
     def draw(rows: np.ndarray | slice) -> Found:
         keys = drawing.keys(random, choice[rows])
         latent = places.select(rows).with_keys(keys)
-        tokens = random.integers(first, last + 1, size=(len(latent), layout.placement.length), dtype=np.uint16)
+        size = len(latent), layout.placement.length
+        if noise is None:
+            tokens = random.integers(first, last + 1, size=size, dtype=np.uint16)
+        else:
+            tokens = noise.draw(random, *size, layout.vocabulary.items)
         layout.write(tokens, frames[rows], latent)
         into[rows] = tokens
         found = reader.answer(latent, into[rows], rivals=True)

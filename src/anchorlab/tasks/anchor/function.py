@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.random import Generator
-from pydantic import Field, model_validator
+from pydantic import Field, model_serializer, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
@@ -18,6 +18,7 @@ from anchorlab.tasks.anchor.drawing import Drawing, draw_sequences, drawings
 from anchorlab.tasks.anchor.expression import Expression
 from anchorlab.tasks.anchor.labels import Labels
 from anchorlab.tasks.anchor.latent import Latent
+from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Layout, Placement
 from anchorlab.tasks.anchor.proof import prove, prove_coverage
@@ -52,6 +53,7 @@ class AnchorFunction(Task):
     separation: which sequences belong to training and which to test
     scoring: the positions at which the answer is asked for
     labels: statistical labels; None: the label is the answer
+    noise: a chain that noise follows, as in text; None: every token of noise is drawn by itself
     shares: the share of each group in the training data, exact in every sample; empty: as drawn
     group_by: what evaluation is grouped by: combinations of anchors, rules, changed labels, or nothing
     name: what it is called in files and figures
@@ -78,6 +80,7 @@ class AnchorFunction(Task):
     separation: AnySeparation = ModularResidue()
     scoring: Scoring = Scoring()
     labels: Labels | None = None
+    noise: MarkovNoise | None = None
     shares: dict[str, float] = Field(default_factory=dict)
     group_by: Literal["anchors", "rule", "label", "nothing"] = "anchors"
 
@@ -98,6 +101,8 @@ class AnchorFunction(Task):
         layout = _within("placement", lambda: self.layout)
         _within("separation", lambda: self.separation.check(layout))
         _within("scoring", lambda: self.scoring.within(self.placement.length))
+        if (noise := self.noise) is not None:
+            _within("noise", lambda: noise.check(self.vocabulary))
         if len(layout.frames) * self.vocabulary.item_count * layout.slots > _MOST_CHOICES:
             raise SpecError("placement", "makes too many frames for this many items", "use fewer anchors or items")
         if self.labels is None and self.group_by == "label":
@@ -105,6 +110,12 @@ class AnchorFunction(Task):
         self._check_shares()
         self._coverage  # noqa: B018  cached: pydantic runs this validator twice on parsed data
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: Callable[["AnchorFunction"], dict[str, Any]]) -> dict[str, Any]:
+        # Independent noise is not written, so that its runs keep the addresses from before this field existed.
+        written = write(self)
+        return written if self.noise is not None else {key: written[key] for key in written if key != "noise"}
 
     def _check_shares(self) -> None:
         """Raise `SpecError` unless `shares` is empty or gives every group of the training data a share above 0."""
@@ -207,7 +218,7 @@ class AnchorFunction(Task):
         for start in range(0, drawn, _ROWS_AT_ONCE):
             rows = slice(start, min(drawn, start + _ROWS_AT_ONCE))
             choice[rows] = drawing.frame(random, rows.stop - start, None if groups is None else groups[rows])
-            found = draw_sequences(self.reader, drawing, choice[rows], random, into[rows])
+            found = draw_sequences(self.reader, drawing, choice[rows], random, into[rows], self.noise)
             keys[rows], answers[rows] = found.latent.keys, found.answer
             for name, other in found.rivals.items():
                 rivals[name][rows] = other

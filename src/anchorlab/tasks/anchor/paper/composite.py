@@ -4,6 +4,7 @@ from typing import Literal
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks.anchor.function import AnchorFunction
+from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Placement
 from anchorlab.tasks.anchor.rule import Rule
@@ -39,6 +40,7 @@ def composite(
     size: int = 201,
     modulus: int | None = None,
     every_token: bool = False,
+    successors: int | None = None,
 ) -> AnchorFunction:
     """Two operations in turn on a key; some pairs of anchors are never trained.
 
@@ -48,6 +50,7 @@ def composite(
     order: the paper's text puts the key first, its code the anchors
     exceptions: labels of certain pairs, such as `{"4,3": "-6"}` in the follow-up work on composing against memorising
     every_token: whether the training loss scores the following token at the other positions, too
+    successors: how many items may follow an item in noise that follows a chain; None: noise is independent
 
     Source: anchor functions, equation (5), section 4.4; operations and unseen pair from its code.
     """
@@ -60,6 +63,7 @@ def composite(
         placement=Placement(length=length),
         separation=Combined(parts=(ModularResidue(modulus=modulus, position="key"), CompositeAnchor(unseen=unseen))),
         scoring=Scoring(every_token=every_token),
+        noise=None if successors is None else MarkovNoise(successors=successors),
     )
 
 

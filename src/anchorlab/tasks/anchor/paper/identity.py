@@ -1,6 +1,7 @@
 """The identity learning task, and its statistical variants."""
 
 from anchorlab.tasks.anchor.function import AnchorFunction
+from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Placement
 from anchorlab.tasks.anchor.rule import Rule
@@ -21,6 +22,7 @@ def identity(
     modulus: int | None = None,
     moving_keys: bool = False,
     every_token: bool = False,
+    successors: int | None = None,
 ) -> AnchorFunction:
     """The token right after the anchor.
 
@@ -28,7 +30,8 @@ def identity(
     test if (x - p) mod (n - 1) = 0, else to training. Another `rule`, such as `A . x -> A(x)`, puts the key elsewhere.
     With `moving_keys`, as in the authors' code, x - p lies between the first item and the last but one: with the
     default items, the key reaches from 20 + p to 99 + p. The items then go up to the largest key.
-    With `every_token` the training loss scores the following token at the other positions, too.
+    With `every_token` the training loss scores the following token at the other positions, too. With `successors` noise
+    follows a chain in which each item has so many successors.
     Source: anchor functions, equation (1), sections 3.2.1 and 4.1.
     """
     separation, (first, last) = ModularResidue(modulus=modulus), items
@@ -41,4 +44,5 @@ def identity(
         placement=Placement(length=length),
         separation=separation,
         scoring=Scoring(every_token=every_token),
+        noise=None if successors is None else MarkovNoise(successors=successors),
     )

@@ -1,0 +1,58 @@
+"""Noise that follows a fixed Markov chain, as the words of a text follow one another."""
+
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Int
+from numpy.random import Generator
+from pydantic import Field
+
+from anchorlab.errors import SpecError
+from anchorlab.rng import generator
+from anchorlab.spec import Spec
+from anchorlab.tasks.anchor.vocabulary import Vocabulary
+
+
+class MarkovNoise(Spec):
+    """A chain in which every item has a few successors, all equally likely.
+
+    successors: the number of items that may follow an item
+    chain: which chain it is
+
+    The items stand on a ring, in a random order that `chain` fixes; the successors of an item are those next on the
+    ring. So every item is as frequent as under independent noise, at each position. The chain runs on beneath anchors
+    and keys: noise depends on the noise before it, and tells nothing about a key.
+    The entropy of noise given the token of the chain before it is log(successors) nats.
+    """
+
+    successors: int = Field(4, ge=1)
+    chain: int = Field(0, ge=0)
+
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise `SpecError` for more successors than items."""
+        if self.successors > vocabulary.item_count:
+            problem = f"{self.successors} are more than the {vocabulary.item_count} items"
+            raise SpecError("successors", problem, "give fewer")
+
+    def draw(
+        self, random: Generator, rows: int, length: int, items: tuple[int, int]
+    ) -> Int[np.ndarray, "row position"]:
+        """Return sequences of the chain; the first token is any item.
+
+        Args:
+            random: draws the first tokens and the steps
+            rows: the number of sequences
+            length: of each
+            items: the first and the last item
+        """
+        ring = _ring(self.chain, *items)
+        steps = random.integers(1, self.successors + 1, size=(rows, length))
+        steps[:, 0] = random.integers(len(ring), size=rows)
+        tokens: np.ndarray = ring[steps.cumsum(axis=1) % len(ring)]
+        return tokens
+
+
+@lru_cache(maxsize=16)
+def _ring(chain: int, first: int, last: int) -> Int[np.ndarray, "item"]:
+    """Return the items in the order of the ring."""
+    return generator(chain, "noise chain").permutation(np.arange(first, last + 1, dtype=np.uint16))
