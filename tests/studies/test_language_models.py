@@ -196,7 +196,7 @@ class Recording(LocalSpeaker):
     """Keeps the requests that it reads."""
 
     def ids(self, request):
-        self.read = [*getattr(self, "read", []), request]
+        self.requests = [*getattr(self, "requests", []), request]
         return super().ids(request)
 
 
@@ -207,7 +207,7 @@ def test_candidates_are_scored_behind_the_same_worked_examples():
     manner = Manner(chat=False, begun=True, examples=1, tokens=1)
     setting = replace(SETTING, questions=1, deep=1, steps=(1,), chains=(2,), compared_steps=1, tries=1, manner=manner)
     assert answer(speaker, setting, lambda status: None, "asking").scored
-    assert all([turn.role for turn in request.turns] == ["user", "assistant", "user"] for request in speaker.read)
+    assert all([turn.role for turn in request.turns] == ["user", "assistant", "user"] for request in speaker.requests)
 
 
 def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
@@ -231,7 +231,8 @@ def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
     found = prompt_answers._scored(LocalSpeaker(tiny_model()), questions, Manner(), ())
     first = sum(one.candidates[0] == one.answer for one in questions) / 24
     assert first < 0.9
-    assert found == {"sum": first, "mean": first, "sum over prior": 1.0, "mean over prior": 1.0}
+    shares = {how: sum(one[how] for one in found) / 24 for how in found[0]}
+    assert shares == {"sum": first, "mean": first, "sum over prior": 1.0, "mean over prior": 1.0}
 
 
 def test_a_setting_without_questions_is_refused():
