@@ -79,6 +79,7 @@ class LocalSpeaker:
                 progress(len(said), len(requests))
         return [said[index] for index in range(len(requests))]
 
+    @torch.no_grad()
     def read(self, ids: Int[Tensor, "batch position"]) -> "tuple[Float[Tensor, 'batch token'], Cache]":
         """Return the logits after each row and a cache, as `read_prompt`, from what is kept of the rows read last."""
         rows = [tuple(row) for row in ids.tolist()]

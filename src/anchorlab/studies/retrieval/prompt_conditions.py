@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from anchorlab.engine import Status
 from anchorlab.findings import Table
-from anchorlab.language.asking import Accuracy, LocalSpeaker, Manner, accuracy
+from anchorlab.language.asking import Accuracy, LocalSpeaker, Manner, Request, Turn, accuracy
 from anchorlab.language.start import beginning
 from anchorlab.studies.retrieval.prompt_answers import LIKELIEST, STEPS, PromptSetting, manner_for, prompts, put
 
@@ -40,7 +40,7 @@ def conditions_of(speaker: LocalSpeaker, manner: Manner) -> dict[str, tuple[Loca
     chat = manner.model_copy(update={"chat": True})
     if manner_for(speaker, chat).chat:
         found["chat template"] = speaker, chat
-        if token and str(speaker.tokenizer.decode([begin])) not in speaker.tokenizer.chat_template:
+        if token and speaker.ids(Request((Turn("user", "?"),)))[0] != begin:
             found[f"chat template{token}"] = LocalSpeaker(speaker.model, start=True), chat
     plain = manner.model_copy(update={"chat": False})
     if token:
