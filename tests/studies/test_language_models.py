@@ -8,12 +8,20 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.language.asking import Asked, LocalSpeaker, Manner, Reply, Said
+from anchorlab.language.asking import Asked, LocalSpeaker, Manner, Reply, Said, accuracy, local
 from anchorlab.language.asking.likelihood import Likelihoods
 from anchorlab.studies.language.tiny import tiny_model
 from anchorlab.studies.retrieval import prompt_answers
-from anchorlab.studies.retrieval.language_models import STUDY, Observed, better_than_guessing, short_equations
-from anchorlab.studies.retrieval.prompt_answers import ERRORS, PromptSetting, answer, error_of
+from anchorlab.studies.retrieval.language_models import (
+    STUDY,
+    Observed,
+    better_than_guessing,
+    kingdoms,
+    known_by_likelihood,
+    short_equations,
+)
+from anchorlab.studies.retrieval.prompt_answers import ERRORS, PromptSetting, answer, error_of, manner_for, put
+from anchorlab.studies.retrieval.prompt_conditions import Compared, conditions_of, conditions_table
 from anchorlab.tasks import task
 from anchorlab.tasks.retrieval.prompts.reading import read
 
@@ -62,6 +70,7 @@ def analysed(seen):
 
 def test_a_speaker_that_follows_the_chains_is_always_right():
     analysis, found = analysed(answered(knowing))
+    assert found.pop("known-by-likelihood").value is None  # behind an endpoint nothing is scored
     assert {one.value for one in found.values()} == {1.0}
     bars, steps, depths, errors = analysis.figures
     assert bars.groups == ("equations", "lives-with", "kingdoms", "functions", "relatives")
@@ -163,6 +172,43 @@ def test_guessing_below_the_interval_counts_as_better():
     assert better_than_guessing(half).value == pytest.approx(3 / 5)
 
 
+def scored(right):
+    """Scores of 24 questions of each formulation, of which so many have the right candidate as the likeliest."""
+    own = tuple(place < right for place in range(24))
+    return {"sum": own, "mean": own, "sum over prior": own, "mean over prior": own}
+
+
+def test_a_wrong_format_is_told_from_ignorance():
+    """A model that says nothing acceptable on four formulations, of which it knows two."""
+    says = answered(lambda text: knowing(text) if formulation_of(text) == "relatives" else " Well")
+    known = {"equations": 24, "lives-with": 20, "kingdoms": 6, "functions": 0, "relatives": 1}
+    seen = replace(says, scored={name: scored(right) for name, right in known.items()})
+    assert better_than_guessing(seen).value == pytest.approx(1 / 5)
+    found = known_by_likelihood(seen)
+    assert (found.value, found.detail) == (pytest.approx(2 / 5), "equations, lives-with")
+    assert known_by_likelihood(replace(seen, scored=dict.fromkeys(known, scored(24)))).value == 1
+    assert kingdoms(seen).value == 0
+    # Wilson's interval of 6 of 24
+    assert kingdoms(seen).detail == "guessing 0.25; by likelihood 0.25, 95 % interval 0.12 to 0.45"
+    table = STUDY.analyse(Observed({"made": seen}, None, "made"), SETTING).tables[1]
+    assert table.title == "As text and by likelihood"
+    assert {row[0]: row[-1] for row in table.rows} == {
+        "equations": "format",
+        "lives-with": "format",
+        "kingdoms": "ignorance",
+        "functions": "ignorance",
+        "relatives": "able",
+    }
+    assert {row[0]: row[4] for row in table.rows} == {**dict.fromkeys(known, 0.0), "relatives": 1.0}
+    bars = STUDY.analyse(Observed({"made": seen}, None, "made"), SETTING).figures[0].bars
+    assert bars[-1].values == pytest.approx([1, 20 / 24, 1 / 4, 0, 1 / 24])
+
+
+def test_short_equations_have_their_scores_by_likelihood():
+    seen = replace(answered(knowing), steps_scored={1: scored(24), 2: scored(0), 7: scored(24)})
+    assert "by likelihood 0.5," in short_equations(seen).detail  # not of 7 steps
+
+
 def test_depths_are_asked_over_the_same_premises():
     speaker = Speaker(knowing)
     seen = answer(speaker, SETTING, lambda status: None, "asking")
@@ -196,7 +242,7 @@ class Recording(LocalSpeaker):
     """Keeps the requests that it reads."""
 
     def ids(self, request):
-        self.read = [*getattr(self, "read", []), request]
+        self.requests = [*getattr(self, "requests", []), request]
         return super().ids(request)
 
 
@@ -207,7 +253,7 @@ def test_candidates_are_scored_behind_the_same_worked_examples():
     manner = Manner(chat=False, begun=True, examples=1, tokens=1)
     setting = replace(SETTING, questions=1, deep=1, steps=(1,), chains=(2,), compared_steps=1, tries=1, manner=manner)
     assert answer(speaker, setting, lambda status: None, "asking").scored
-    assert all([turn.role for turn in request.turns] == ["user", "assistant", "user"] for request in speaker.read)
+    assert all([turn.role for turn in request.turns] == ["user", "assistant", "user"] for request in speaker.requests)
 
 
 def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
@@ -231,9 +277,54 @@ def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
     found = prompt_answers._scored(LocalSpeaker(tiny_model()), questions, Manner(), ())
     first = sum(one.candidates[0] == one.answer for one in questions) / 24
     assert first < 0.9
-    assert found == {"sum": first, "mean": first, "sum over prior": 1.0, "mean over prior": 1.0}
+    shares = {how: sum(one[how] for one in found) / 24 for how in found[0]}
+    assert shares == {"sum": first, "mean": first, "sum over prior": 1.0, "mean over prior": 1.0}
 
 
 def test_a_setting_without_questions_is_refused():
     with pytest.raises(SpecError, match="questions"):
         analysed(answer(Speaker(knowing), replace(SETTING, questions=0), lambda status: None, "asking"))
+
+
+@pytest.mark.slow
+def test_further_tries_and_scores_follow_what_was_read(monkeypatch):
+    """Each prompt is read once, whatever is made of it."""
+    pytest.importorskip("transformers")
+    read = []
+    speaker = LocalSpeaker(tiny_model())
+    theirs = local.read_prompt
+    monkeypatch.setattr(local, "read_prompt", lambda model, ids: read.append(len(ids)) or theirs(model, ids))
+    questions = task("retrieval/lives-with", steps=2).questions(6)
+    manner = Manner(chat=False, begun=True, tokens=2)
+    found = put(speaker, questions, manner, (), 3, True)
+    prompts = {tuple(speaker.ids(manner.request(one))) for one in questions}
+    priors = {tuple(speaker.ids(manner.without_premises(one))) for one in questions}
+    assert sum(read) == len(prompts) + len(priors)
+    alone = [put(LocalSpeaker(tiny_model()), [one], manner, (), 1, True)[0] for one in questions]
+    assert [one.asked.replies[0] for one in found] == [one.asked.replies[0] for one in alone]
+    assert [one.likely for one in found] == [one.likely for one in alone]
+
+
+@pytest.mark.slow
+def test_conditions_put_the_same_questions_with_and_without_template_and_token():
+    pytest.importorskip("transformers")
+    asking = pytest.importorskip("tests.language.asking.bytes")
+    speaker = LocalSpeaker(asking.byte_model("llama"))
+    ways = conditions_of(speaker, Manner(begun=True))
+    question = task("retrieval/lives-with", steps=2).questions(1)[0]
+    ids = {words: one.ids(manner.request(question)) for words, (one, manner) in ways.items()}
+    begin = speaker.tokenizer.convert_tokens_to_ids(asking.END)
+    for how in ("chat template", "plain text"):
+        assert ids[f"{how} behind {asking.END}"] == [begin, *ids[how]]
+    without = LocalSpeaker(asking.byte_model("llama", chat=False))
+    assert not any(words.startswith("chat") for words in conditions_of(without, Manner()))
+    assert manner_for(without, Manner()).chat is False and manner_for(speaker, Manner()).chat is True
+
+
+def test_the_table_of_conditions():
+    right, guess = Compared(accuracy([True] * 4, 0.25), 1.0, accuracy([True] * 4, 0.25)), accuracy([False] * 4, 0.25)
+    given = {"chat template": {"kingdoms": right}, "plain text": {"kingdoms": replace(right, first=guess)}}
+    table = conditions_table(given)
+    shown = [row[:4] for row in table.rows]
+    assert shown == [("chat template", "kingdoms", 1.0, 1.0), ("plain text", "kingdoms", 1.0, 0.0)]
+    assert all(len(row) == len(table.columns) for row in table.rows)

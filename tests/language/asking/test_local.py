@@ -110,3 +110,21 @@ def test_models_that_cannot_be_asked():
         LocalSpeaker(byte_model("gpt2")).say([long])
     with pytest.raises(SpecError, match="candidates: 1 for 2 requests"):
         likelihoods(LocalSpeaker(byte_model("gpt2")), [TEXT.request(QUESTIONS[0])] * 2, [("Berlin",)], [])
+
+
+@every_kind
+def test_what_was_read_last_is_kept_for_any_of_its_rows(kind):
+    """The same rows, some of them, in another order, say what they say anew; what they say changes nothing kept."""
+    speaker, again = LocalSpeaker(byte_model(kind)), LocalSpeaker(byte_model(kind))
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 9, 8], [5, 7, 7, 8]])
+    speaker.read(ids)
+    for rows in ([0, 1, 2], [2, 0], [1], [0, 1, 2]):
+        logits, cache = speaker.read(ids[rows])
+        expected, _ = again.read(ids[rows].clone())
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+        step = {"input_ids": torch.full((len(rows), 1), 3), "use_cache": True}
+        with torch.no_grad():
+            after = speaker.model.hugging_face(**step, past_key_values=cache).logits[:, -1]
+            whole = torch.cat([ids[rows], step["input_ids"]], dim=1)
+            anew = speaker.model.hugging_face(input_ids=whole).logits[:, -1]
+        torch.testing.assert_close(after, anew, atol=1e-4, rtol=1e-4)

@@ -2,7 +2,7 @@
 
 from anchorlab.language.asking.accuracy import Accuracy, Results, accuracy, results
 from anchorlab.language.asking.ask import Asked, ask
-from anchorlab.language.asking.likelihood import SCORINGS, Likelihoods, likelihoods
+from anchorlab.language.asking.likelihood import SCORINGS, Likelihoods, Scoring, likelihoods
 from anchorlab.language.asking.local import LocalSpeaker
 from anchorlab.language.asking.manner import Manner
 from anchorlab.language.asking.reply import Reply, read_reply
@@ -19,6 +19,7 @@ __all__ = [
     "Request",
     "Results",
     "Said",
+    "Scoring",
     "Speaker",
     "Turn",
     "accuracy",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.answers import device_of
-from anchorlab.language.asking.local import LocalSpeaker, batches, read_prompt
+from anchorlab.language.asking.local import LocalSpeaker, batches
 from anchorlab.language.asking.request import Request
 
 Scoring = Literal["sum", "mean", "sum over prior", "mean over prior"]
@@ -88,7 +88,7 @@ def _totals(
     rows = [speaker.ids(request) for request in requests]
     totals = torch.full((len(rows), widest), -torch.inf)
     for batch in batches(rows):
-        logits, cache = read_prompt(speaker.model, torch.tensor([rows[index] for index in batch]))
+        logits, cache = speaker.read(torch.tensor([rows[index] for index in batch]))
         first = logits.log_softmax(-1)
         for column in range(max(len(ids[index]) for index in batch)):
             words = [ids[index][min(column, len(ids[index]) - 1)] for index in batch]

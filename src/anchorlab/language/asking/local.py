@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from anchorlab.language.answers import device_of
 from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import OnProgress, Request, Said
 from anchorlab.language.model import LanguageModel
-from anchorlab.language.start import start_token
+from anchorlab.language.start import beginning, start_token
 from anchorlab.rng import torch_generator
 
 if TYPE_CHECKING:
@@ -27,15 +28,23 @@ class LocalSpeaker:
     """A pretrained model behind the same requests as an endpoint.
 
     Requests of one length are answered together, so that none is padded and an answer does not depend on the others but
-    for rounding. What all of them begin with, such as worked examples, is read once.
+    for rounding. What all of them begin with, such as worked examples, is read once, and what was read last is kept:
+    asking the same again, or scoring candidates after it, reads nothing anew.
+
+    Args:
+        model: a pretrained model with a tokenizer
+        start: whether the token that begins a text comes first; by default in front of plain text, and in a chat as the
+            template says
 
     Errors: `SpecError` for a model without a tokenizer, or a chat with one that has no chat template.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, start: bool | None = None) -> None:
         if model.tokenizer is None:
             raise SpecError("tokenizer", f"{model.name} has none", "open a model with one")
-        self.model, self.name, self.tokenizer = model, model.name, model.tokenizer
+        self.model, self.name, self.tokenizer, self.start = model, model.name, model.tokenizer, start
+        self._rows: dict[tuple[int, ...], int] = {}
+        self._read: tuple[Tensor, Cache] | None = None
 
     def ids(self, request: Request) -> list[int]:
         """Return a request as token ids.
@@ -45,9 +54,13 @@ class LocalSpeaker:
         found: list[int]
         if request.chat:
             found = self.tokenizer(chat_text(self.tokenizer, request, self.name), add_special_tokens=False)["input_ids"]
-        else:
+        elif self.start is None:
             start = start_token(self.tokenizer)
             found = ([] if start is None else [start]) + self.tokenizer(request.text)["input_ids"]
+        else:
+            found = self.tokenizer(request.text, add_special_tokens=False)["input_ids"]
+        if self.start and (begin := beginning(self.tokenizer)) is not None:
+            found = [begin, *found]
         if len(found) + request.tokens > self.model.context:
             problem = (
                 f"has {len(found)} tokens, and with {request.tokens} more the context of {self.model.context} ends"
@@ -67,12 +80,26 @@ class LocalSpeaker:
         return [said[index] for index in range(len(requests))]
 
     @torch.no_grad()
+    def read(self, ids: Int[Tensor, "batch position"]) -> "tuple[Float[Tensor, 'batch token'], Cache]":
+        """Return the logits after each row and a cache, as `read_prompt`, from what is kept of the rows read last."""
+        rows = [tuple(row) for row in ids.tolist()]
+        if self._read is None or not all(row in self._rows for row in rows):
+            self._read = None  # frees the memory first
+            self._read = read_prompt(self.model, ids)
+            self._rows = {row: index for index, row in enumerate(rows)}
+        logits, cache = self._read[0], deepcopy(self._read[1])
+        chosen = torch.tensor([self._rows[row] for row in rows])
+        if len(chosen) != len(logits) or not bool((chosen == torch.arange(len(logits))).all()):
+            cache.batch_select_indices(chosen.to(device_of(self.model)))
+        return logits[chosen], cache
+
+    @torch.no_grad()
     def _say(self, requests: Sequence[Request], ids: Int[Tensor, "batch position"]) -> list[Said]:
         """Return what the model says to requests of one length."""
         running = self.model.hugging_face
         device, ends = device_of(self.model), _ends(running)
         draws = [torch_generator(request.seed, "said") for request in requests]
-        logits, cache = read_prompt(self.model, ids)
+        logits, cache = self.read(ids)
         written: list[list[int]] = [[] for _ in requests]
         finish: list[str | None] = [None] * len(requests)
         while True:

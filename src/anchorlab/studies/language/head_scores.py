@@ -1,6 +1,6 @@
 """What every head of a language model does on some texts: a score for each detector, beside chance."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,25 +33,37 @@ class ScoredHeads:
     Fields
         scores: by detector, as in the lens; `broadcast` is from the best source besides the first token, `any source`
             from the best of all
+        by_text: the scores of each text, of which `scores` are the means; `shift` is by `distance`
         chance: by detector, the score of a head that attends at random
         distance: by how much each head shifts, if it does
         sources: the token that each head broadcasts from in each text, if it does
-        similarity: the mean cosine between the patterns of two heads of a layer
+        from_first: whether the best source of all is the first token of a text
+        similarity: the mean cosine between the patterns of two heads of a layer, in each text
     """
 
     scores: dict[str, Float[Tensor, "layer head"]]
+    by_text: dict[str, Float[Tensor, "text layer head"]]
     chance: dict[str, float]
     distance: Int[Tensor, "layer head"]
-    sources: Int[Tensor, "layer batch head"]
-    similarity: Float[Tensor, "layer"]
+    sources: Int[Tensor, "layer text head"]
+    from_first: Bool[Tensor, "text layer head"]
+    similarity: Float[Tensor, "text layer"]
 
     def fires(self, detector: str) -> Bool[Tensor, "layer head"]:
         """Return which heads a detector fires for: halfway from chance to 1, as in the lens.
 
         A head that attends to the first token broadcasts nothing, whatever it does with the little attention left.
         """
-        found = self.scores[detector] > threshold(self.chance[detector])
+        found = self.over(detector, self.scores[detector])
         return found & ~self.fires("first token") if detector == "broadcast" else found
+
+    def over(self, detector: str, scores: Float[Tensor, "*lead"]) -> Bool[Tensor, "*lead"]:
+        """Return which scores are halfway from chance to 1, or over."""
+        return scores > threshold(self.chance[detector])
+
+    def texts(self, *detectors: str) -> Float[Tensor, "text detector layer head"]:
+        """Return the scores of some detectors on each text."""
+        return torch.stack([self.by_text[one] for one in detectors], dim=1)
 
     def heads(self, detector: str) -> list[tuple[int, int]]:
         """Return the layer and head of those for which a detector fires, the first layer first."""
@@ -71,6 +83,7 @@ def score_heads(
     scores: dict[str, list[list[HeadScores]]] = {}
     profiles: list[list[HeadScores]] = [[] for _ in range(layers)]
     tokens: list[list[Tensor]] = [[] for _ in range(layers)]
+    first: list[list[Tensor]] = [[] for _ in range(layers)]
     similar: list[list[Tensor]] = [[] for _ in range(layers)]
     done = 0
     for part in look_by_parts(model, inputs, [PATTERNS], output=False):
@@ -81,18 +94,35 @@ def score_heads(
                 scores.setdefault(name, [[] for _ in range(layers)])[layer].append(found)
             profiles[layer].append(_shifts(pattern))
             tokens[layer].append(here.gather(1, best_source(pattern, besides_first=True)[1]))
+            first[layer].append(best_source(pattern, besides_first=False)[1] == 0)
             similar[layer].append(_similarity(pattern))
         done += len(here)
         report(done)
-    means = {name: torch.stack([HeadScores.join(one).mean for one in each]) for name, each in scores.items()}
-    shifts = torch.stack([HeadScores.join(one).mean for one in profiles])  # layer, distance, head
+    joined = {name: [HeadScores.join(one) for one in each] for name, each in scores.items()}
+    shifts = [HeadScores.join(one) for one in profiles]
+    distance = torch.stack([one.mean.argmax(dim=0) for one in shifts])
+    by_text = {name: _stacked([one.values for one in each]) for name, each in joined.items()}
+    own = [
+        one.values.gather(0, best.expand(1, *one.values.shape[1:]))[0]
+        for one, best in zip(shifts, distance, strict=True)
+    ]
     return ScoredHeads(
-        scores={"shift": shifts.amax(dim=1), **means},
+        scores={
+            "shift": torch.stack([one.mean.amax(dim=0) for one in shifts]),
+            **{name: torch.stack([one.mean for one in each]) for name, each in joined.items()},
+        },
+        by_text={"shift": _stacked(own), **by_text},
         chance=_chance(inputs, length),
-        distance=shifts.argmax(dim=1) + 1,
+        distance=distance + 1,
         sources=torch.stack([torch.cat(one) for one in tokens]),
-        similarity=torch.stack([torch.cat(one).mean() for one in similar]),
+        from_first=_stacked([torch.cat(one) for one in first]),
+        similarity=_stacked([torch.cat(one) for one in similar]),
     )
+
+
+def _stacked(layers: Sequence[Tensor]) -> Tensor:
+    """Return values of each layer, one row for each text, as `[text layer ...]`."""
+    return torch.stack(list(layers), dim=1)
 
 
 def _shifts(pattern: Pattern) -> HeadScores:

@@ -11,7 +11,9 @@ from torch import Tensor
 from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid
 from anchorlab.language import LanguageModel
 from anchorlab.lens import best_source, look
+from anchorlab.studies.claim import Measurement, over
 from anchorlab.studies.language.head_scores import PATTERNS, ScoredHeads
+from anchorlab.studies.language.heads_measures import Seen
 from anchorlab.studies.language.removal import Head, WithoutHeads
 
 SENTENCE = "My name is John. What is my name? Your name is"
@@ -19,6 +21,13 @@ SENTENCE = "My name is John. What is my name? Your name is"
 
 COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
 """The detectors of the counts, by which heads are told apart."""
+
+MEASURES = {
+    "text_loss": "loss on English, nats per token",
+    "repeated": "probability of repeated random tokens",
+    "induction": "mean score of the induction heads",
+}
+"""What removals are measured by."""
 
 _SHOWN = 16  # tokens of a piece, as many as a map can label
 _LISTED = 8  # heads in the list of the strongest
@@ -87,15 +96,9 @@ def head_name(head: Head) -> str:
     return f"{head[0]}.{head[1]}"
 
 
-def figures(
-    english: ScoredHeads,
-    repeated: ScoredHeads,
-    loss: float,
-    loss_without: Mapping[int, float],
-    removed: int,
-    shown_examples: Examples,
-) -> list[Figure]:
-    """Return the figures of the study."""
+def figures(seen: Seen, removed: int, shown_examples: Examples) -> list[Figure]:
+    """Return the figures of the study; `removed` is the number of layers in a group."""
+    english, repeated = seen.english, seen.repeated
     return [
         _patterns(shown_examples.texts),
         _maps("Heads on ordinary English (Fig 28)", english, ("shift", "broadcast", "first token", "self", "uniform")),
@@ -106,7 +109,8 @@ def figures(
         ),
         _counts(english, repeated),
         _by_layer(english),
-        _without_layers(loss, loss_without, removed),
+        _without_layers(seen.losses, seen.losses_without, removed),
+        *([] if seen.without is None else [_draws(seen.without)]),
     ]
 
 
@@ -160,39 +164,64 @@ def _by_layer(english: ScoredHeads) -> LineFigure:
         caption="Mean score of a layer's heads on English, and the mean cosine between the patterns of two of them.",
         x_label="layer",
         y_label="mean score, cosine",
-        lines=(*lines, _line("similarity of heads", english.similarity)),
+        lines=(*lines, _line("similarity of heads", english.similarity.mean(dim=0))),
         y_range=(0.0, 1.02),
     )
 
 
-def _without_layers(loss: float, loss_without: Mapping[int, float], removed: int) -> LineFigure:
-    places = sorted(loss_without)
-    losses = tuple(loss_without[place] for place in places)
+def _without_layers(whole: Tensor, without: Mapping[int, Tensor], removed: int) -> LineFigure:
+    places = sorted(without)
+    costs = [over(without[place] - whole, "pieces") for place in places]
     return LineFigure(
-        title=f"Loss without {removed} consecutive layer{'s' if removed > 1 else ''}",
-        caption="Loss on English when these layers add nothing to the stream, by the first of them. The last layer of "
-        "the model is always kept.",
+        title=f"Cost of removing {removed} consecutive layer{'s' if removed > 1 else ''}",
+        caption="By how much the loss on English rises when these layers add nothing to the stream, by the first of "
+        "them. The last layer of the model is always kept.",
         x_label="first removed layer",
         y_label="nats per token",
-        lines=(Line("without layers", tuple(map(float, places)), losses),) if places else (),
-        references=(Reference("whole model", loss),),
+        lines=(_with_intervals("without layers", [float(place) for place in places], costs),) if places else (),
+        references=(Reference("whole model", 0.0),),
+        drawn="band: 95 % interval over pieces of English",
     )
+
+
+def _draws(without: WithoutHeads) -> LineFigure:
+    measures = [name for name in MEASURES if len(getattr(without.unchanged, name))]
+    lines = []
+    for name in measures:
+        changes = (without.drawn(name).mean(dim=0) / without.change(name).mean()).sort().values
+        lines.append(Line(MEASURES[name], tuple(map(float, range(1, len(changes) + 1))), tuple(changes.tolist())))
+    return LineFigure(
+        title="Removal of as many other heads, beside the heads that shift",
+        caption="What each draw of other heads changes on average, as a share of what the removal of the heads that "
+        "shift changes; the draws are sorted for each line.",
+        x_label="draw",
+        y_label="change, as a share",
+        lines=tuple(lines),
+        references=(Reference("heads that shift", 1.0),),
+    )
+
+
+def _with_intervals(label: str, x: Sequence[float], found: Sequence[Measurement]) -> Line:
+    """A line of means, with a band where all have an interval."""
+    means = tuple(float(one.value or 0) for one in found)
+    ends = [one.interval for one in found if one.interval is not None]
+    if len(ends) < len(found):
+        return Line(label, tuple(x), means)
+    return Line(label, tuple(x), means, tuple(low for low, _ in ends), tuple(high for _, high in ends))
 
 
 def _line(label: str, values: Tensor) -> Line:
     return Line(label, tuple(map(float, range(len(values)))), tuple(map(float, values)))
 
 
-def tables(
-    english: ScoredHeads,
-    repeated: ScoredHeads,
-    untrained: ScoredHeads,
-    without: WithoutHeads | None,
-    shown_examples: Examples,
-) -> list[Table]:
+def tables(seen: Seen, untrained: ScoredHeads, shown_examples: Examples) -> list[Table]:
     """Return the tables of the study."""
-    found = [_kinds(english, repeated, untrained), _strongest(english, repeated), _sources(english, shown_examples)]
-    return found if without is None else [*found, _removed(without)]
+    found = [
+        _kinds(seen.english, seen.repeated, untrained),
+        _strongest(seen.english, seen.repeated),
+        _sources(seen.english, shown_examples),
+    ]
+    return found if seen.without is None else [*found, _removed(seen.without)]
 
 
 def _kinds(english: ScoredHeads, repeated: ScoredHeads, untrained: ScoredHeads) -> Table:
@@ -250,19 +279,32 @@ def _sources(english: ScoredHeads, shown_examples: Examples) -> Table:
 
 
 def _removed(without: WithoutHeads) -> Table:
-    labels = {
-        "text_loss": "loss on English, nats per token",
-        "repeated": "probability of repeated random tokens",
-        "induction": "mean score of the induction heads",
-    }
-    rows = tuple(
-        (label, getattr(without.unchanged, name), getattr(without.without, name), *without.drawn(name))
-        for name, label in labels.items()
-    )
+    rows = []
+    for name, label in MEASURES.items():
+        if not len(before := getattr(without.unchanged, name)):
+            continue
+        own, drawn = without.change(name), without.drawn(name)
+        low, high = over(own).interval or (None, None)
+        others = drawn.mean(dim=0)
+        less = int((own.mean().abs() > (others * own.mean().sign())).sum())
+        changes = (float(own.mean()), low, high, float(others.mean()), float(others.min()), float(others.max()))
+        rows.append((label, len(own), float(before.mean()), *changes, f"{less} of {len(others)}"))
     return Table(
         title="Without the heads that shift",
         caption=f"Their mean output in place of the heads {', '.join(map(head_name, without.removed))}, and of as many "
-        f"others of the same layers in {len(without.draws)} draws.",
-        columns=("", "whole model", "without", "others: mean", "lowest", "highest"),
-        rows=rows,
+        f"others of the same layers in {len(without.draws)} draws. From and to are the ends of the change's 95 % "
+        "interval over texts; the last column counts the draws that change the prediction less, or the other way.",
+        columns=(
+            "",
+            "texts",
+            "whole model",
+            "change",
+            "from",
+            "to",
+            "others: mean",
+            "lowest",
+            "highest",
+            "draws below",
+        ),
+        rows=tuple(rows),
     )

@@ -1,4 +1,4 @@
-"""What a language model predicts without some of its heads, or without some of its layers."""
+"""What a language model predicts of each text without some of its heads, or without some of its layers."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.language import LanguageModel
 from anchorlab.language.losses import next_token_losses
-from anchorlab.lens import Intervention, Operand, look, per_sequence
+from anchorlab.lens import Intervention, Operand, look, look_by_parts, per_sequence
 from anchorlab.rng import generator
 
 Head = tuple[int, int]
@@ -39,17 +39,17 @@ class RepeatedTexts:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicts.
+    """What a model predicts of each text.
 
     Fields
-        text_loss: the mean of -log p of the next token on ordinary text
-        repeated: the mean probability of repeated tokens
-        induction: the mean score of the induction heads on repeated tokens
+        text_loss: the mean of -log p of the next token of each ordinary text
+        repeated: the mean probability of repeated tokens in each sequence of them
+        induction: the mean score of the induction heads on each sequence; empty without any
     """
 
-    text_loss: float
-    repeated: float
-    induction: float
+    text_loss: Float[Tensor, "text"]
+    repeated: Float[Tensor, "sequence"]
+    induction: Float[Tensor, "sequence"]
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class WithoutHeads:
     without: Predictions
     draws: Sequence[Predictions]
 
-    def exceeded(self, measure: str, sign: int) -> Bool[Tensor, "draw"]:
-        """Return whether each draw changes a prediction less than the removal does, towards `sign`."""
-        ours = getattr(self.without, measure)
-        return torch.tensor([sign * (ours - getattr(draw, measure)) > 0 for draw in self.draws])
+    def change(self, measure: str) -> Float[Tensor, "text"]:
+        """Return by how much the removal changes a prediction of each text."""
+        found: Tensor = getattr(self.without, measure) - getattr(self.unchanged, measure)
+        return found
 
-    def drawn(self, measure: str) -> tuple[float, float, float]:
-        """Return the mean, the lowest and the highest of a prediction over the draws."""
-        values = [getattr(draw, measure) for draw in self.draws]
-        return float(np.mean(values)), min(values), max(values)
+    def drawn(self, measure: str) -> Float[Tensor, "text draw"]:
+        """Return by how much the removal of each draw changes a prediction of each text."""
+        before = getattr(self.unchanged, measure)
+        return torch.stack([getattr(draw, measure) - before for draw in self.draws], dim=1)
 
 
 def without_heads(
@@ -79,37 +79,41 @@ def without_heads(
     removed: Sequence[Head],
     induction: Sequence[Head],
     draws: int,
+    seed: int = 0,
     report: Callable[[int], None] = lambda done: None,
 ) -> WithoutHeads:
     """Measure what a model predicts without some heads, and without as many others, drawn at random.
 
     A removed head puts out its mean over the texts at each position, on ordinary text and on repeated tokens each. The
-    others are drawn from the same layers as far as these have enough, and else from all layers.
+    others are drawn from the same layers as far as these have enough, and else from the nearest.
     """
     heads = [(layer, head) for layer, block in enumerate(model.blocks) for head in range(_heads(block))]
-    random = generator(0, "language", "removed heads")
+    random = generator(seed, "language", "removed heads")
     sets = [[], list(removed), *(draw_others(removed, heads, random) for _ in range(draws))]
     means = [_mean_outputs(model, inputs, sets) for inputs in (text, repeated.inputs)]
     found = []
     for done, one in enumerate(sets, start=1):
         on_text, on_repeated = (removal(one, outputs) for outputs in means)
-        found.append(
-            Predictions(text_loss(model, text, on_text), *_on_repeated(model, repeated, on_repeated, induction))
-        )
+        found.append(Predictions(losses(model, text, on_text), *_on_repeated(model, repeated, on_repeated, induction)))
         report(done)
     return WithoutHeads(tuple(removed), found[0], found[1], tuple(found[2:]))
 
 
 def draw_others(removed: Sequence[Head], heads: Sequence[Head], random: np.random.Generator) -> list[Head]:
-    """Draw as many other heads: in each layer as many as are removed there, the rest of them anywhere."""
-    others = [head for head in heads if head not in removed]
+    """Draw as many other heads: in each layer as many as are removed there, the rest of them in the nearest layers."""
+    free = [head for head in heads if head not in removed]
     drawn: list[Head] = []
+    missing: list[int] = []
     for layer, count in Counter(layer for layer, _ in removed).items():
-        pool = [head for head in others if head[0] == layer]
+        pool = [head for head in free if head[0] == layer]
         drawn += [pool[place] for place in random.choice(len(pool), min(count, len(pool)), replace=False)]
-    pool = [head for head in others if head not in drawn]
-    rest = min(len(removed) - len(drawn), len(pool))
-    return drawn + [pool[place] for place in random.choice(len(pool), rest, replace=False)]
+        missing += [layer] * (count - len(pool))
+    for layer in missing:
+        pool = [head for head in free if head not in drawn]
+        near = min((abs(head[0] - layer) for head in pool), default=0)
+        pool = [head for head in pool if abs(head[0] - layer) == near]
+        drawn += [pool[place] for place in random.choice(len(pool), min(1, len(pool)), replace=False)]
+    return drawn
 
 
 def removal(heads: Sequence[Head], outputs: dict[int, Tensor]) -> list[Intervention]:
@@ -128,32 +132,38 @@ def removal(heads: Sequence[Head], outputs: dict[int, Tensor]) -> list[Intervent
     ]
 
 
-def text_loss(
+def losses(
     model: LanguageModel, text: Int[Tensor, "batch position"], interventions: Sequence[Intervention] = ()
-) -> float:
+) -> Float[Tensor, "batch"]:
     """Return the mean of -log p over all tokens but the first of each text, under interventions."""
     places = torch.arange(text.shape[1] - 1)
-    logits = look(model, text, interventions=interventions, positions=places)["output"][0]
-    return float(next_token_losses(logits, text[:, 1:]).mean())
+    parts = look_by_parts(model, text, interventions=interventions, positions=places)
+    found = [next_token_losses(part["output"][0].cpu(), part.inputs[:, 1:].cpu()).mean(dim=1) for part in parts]
+    return torch.cat(found)
 
 
-def loss_without_layers(model: LanguageModel, text: Int[Tensor, "batch position"], layers: Sequence[int]) -> float:
-    """Return the loss on text when some layers add nothing to the stream."""
+def losses_without_layers(
+    model: LanguageModel, text: Int[Tensor, "batch position"], layers: Sequence[int]
+) -> Float[Tensor, "batch"]:
+    """Return the losses on texts when some layers add nothing to the stream."""
     sites = [f"blocks.{layer}.{name}" for layer in layers for name in ("hook_attn_out", "hook_mlp_out")]
-    return text_loss(model, text, [Intervention(site=site, rule="zero") for site in sites])
+    return losses(model, text, [Intervention(site=site, rule="zero") for site in sites])
 
 
 def _on_repeated(
     model: LanguageModel, repeated: RepeatedTexts, interventions: Sequence[Intervention], induction: Sequence[Head]
-) -> tuple[float, float]:
-    """The mean probability of repeated tokens, and the mean score of the induction heads, NaN without any."""
+) -> tuple[Float[Tensor, "sequence"], Float[Tensor, "sequence"]]:
+    """The mean probability of repeated tokens, and the mean score of the induction heads, nothing without any."""
     places = repeated.predicting
     sites = sorted({_pattern(layer) for layer, _ in induction})
-    record = look(model, repeated.inputs, sites, interventions, positions=places)
-    probability = torch.exp(-next_token_losses(record["output"][0], repeated.inputs[:, places + 1])).mean()
-    scores = {site: per_sequence.induction(record[site][0], repeated.inputs).mean for site in sites}
-    own = [float(scores[_pattern(layer)][head]) for layer, head in induction]
-    return float(probability), float(np.mean(own)) if own else float("nan")
+    probabilities, scores = list[Tensor](), list[Tensor]()
+    for part in look_by_parts(model, repeated.inputs, sites, interventions, positions=places):
+        tokens = part.inputs.cpu()
+        probabilities.append(torch.exp(-next_token_losses(part["output"][0].cpu(), tokens[:, places + 1])).mean(dim=1))
+        found = {site: per_sequence.induction(part[site][0].cpu(), tokens).values for site in sites}
+        if induction:
+            scores.append(torch.stack([found[_pattern(layer)][:, head] for layer, head in induction]).mean(dim=0))
+    return torch.cat(probabilities), torch.cat(scores) if scores else torch.zeros(0)
 
 
 def _mean_outputs(model: LanguageModel, inputs: Tensor, sets: Sequence[Sequence[Head]]) -> dict[int, Tensor]:

@@ -3,27 +3,29 @@
 A question names the end of a chain of premises and asks for its beginning: equations, people who live with others,
 fictional kingdoms, tables of functions, and relatives. Several chains are interleaved, so that no answer can be guessed
 from its kind. The study asks a model each formulation, and equations of growing depth, until an answer is acceptable;
-wrong answers are taken apart.
+wrong answers are taken apart. It also asks which of the acceptable answers the model finds likeliest: a model that says
+something else may still know the answer.
 
 Source: stacked attention heads, section 4, appendix A and Figure 2.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from anchorlab.findings import at_least
-from anchorlab.language.asking import Asked, Manner, results
+from anchorlab.language.asking import Asked, LocalSpeaker, Manner, accuracy, results
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.language.speaking import described_speaker, open_speaker, untrained_speaker
-from anchorlab.studies.retrieval.prompt_answers import SMOKE, STEPS, Answered, PromptSetting, answer
+from anchorlab.studies.retrieval.prompt_answers import LIKELIEST, SMOKE, STEPS, Answered, PromptSetting, answer
+from anchorlab.studies.retrieval.prompt_conditions import Conditions, compare, conditions_table
 from anchorlab.studies.retrieval.prompt_figures import figures, tables
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.workplace import Workplace
 
 EASY = 5  # the equations that the paper finds solved almost perfectly have up to this many steps
-_CONTROLS = 4  # an untrained model is asked this many times fewer questions
+_CONTROLS = 20  # an untrained model is asked this many times fewer questions
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,13 @@ class Observed:
         answers: of each model by its name; claims are about the first
         untrained: of the first model's architecture with random weights; None for a model at a server
         models: the models in words
+        conditions: what the first model makes of questions put in other manners; empty for one at a server
     """
 
     answers: dict[str, Answered]
     untrained: Answered | None
     models: str
+    conditions: Conditions = field(default_factory=dict)
 
     @property
     def judged(self) -> Answered:
@@ -48,7 +52,7 @@ class Observed:
 
 def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
     """Ask the models of the setting and, if the first is on this machine, an untrained one like it."""
-    answers, words, untrained = dict[str, Answered](), list[str](), None
+    answers, words, untrained, conditions = dict[str, Answered](), list[str](), None, Conditions()
     for name in setting.models:
         one = replace(setting, model=name)
         speaker = open_speaker(one, workplace)
@@ -56,12 +60,14 @@ def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
         answers[label] = answer(speaker, setting, workplace.report, f"asking {label}")
         if not words and (control := untrained_speaker(speaker)) is not None:
             untrained = answer(control, _fewer(setting), workplace.report, "asking an untrained model")
+        if not words and isinstance(speaker, LocalSpeaker) and setting.conditions:
+            conditions = compare(speaker, setting, workplace.report, f"asking {label}")
         words.append(described_speaker(one, speaker))
-    return Observed(answers, untrained, "; ".join(words))
+    return Observed(answers, untrained, "; ".join(words), conditions)
 
 
 def _fewer(setting: PromptSetting) -> PromptSetting:
-    """Return what an untrained model is asked: a quarter of the questions, once, for it says nothing acceptable."""
+    """Return what an untrained model is asked: few of the questions, once, for it says nothing acceptable."""
     return replace(
         setting,
         questions=-(-setting.questions // _CONTROLS),
@@ -80,7 +86,8 @@ def _fewer(setting: PromptSetting) -> PromptSetting:
 def short_equations(seen: Answered) -> Measurement:
     """Share of equations of 1 to {EASY} steps whose first acceptable answer is right."""
     asked = [one for steps, own in seen.steps.items() if steps <= EASY for one in own]
-    return _share(asked)
+    scored = [own[LIKELIEST] for steps, own in seen.steps_scored.items() if steps <= EASY]
+    return _share(asked, [right for own in scored for right in own])
 
 
 @claim(
@@ -91,7 +98,7 @@ def short_equations(seen: Answered) -> Measurement:
 )
 def lives_with(seen: Answered) -> Measurement:
     """Share of questions about who lives with whom whose first acceptable answer is right."""
-    return _share(seen.formulations["lives-with"])
+    return _answered(seen, "lives-with")
 
 
 @claim(
@@ -102,7 +109,7 @@ def lives_with(seen: Answered) -> Measurement:
 )
 def kingdoms(seen: Answered) -> Measurement:
     """Share of questions about fictional kingdoms whose first acceptable answer is right."""
-    return _share(seen.formulations["kingdoms"])
+    return _answered(seen, "kingdoms")
 
 
 @claim(
@@ -113,7 +120,7 @@ def kingdoms(seen: Answered) -> Measurement:
 )
 def functions(seen: Answered) -> Measurement:
     """Share of questions about values of functions whose first acceptable answer is right."""
-    return _share(seen.formulations["functions"])
+    return _answered(seen, "functions")
 
 
 @claim(
@@ -124,7 +131,7 @@ def functions(seen: Answered) -> Measurement:
 )
 def relatives(seen: Answered) -> Measurement:
     """Share of questions about homes of relatives whose first acceptable answer is right."""
-    return _share(seen.formulations["relatives"])
+    return _answered(seen, "relatives")
 
 
 @claim(
@@ -139,9 +146,35 @@ def better_than_guessing(seen: Answered) -> Measurement:
     return Measurement(len(better) / len(STEPS), detail=", ".join(better) or "none")
 
 
-def _share(asked: Sequence[Asked]) -> Measurement:
-    right = torch.tensor([one.right for one in asked])
-    return over(right, "questions", detail=f"guessing {results(asked).accepted.guessing:.3g}")
+# "able to solve [it] under different prompting formulations without any fine-tuning" is on what a model can do. The
+# paper asks until an answer is acceptable; the likeliest of the acceptable answers is what that comes to
+@claim(
+    "Every formulation is known better than by guessing, whatever is said",
+    at="section 4 and Fig 2",
+    paper="able to solve such tasks without fine-tuning",
+    band=at_least(1),
+)
+def known_by_likelihood(seen: Answered) -> Measurement:
+    """Share of the five formulations in which guessing lies below the 95 % interval of the accuracy of the likeliest
+    acceptable answer."""
+    likely = {name: found for name in STEPS if (found := seen.likely(name)) is not None}
+    if not likely:
+        return Measurement(None)  # behind a server
+    better = [name for name, found in likely.items() if found.beats_guessing]
+    return Measurement(len(better) / len(STEPS), detail=", ".join(better) or "none")
+
+
+def _answered(seen: Answered, formulation: str) -> Measurement:
+    return _share(seen.formulations[formulation], seen.scored.get(formulation, {}).get(LIKELIEST, ()))
+
+
+def _share(asked: Sequence[Asked], likeliest: Sequence[bool]) -> Measurement:
+    """The share of right answers; beside it that by likelihood, which tells a wrong format from ignorance."""
+    detail = f"guessing {results(asked).accepted.guessing:.3g}"
+    if likeliest:
+        found = accuracy(likeliest, asked[0].question.chance)
+        detail += f"; by likelihood {found.share:.3g}, 95 % interval {found.low:.2f} to {found.high:.2f}"
+    return over(torch.tensor([one.right for one in asked]), "questions", detail=detail)
 
 
 def analyse(observed: Observed, setting: PromptSetting) -> Analysis:
@@ -149,8 +182,8 @@ def analyse(observed: Observed, setting: PromptSetting) -> Analysis:
     return Analysis(
         observed.judged,
         figures=figures(observed.answers),
-        tables=tables(observed.answers),
-        seeds="0",
+        tables=[*tables(observed.answers), *([conditions_table(observed.conditions)] if observed.conditions else [])],
+        seeds=str(setting.seed),
         model=observed.models,
         untrained=observed.untrained,
     )
@@ -164,9 +197,9 @@ STUDY = Study(
     {
         "quick": Profile(
             PromptSetting(),
-            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's large models; 20 questions of "
-            "each kind; through its chat template, with the answer begun; the likeliest text, then samples, at most "
-            "three tries.",
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's large models; 200 questions of "
+            "each formulation, 20 of each other kind; through its chat template, with the answer begun; the likeliest "
+            "text, then samples, at most three tries.",
         ),
         "quick-unbegun": Profile(
             PromptSetting(manner=Manner()),

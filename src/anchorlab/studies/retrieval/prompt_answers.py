@@ -9,15 +9,19 @@ from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.language.asking import (
     SCORINGS,
+    Accuracy,
     Asked,
     LocalSpeaker,
     Manner,
     Results,
+    Scoring,
     Speaker,
+    accuracy,
     ask,
     likelihoods,
     results,
 )
+from anchorlab.language.asking.local import batches
 from anchorlab.language.endpoint import Endpoint
 from anchorlab.studies.language.opening import TINY, ModelSetting
 from anchorlab.tasks import Question, RetrievalPrompts, task
@@ -26,6 +30,12 @@ Error = Literal["right", "another chain", "a step of the chain", "another word",
 ERRORS: tuple[Error, ...] = get_args(Error)
 """What a first answer is: right; the end of another chain; a word on the way to the answer, such as the value one step
 too early; another word of the premises; or none of these."""
+
+Scored = dict[Scoring, tuple[bool, ...]]
+"""For each way of scoring candidates, whether the right one of each question is the best; empty for an endpoint."""
+
+LIKELIEST: Scoring = "sum"
+"""The way of scoring that finds the likeliest acceptable answer."""
 
 STEPS = {"equations": 5, "lives-with": 5, "kingdoms": 5, "functions": 2, "relatives": 4}
 """The formulations with the number of steps of the paper's examples."""
@@ -47,16 +57,21 @@ class PromptSetting(ModelSetting):
         steps: the numbers of steps of the equations
         chains: the numbers of chains that are compared, with `compared_steps` steps
         tries: the most times a question is asked until the answer is acceptable
-        manner: how questions are put
+        manner: how questions are put; a model on this machine without a chat template gets plain text
+        conditions: the number for each formulation that is put in other manners, too: as a chat and as plain text, each
+            with and without the token that begins a text
+        seed: of the questions
     """
 
-    questions: int = 20
+    questions: int = 200
     deep: int = 20
     steps: tuple[int, ...] = tuple(range(1, 11))
     chains: tuple[int, ...] = (2, 4, 8)
     compared_steps: int = 2
     tries: int = 3
     manner: Manner = BEGUN
+    conditions: int = 20
+    seed: int = 1000
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -70,7 +85,15 @@ class PromptSetting(ModelSetting):
 
 
 SMOKE = PromptSetting(
-    TINY, questions=1, deep=1, steps=(1, 2), chains=(2,), compared_steps=1, tries=2, manner=Manner(chat=False, tokens=3)
+    TINY,
+    questions=1,
+    deep=1,
+    steps=(1, 2),
+    chains=(2,),
+    compared_steps=1,
+    tries=2,
+    manner=Manner(chat=False, tokens=3),
+    conditions=1,
 )
 
 
@@ -84,7 +107,8 @@ class Answered:
         depths: to the same equations, asked at each depth
         orders: to equations whose premises are in each order
         chains: to equations of each number of chains
-        scored: for each formulation and way of scoring candidates, the share of right ones; empty for an endpoint
+        scored: the candidates of each formulation by likelihood; empty for an endpoint
+        steps_scored: those of equations of each number of steps
     """
 
     formulations: dict[str, tuple[Asked, ...]]
@@ -92,11 +116,18 @@ class Answered:
     depths: dict[int, tuple[Asked, ...]]
     orders: dict[str, tuple[Asked, ...]]
     chains: dict[int, tuple[Asked, ...]]
-    scored: dict[str, dict[str, float]]
+    scored: dict[str, Scored]
+    steps_scored: dict[int, Scored]
 
     def of(self, formulation: str) -> Results:
         """What the answers to a formulation come to."""
         return results(self.formulations[formulation])
+
+    def likely(self, formulation: str) -> Accuracy | None:
+        """How often the likeliest acceptable answer to a formulation is right; None for an endpoint."""
+        if not self.scored:
+            return None
+        return accuracy(self.scored[formulation][LIKELIEST], self.formulations[formulation][0].question.chance)
 
 
 def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], None], what: str) -> Answered:
@@ -104,7 +135,7 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
     longest = min(STEPS["equations"], max(setting.steps))
     asked_depths = range(1, longest + 1)
     plans: list[tuple[str, Any, RetrievalPrompts, int]] = [
-        *(("formulations", name, _prompts(name, steps=steps), setting.questions) for name, steps in STEPS.items()),
+        *(("formulations", name, prompts(name, steps=steps), setting.questions) for name, steps in STEPS.items()),
         *(("steps", steps, _equations(steps), setting.deep) for steps in setting.steps),
         *(("depths", depth, _equations(longest, asked_steps=(depth,)), setting.deep) for depth in asked_depths),
         *(
@@ -116,32 +147,34 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
             for chains in setting.chains
         ),
     ]
-    groups = [(name, key, one, one.questions(n)) for name, key, one, n in plans]
-    worked = {one: one.questions(setting.manner.examples, split="train") for *_, one, _ in groups}
+    manner = manner_for(speaker, setting.manner)
+    groups = [(name, key, one, one.questions(n, setting.seed)) for name, key, one, n in plans]
+    worked = {one: one.questions(manner.examples, setting.seed, "train") for *_, one, _ in groups}
     if isinstance(speaker, Endpoint):  # before anything is sent
-        first = {question: setting.manner.request(question, worked[one]) for *_, one, own in groups for question in own}
+        first = {question: manner.request(question, worked[one]) for *_, one, own in groups for question in own}
         speaker.check(first.values())
     total = len({question for *_, own in groups for question in own})
     found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in groups}
-    known: dict[Question, Asked] = {}  # the groups overlap
+    scored: dict[str, dict[Any, Scored]] = {"formulations": {}, "steps": {}}
+    known: dict[Question, Answer] = {}  # the groups overlap
     for name, key, one, questions in groups:
         status = Status(total, len(known), f"{what}: {one.name or one.formulation}")
         report(status)
-        new = [question for question in questions if question not in known]
-        asked = ask(
-            speaker, new, setting.manner, worked[one], setting.tries, progress=partial(_report_answers, report, status)
-        )
-        known |= dict(zip(new, asked, strict=True))
-        found[name][key] = tuple(known[question] for question in questions)
-    scored = {}
-    if isinstance(speaker, LocalSpeaker):
-        report(Status(total, total, f"{what}: scoring candidates"))
-        scored = {
-            name: _scored(speaker, own, setting.manner, worked[one])
-            for group, name, one, own in groups
-            if group == "formulations"
-        }
-    return Answered(**found, scored=scored)
+        new = [question for question in dict.fromkeys(questions) if question not in known]
+        told = partial(_report_answers, report, status)
+        answers = put(speaker, new, manner, worked[one], setting.tries, name in scored, told)
+        known |= dict(zip(new, answers, strict=True))
+        found[name][key] = tuple(known[question].asked for question in questions)
+        if isinstance(speaker, LocalSpeaker) and name in scored:
+            own = [known[question].likely for question in questions]
+            scored[name][key] = {how: tuple(one[how] for one in own) for how in SCORINGS}
+    return Answered(**found, scored=scored["formulations"], steps_scored=scored["steps"])
+
+
+def manner_for(speaker: Speaker, manner: Manner) -> Manner:
+    """Return a manner that a model can be asked in: plain text for one on this machine without a chat template."""
+    plain = isinstance(speaker, LocalSpeaker) and not speaker.tokenizer.chat_template
+    return manner.model_copy(update={"chat": False}) if plain else manner
 
 
 def _report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
@@ -149,23 +182,55 @@ def _report_answers(report: Callable[[Status], None], before: Status, answered: 
     report(replace(before, done=before.done + answered))
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a model said to a question, and, by each way of scoring, whether the right candidate is the likeliest."""
+
+    asked: Asked
+    likely: dict[Scoring, bool]
+
+
+def put(
+    speaker: Speaker,
+    questions: Sequence[Question],
+    manner: Manner,
+    worked: Sequence[Question],
+    tries: int,
+    scored: bool,
+    told: Callable[[int, int], None] = lambda answered, of: None,
+) -> list[Answer]:
+    """Ask a model questions and, if it is on this machine and they are `scored`, score their candidates.
+
+    Further tries and the scores follow batch by batch, while the model still has in memory what it read.
+    """
+    if not isinstance(speaker, LocalSpeaker):
+        asked = ask(speaker, questions, manner, worked, tries, progress=told)
+        return [Answer(one, {}) for one in asked]
+    found: dict[int, Answer] = {}
+    for place, batch in enumerate(batches([speaker.ids(manner.request(one, worked)) for one in questions])):
+        some = [questions[index] for index in batch]
+        asked = ask(speaker, some, manner, worked, tries, seed=place, progress=False)
+        likely = _scored(speaker, some, manner, worked) if scored else [{}] * len(some)
+        found |= dict(zip(batch, map(Answer, asked, likely), strict=True))
+        told(len(found), len(questions))
+    return [found[index] for index in range(len(questions))]
+
+
 def _scored(
     speaker: LocalSpeaker, questions: Sequence[Question], manner: Manner, worked: Sequence[Question]
-) -> dict[str, float]:
-    """Return the share of questions whose answer is the best candidate, by each way of scoring."""
+) -> list[dict[Scoring, bool]]:
+    """Return whether the answer to each question is the best candidate, by each way of scoring."""
     found = likelihoods(
         speaker,
         [manner.request(one, worked) for one in questions],
         [one.candidates for one in questions],
         [manner.without_premises(one, worked) for one in questions],
     )
-    return {
-        how: sum(
-            one.candidates[best] == one.answer for one, best in zip(questions, found.choose(how).tolist(), strict=True)
-        )
-        / len(questions)
-        for how in SCORINGS
-    }
+    best = {how: found.choose(how).tolist() for how in SCORINGS}
+    return [
+        {how: one.candidates[places[index]] == one.answer for how, places in best.items()}
+        for index, one in enumerate(questions)
+    ]
 
 
 def error_of(asked: Asked) -> Error:
@@ -189,11 +254,12 @@ def _plain(word: str) -> str:
     return word.strip("*\"'.,;:!?()[]").casefold()
 
 
-def _prompts(name: str, **options: Any) -> RetrievalPrompts:
+def prompts(name: str, **options: Any) -> RetrievalPrompts:
+    """Return the task of a formulation."""
     found = task(f"retrieval/{name}", **options)
     assert isinstance(found, RetrievalPrompts)
     return found
 
 
 def _equations(steps: int, **options: Any) -> RetrievalPrompts:
-    return _prompts("equations", steps=steps, **options)
+    return prompts("equations", steps=steps, **options)

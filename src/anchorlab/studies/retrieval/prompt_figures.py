@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from anchorlab.findings import BarFigure, Bars, Line, LineFigure, Reference, Table
 from anchorlab.language.asking import SCORINGS, Accuracy, Asked, results
-from anchorlab.studies.retrieval.prompt_answers import ERRORS, STEPS, Answered, error_of
+from anchorlab.studies.retrieval.prompt_answers import ERRORS, STEPS, Answered, Scored, error_of
 
 Answers = Mapping[str, Answered]
 """The answers of each model by its name."""
@@ -38,7 +38,8 @@ def figures(answers: Answers) -> list[BarFigure | LineFigure]:
 def tables(answers: Answers) -> list[Table]:
     """Return the answers by formulation and by what else differs, and how candidates were scored."""
     scored = any(seen.scored for seen in answers.values())
-    return [_formulation_table(answers), *([_scoring_table(answers)] if scored else []), _comparison_table(answers)]
+    by_likelihood = [_ability_table(answers), _scoring_table(answers)] if scored else []
+    return [_formulation_table(answers), *by_likelihood, _comparison_table(answers)]
 
 
 def _formulations(answers: Answers) -> BarFigure:
@@ -47,6 +48,9 @@ def _formulations(answers: Answers) -> BarFigure:
         ((name, seen),) = answers.items()
         bars = [("first acceptable answer", accepted[name]), ("first try", [seen.of(one).first for one in STEPS])]
         which = "The first acceptable answer counts, and the first try."
+        if likely := [found for one in STEPS if (found := seen.likely(one)) is not None]:
+            bars.append(("likeliest acceptable answer", likely))
+            which = "The first acceptable answer counts, the first try, and the likeliest of the acceptable answers."
     else:
         bars, which = list(accepted.items()), "The first acceptable answer counts."
     return BarFigure(
@@ -122,6 +126,39 @@ def _formulation_table(answers: Answers) -> Table:
     )
 
 
+def _ability_table(answers: Answers) -> Table:
+    """What a model says beside what it finds likely: a wrong format, or ignorance."""
+    several = len(answers) > 1
+    rows: list[tuple[str | float, ...]] = []
+    for name in STEPS:
+        for model, seen in answers.items():
+            if (likely := seen.likely(name)) is None:
+                continue
+            said, own = seen.of(name).accepted, seen.formulations[name]
+            acceptable = sum(one.answer is not None for one in own) / len(own)
+            shares = (said.share, said.low, said.high, acceptable, likely.share, likely.low, likely.high, said.guessing)
+            reading = "able" if said.beats_guessing else "format" if likely.beats_guessing else "ignorance"
+            rows.append((name, *([model] if several else []), *shares, reading))
+    return Table(
+        title="As text and by likelihood",
+        caption=(
+            "Share of questions whose first acceptable answer is right, of those with an acceptable answer, and of "
+            "those whose likeliest acceptable answer is right, with the ends of 95 % intervals over questions. A model "
+            "is able where guessing lies below the interval of its texts; its format fails where guessing lies below "
+            "that by likelihood alone; else it does not know."
+        ),
+        columns=(
+            "formulation", *(["model"] if several else []), "right", "from", "to", "acceptable", "likely", "from", "to",
+            "guessing", "reading",
+        ),
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def _shares(right: Scored) -> list[float]:
+    return [sum(right[how]) / len(right[how]) for how in SCORINGS]
+
+
 def _scoring_table(answers: Answers) -> Table:
     several = len(answers) > 1
     return Table(
@@ -135,7 +172,7 @@ def _scoring_table(answers: Answers) -> Table:
             (
                 name,
                 *([model] if several else []),
-                *(seen.scored[name][how] for how in SCORINGS),
+                *_shares(seen.scored[name]),
                 seen.of(name).accepted.guessing,
             )
             for name in STEPS
