@@ -343,7 +343,7 @@ def tidy(inputs):
 
 def test_accuracies_are_read_by_split_and_steps_in_their_order():
     (experiment,) = experiments(replace(QUICK, seeds=2, depths=(4,)))
-    steps = [0, 800, 1600]
+    steps = [0, 800, 2500]
     values = {
         ("train", "accuracy"): [[0, 1, 1], [0.995, 1, 1]],
         ("test on data", "accuracy"): [[0, 0.998, 0.97], [0, 0.5, 0.996]],
@@ -351,12 +351,12 @@ def test_accuracies_are_read_by_split_and_steps_in_their_order():
         ("test on task", "loss"): [[9, 9, 9], [9, 9, 9]],
     }
     ensemble = hand_made_ensemble([tidy, lambda inputs: inputs])
-    seen = see(HandMadeRun(experiment, steps, values, {1600: ensemble}), 4)
-    assert (seen.layers, seen.steps) == (4, 1600)
+    seen = see(HandMadeRun(experiment, steps, values, {2500: ensemble}), 4)
+    assert (seen.layers, seen.steps) == (4, 2500)
     accuracy = {split: values.tolist() for split, values in seen.accuracy.items()}
     assert accuracy == {TRAIN: [1, 1], DATA: pytest.approx([0.97, 0.996]), TASK: pytest.approx([0.996, 0.3])}
     reached = {split: values.tolist() for split, values in seen.reached.items()}
-    assert reached == {TRAIN: [800, 0], DATA: [800, 1600], TASK: [1600, math.inf]}
+    assert reached == {TRAIN: [800, 0], DATA: [800, 2500], TASK: [2500, math.inf]}
     outputs = seen.outputs
     assert outputs.right.float().mean(dim=1).tolist()[0] == 1 and outputs.right[1].float().mean() < 0.1
     assert outputs.learned_first[:, 0].tolist() == [10, 2, -4, -16]
