@@ -364,9 +364,11 @@ def test_growths_are_read_member_by_member(monkeypatch):
 
 
 def test_figures_and_table(monkeypatch):
-    monkeypatch.setattr(
-        emergence, "growths", lambda run, rise: [GOOD, replace(HALF, solution=Solution(1, 5, circuit()))]
-    )
+    """A symbol that needs no path has no time at which its paths emerge."""
+    empty = circuit()
+    needless = replace(GOOD, solution=Solution(2, 7, empty), needs={}, attention={}, retrieved={1: 20.0, 2: 30.0})
+    models = [GOOD, replace(HALF, solution=Solution(1, 5, empty)), needless]
+    monkeypatch.setattr(emergence, "growths", lambda run, rise: models)
     monkeypatch.setattr(emergence, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
     values["test", "loss"] = [[1, 0.9, 0.8]] * 2
@@ -383,10 +385,10 @@ def test_figures_and_table(monkeypatch):
     assert attention.lines[2].label == f"layer 2: {SECOND} [x_2]"
     assert attention.lines[2].mean == (0, 0, 0, 0, 1)
     assert [(one.label, one.at) for one in timeline.events] == [
-        ("all paths that x_1 needs", (15, 15)),
-        ("x_1", (16, 15)),
-        ("all paths that x_2 needs", (35, None)),
-        ("x_2", (36, None)),
+        ("all paths that x_1 needs", (15, 15, None)),
+        ("x_1", (16, 15, 20)),
+        ("all paths that x_2 needs", (35, None, None)),
+        ("x_2", (36, None, 30)),
     ]
     assert found.tables[0].rows[2] == (0, 2, "query x0", "x2 of pair 2", "x_2", 35, 1)
-    assert (timeline.end, [view.title for view in found.views]) == (6, ["2 models"])
+    assert (timeline.end, [view.title for view in found.views]) == (6, ["3 models"])

@@ -308,7 +308,7 @@ def _timeline(seen: Seen) -> TimelineFigure:
             (f"all paths that x_{symbol} needs", "attention above 0.5", arrived),
             (f"x_{symbol}", "partial loss below 0.5", seen.retrieved[:, index]),
         ):
-            events.append(event(label, group, times.nan_to_num(posinf=nan)))
+            events.append(event(label, group, times.nan_to_num(nan=nan, posinf=nan)))
     return TimelineFigure(
         title="Attention paths and partial losses (Fig 7, right)",
         caption="When the last of the paths that a symbol needs has emerged, and when its partial loss falls; by "
