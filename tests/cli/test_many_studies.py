@@ -107,6 +107,8 @@ def test_every_claim_is_listed(anchorlab):
     listed = json.loads(anchorlab("claims", "--json").out)
     assert {claim["id"] for claim in listed} == expected
     assert {(claim["verdict"], claim["value"], claim["profile"]) for claim in listed} == {("not measured", None, None)}
+    for claim in listed:
+        assert claim["search_seeds"] == ("0..99" if study(claim["id"].rpartition("/")[0]).trains else "")
 
     anchorlab("study", TRUNCATION, *SMOKE)
     listed = json.loads(anchorlab("claims", "--json").out)

@@ -17,6 +17,7 @@ from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Entry, Evidence, Findings
+    from anchorlab.studies import Study
 
 _COLOURS = {
     "reproduced": "green",
@@ -115,7 +116,7 @@ def claims(
         print_json(_counts_data(results))
     elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
-        rows += map(_unmeasured, unmeasured)
+        rows += [_unmeasured(one, study) for study in missing for one in study.unmeasured()]
         print_json(rows[: limit or None])
     elif not kept and not missing:
         print_text("none of these studies has been run in this store yet")
@@ -206,9 +207,12 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
     }
 
 
-def _unmeasured(result: "ClaimResult") -> dict[str, Any]:
-    nothing = {"profile": None, "scope": None, "seeds": None, "search_seeds": None, "commit": None, "hardware": None}
-    return {**claim_data(result), **nothing}
+def _unmeasured(result: "ClaimResult", study: "Study[Any]") -> dict[str, Any]:
+    """Return a claim of a study that has not been run: only the seeds on which its setting was chosen are known."""
+    from anchorlab.findings.provenance import seeds_text
+
+    nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
+    return {**claim_data(result), **nothing, "search_seeds": seeds_text(study.chosen_on)}
 
 
 def print_claims(kept: "Sequence[Findings]") -> None:
