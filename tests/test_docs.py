@@ -324,23 +324,28 @@ def test_the_ledger_counts_each_claim_by_its_strongest_evidence():
 
 
 @pytest.mark.parametrize(
-    ("control", "shown", "mark"),
+    ("control", "shown", "passes"),
     [
-        (Control(0.95, "0.9 to 1 over 2 seeds"), "0.95 (0.9 to 1 over 2 seeds)", ", also holds untrained"),
-        (Control(0.1), "0.1", ""),
-        (Control(inf), "inf", ""),
-        (Control(None, "fails: ValueError: none"), "no value (fails: ValueError: none)", ""),
+        (Control(0.95, "0.9 to 1 over 2 seeds"), "0.95 (0.9 to 1 over 2 seeds)", True),
+        (Control(0.1), "0.1", False),
+        (Control(inf), "inf", False),
+        (Control(None, "fails: ValueError: none"), "no value (fails: ValueError: none)", False),
     ],
 )
-def test_the_gallery_shows_what_untrained_members_give(control, shown, mark):
+def test_the_gallery_shows_what_controls_give(control, shown, passes):
     """And marks the claims that they pass, in the ledger, too."""
     build, made = gallery_build(), made_findings()
-    findings = replace(made, claims=(replace(made.claims[0], untrained=control),))
-    assert f"| 0.9877 | {shown} | at least 0.9 | ● agrees at small scale{mark} |" in build.claims_text(findings)
-    ledger = build.ledger_text([findings])
-    assert f"| Made | 1 |  |  | 1 |  |  |  | {'1' if mark else ''} |" in ledger
-    listed = ledger.partition("## Claims that also hold untrained")[2].partition("\n## ")[0]
-    assert ("It is high" in listed) == bool(mark)
+    for field, cells, word in (
+        ("untrained", shown, "untrained"),
+        ("other_task", f"— | {shown}", "for another task"),
+    ):
+        findings = replace(made, claims=(replace(made.claims[0], **{field: control}),))
+        mark = f", also holds {word}" * passes
+        assert f"| 0.9877 | {cells} | at least 0.9 | ● agrees at small scale{mark} |" in build.claims_text(findings)
+        ledger = build.ledger_text([findings])
+        assert f"| Made | 1 |  |  | 1 |  |  |  | {'1' if passes and field == 'untrained' else ''} |" in ledger
+        listed = ledger.partition(f"## Claims that also hold {word}")[2].partition("\n## ")[0]
+        assert ("It is high" in listed) == passes
 
 
 def test_settings_within_settings_are_shown_one_by_one():

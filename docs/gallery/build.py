@@ -335,7 +335,8 @@ def counts_text(counted: Counts) -> str:
         f"{settled('exact')}; "
         f"{counted.of('agrees at small scale')} agree and {counted.of('differs at small scale')} differ at small "
         f"scale; {counted.of('undecided')} undecided; {counted.of('not measured')} not measured. "
-        f"{counted.also_untrained} of all also hold for untrained models."
+        f"{counted.also_untrained} of all also hold for untrained models, {counted.also_other_task} for models trained "
+        "on another task."
     )
 
 

@@ -107,6 +107,8 @@ def test_every_claim_is_listed(anchorlab):
     listed = json.loads(anchorlab("claims", "--json").out)
     assert {claim["id"] for claim in listed} == expected
     assert {(claim["verdict"], claim["value"], claim["profile"]) for claim in listed} == {("not measured", None, None)}
+    for claim in listed:
+        assert claim["search_seeds"] == ("0..99" if study(claim["id"].rpartition("/")[0]).trains else "")
 
     anchorlab("study", TRUNCATION, *SMOKE)
     listed = json.loads(anchorlab("claims", "--json").out)
@@ -142,7 +144,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
     inside, outside = (next(end for end in first.band if end is not None), 1e9)
     third = replace(third, exact=True)
     results = (
-        first.judge(inside, "quick", untrained=Control(inside)),
+        replace(first.judge(inside, "quick", untrained=Control(inside)), other_task=Control(inside)),
         second.judge(outside if second.band[1] is not None else -outside, "quick", untrained=Control(None)),
         third.judge(next(end for end in third.band if end is not None), "quick"),
         *(claim.judge(None, "quick") for claim in others),
@@ -154,7 +156,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
     folder.mkdir(parents=True)
     (folder / "findings.json").write_text(findings.to_json())
     told = json.loads(anchorlab("claims", TRUNCATION, "--counts", "--json").out)
-    assert told["claims"] == len(results) and told["also_untrained"] == 1
+    assert told["claims"] == len(results) and told["also_untrained"] == told["also_other_task"] == 1
     # by the claims of today the third is not exact
     assert told["verdicts"]["agrees at small scale"] == {"all": 2, "paper": 0, "exact": 0, "other": 2}
     assert told["verdicts"]["reproduced"]["all"] == 0
@@ -166,14 +168,16 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
     assert table[1].split() == ["verdict", "claims", "paper", "exact", "other"]
     assert table[2].split() == ["✓", "reproduced", "0", "0", "0", "0"]
     assert table[4].split() == ["●", "agrees", "at", "small", "scale", "2", "0", "0", "2"]
-    assert table[-1] == f"1 of {len(results)} also hold untrained"
+    assert table[-2:] == [f"1 of {len(results)} also hold untrained", "1 also hold for another task"]
     assert anchorlab("claims", TRUNCATION, "--counts").out == words[words.index("counts by verdict and scope") :]
-    assert words.count("· also holds untrained") == 1
-    assert f"· untrained {inside:.4g} ·" in " ".join(words.split())
-    assert "· untrained no value" in " ".join(words.split())
+    joined = " ".join(words.split())
+    assert joined.count("· also holds untrained") == joined.count("· also holds for another task") == 1
+    assert f"· untrained {inside:.4g} · also holds untrained · other task {inside:.4g} ·" in joined
+    assert "· untrained no value" in joined
 
     first_row = json.loads(anchorlab("claims", TRUNCATION, "--json").out)[0]
     assert (first_row["untrained"], first_row["holds_untrained"]) == (inside, True)
+    assert (first_row["other_task"], first_row["holds_for_other_task"]) == (inside, True)
 
 
 def test_a_study_without_claims_says_so(anchorlab, workplace):

@@ -158,6 +158,21 @@ def test_untrained_members_have_a_column_and_a_mark(findings, page):
     assert shown.count('<small class="mark">also holds untrained</small>') == 1
     assert '0.95<small class="mark">also holds untrained</small><small>0.9 to 1</small>' in shown
     assert "no value<small>fails: E</small>" in shown
+    assert "Other task" not in shown
+
+
+def test_members_of_another_task_have_a_column_and_a_mark(findings):
+    first, second, *others = findings.claims
+    controls = (
+        replace(first, untrained=Control(0.1), other_task=Control(0.95, "0.9 to 1")),
+        replace(second, untrained=Control(0.95)),
+    )
+    shown = render([replace(findings, claims=(*controls, *others))], "t")
+    assert '<th scope="col">Untrained</th><th scope="col">Other task</th>' in shown
+    mark = '<small class="mark">also holds for another task</small><small>0.9 to 1</small>'
+    assert f'<td data-label="Other task">0.95{mark}</td>' in shown and shown.count(mark) == 1
+    assert shown.count('<td data-label="Other task">—</td>') == len(findings.claims) - 1
+    assert shown.count("trained on another task pass, too") == 1
 
 
 def test_the_caption_of_a_figure_of_one_seed_names_that_seed(findings):

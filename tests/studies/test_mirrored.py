@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from anchorlab.studies import study
 from anchorlab.studies.anchor.mirrored import mirrored
 from anchorlab.studies.anchor.reading_comprehension import first_pair
+from anchorlab.studies.control import other_experiments
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, FixedSample, Members, Recipe
 from tests.studies.test_control import MODEL
@@ -33,3 +35,15 @@ def test_the_first_pair_is_answered_whatever_is_asked():
     inputs = torch.tensor([(2, 41, 6, 91, 1, 85, 8, 55, 6)])
     assert int(own.task.oracle(inputs).answers[0, -1]) == 91
     assert int(first_pair(own).oracle(inputs).answers[0, -1]) == 41
+
+
+@pytest.mark.parametrize(
+    "name", ["identity", "mechanism", "two-distances", "simplified", "working-memory", "reading-comprehension"]
+)
+def test_studies_of_heads_and_mechanisms_train_another_task_beside_their_model(name):
+    found = study(f"anchor/{name}")
+    for profile in found.profiles:
+        own, (other,) = found.experiments_of(profile)[-1], other_experiments(found, profile).values()
+        assert (other.model, other.recipe, other.members) == (own.model, own.recipe, own.members)
+        assert (other.task.shape, other.task.vocabulary) == (own.task.shape, own.task.vocabulary)
+        assert other.task.rules != own.task.rules

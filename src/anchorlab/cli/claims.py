@@ -120,7 +120,7 @@ def claims(
         print_json(_counts_data(results))
     elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
-        rows += map(_unmeasured, unmeasured)
+        rows += [_unmeasured(one, study) for study in missing for one in study.unmeasured()]
         print_json(rows[: limit or None])
     elif not kept and not missing:
         print_text("none of these studies has been run in this store yet")
@@ -208,13 +208,16 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
     }
 
 
-def _unmeasured(result: "ClaimResult") -> dict[str, Any]:
+def _unmeasured(result: "ClaimResult", study: "Study[Any]") -> dict[str, Any]:
+    """Return a claim of a study that has not been run: the seeds on which its setting was chosen, what is published."""
+    from anchorlab.findings.provenance import seeds_text
     from anchorlab.studies.published import published_entries
 
-    nothing = {"profile": None, "scope": None, "seeds": None, "search_seeds": None, "commit": None, "hardware": None}
+    nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
     shipped = published_entries().get(result.claim.id)
     evidence = [] if shipped is None else list(map(evidence_data, shipped.evidence))
-    return {**claim_data(result), **nothing, "published": evidence}
+    known = {"search_seeds": seeds_text(study.chosen_on), "published": evidence}
+    return {**claim_data(result), **nothing, **known}
 
 
 def print_claims(kept: "Sequence[Findings]") -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
+from anchorlab.studies.anchor.mirrored import mirrored
 from anchorlab.studies.anchor.settings import Setting, paper_recipe, quick_model, quick_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, seed_table, training_curves
@@ -297,4 +298,5 @@ STUDY = Study(
     },
     smoke=QUICK.shortened(steps=4, size=500),
     chosen_on=SEARCHED,
+    other_task=mirrored,
 )
