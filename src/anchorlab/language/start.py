@@ -18,3 +18,15 @@ def start_token(tokenizer: "PreTrainedTokenizerBase | None") -> int | None:
         return None
     found = tokenizer.get_vocab().get(_END_OF_TEXT)
     return None if found is None else int(found)
+
+
+def beginning(tokenizer: "PreTrainedTokenizerBase | None") -> int | None:
+    """Return the id of the token that a text of token ids begins with; None without one.
+
+    It is the special token that the tokenizer itself puts before a text, such as `<bos>`, or else that of
+    `start_token`.
+    """
+    if tokenizer is None:
+        return None
+    plain, whole = tokenizer("to", add_special_tokens=False)["input_ids"], tokenizer("to")["input_ids"]
+    return int(whole[0]) if whole[1 : len(plain) + 1] == plain else start_token(tokenizer)

@@ -119,9 +119,9 @@ def test_without_repeated_tokens_nothing_matches():
 
 def test_heads_of_a_layer_are_similar_as_the_cosine_says():
     found = scored([[FIRST, FIRST, FIRST], [FIRST, SELF, FIRST]])
-    assert float(found.similarity[0]) == pytest.approx(1)
+    assert float(found.similarity[:, 0].mean()) == pytest.approx(1)
     # the patterns share the first row, of n; two of three pairs are of different heads
-    assert float(found.similarity[1]) == pytest.approx((1 + 2 / LENGTH) / 3)
+    assert float(found.similarity[:, 1].mean()) == pytest.approx((1 + 2 / LENGTH) / 3)
 
 
 def test_a_uniform_head_has_the_scores_of_chance():
@@ -129,3 +129,17 @@ def test_a_uniform_head_has_the_scores_of_chance():
     for name in ("self", "first token", "broadcast", "any source"):
         assert float(found.scores[name]) == pytest.approx(found.chance[name]), name
     assert not any(bool(found.fires(name).any()) for name in found.scores if name != "uniform")
+
+
+def test_every_text_has_its_scores():
+    inputs = torch.arange(LENGTH // 2).repeat(BATCH, 2)
+    inputs[1, 0] = 50
+    found = scored([[SHIFT_BY_3, FIRST], [BROADCAST_FROM_4, UNIFORM]], inputs)
+    assert found.by_text.keys() == found.scores.keys()
+    for name, by_text in found.by_text.items():
+        assert by_text.shape == (BATCH, 2, 2), name
+        if name not in ("matching", "induction"):  # where texts with more repetitions weigh more
+            torch.testing.assert_close(by_text.mean(dim=0), found.scores[name])
+    assert found.by_text["shift"][:, 0, 0].tolist() == pytest.approx([1] * BATCH)
+    assert found.texts("shift", "first token").shape == (BATCH, 2, 2, 2)
+    assert found.from_first[:, 0, 1].all() and not found.from_first[:, 1, 0].any()

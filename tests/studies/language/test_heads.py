@@ -11,15 +11,17 @@ pytest.importorskip("transformers")
 from anchorlab.language import pretrained
 from anchorlab.language.page import english_page
 from anchorlab.studies import Workplace, study
-from anchorlab.studies.language import heads
+from anchorlab.studies.language import heads_measures as heads
+from anchorlab.studies.language.head_order import reached_by_chance
 from anchorlab.studies.language.head_scores import ScoredHeads, score_heads
-from anchorlab.studies.language.heads import Seen, Setting, layer_groups, observe, texts
-from anchorlab.studies.language.heads_figures import shown, tables
+from anchorlab.studies.language.heads import Setting, layer_groups, observe, texts
+from anchorlab.studies.language.heads_figures import Examples, examples, figures, shown, tables
+from anchorlab.studies.language.heads_measures import Seen
 from anchorlab.studies.language.opening import open_model
 from anchorlab.studies.language.removal import Predictions, WithoutHeads
 
 NAMES = ("shift", "self", "first token", "broadcast", "any source", "uniform", "matching", "induction")
-LAYERS, HEADS = 6, 4
+LAYERS, HEADS, TEXTS = 6, 4, 3
 
 
 def scores(distance: int = 1, similarity: float = 0.0, **given: dict[int, float]) -> ScoredHeads:
@@ -28,19 +30,27 @@ def scores(distance: int = 1, similarity: float = 0.0, **given: dict[int, float]
     for name, layers in given.items():
         for layer, value in layers.items():
             found[name.replace("_", " ")][layer, :2] = value
-    alike = torch.zeros(LAYERS)
-    alike[-2:] = similarity
+    alike = torch.zeros(TEXTS, LAYERS)
+    alike[:, -2:] = similarity
+    return of_texts({name: one.expand(TEXTS, LAYERS, HEADS) for name, one in found.items()}, distance, alike)
+
+
+def of_texts(by_text: dict[str, torch.Tensor], distance: int = 1, alike: torch.Tensor | None = None) -> ScoredHeads:
+    """Scores that are given for each text."""
+    texts = len(by_text["shift"])
     return ScoredHeads(
-        found,
+        {name: one.mean(dim=0) for name, one in by_text.items()},
+        by_text,
         dict.fromkeys(NAMES, 0.1),
         torch.full((LAYERS, HEADS), distance),
-        torch.zeros(LAYERS, 3, HEADS, dtype=torch.int64),
-        alike,
+        torch.zeros(LAYERS, texts, HEADS, dtype=torch.int64),
+        torch.zeros(texts, LAYERS, HEADS, dtype=torch.bool),
+        torch.zeros(texts, LAYERS) if alike is None else alike,
     )
 
 
 def seen(english: ScoredHeads | None = None, repeated: ScoredHeads | None = None, **others: object) -> Seen:
-    return Seen(english or scores(), repeated or scores(), 3.0, {4: 3.05, 1: 5.0}, **others)
+    return Seen(english or scores(), repeated or scores(), torch.full((TEXTS,), 3.0), {}, **others)
 
 
 EARLY, LATE = {0: 0.9, 1: 0.8}, {4: 0.8, 5: 0.9}
@@ -66,9 +76,11 @@ def test_a_head_at_the_first_token_does_not_broadcast():
     ],
 )
 def test_depth_is_a_rank_correlation(measure, detector):
-    rising = replace(scores(), scores={detector.replace("_", " "): torch.arange(24.0).reshape(6, 4)})
+    name, layers = detector.replace("_", " "), torch.arange(24.0).reshape(6, 4)
+    each = {one: torch.zeros(2, LAYERS, HEADS) for one in NAMES}
+    rising = of_texts({**each, name: torch.stack([layers, layers + 1])})
     assert measure(seen(rising)).value > 0.95
-    falling = replace(rising, scores={name: -value for name, value in rising.scores.items()})
+    falling = of_texts({**each, name: -rising.by_text[name]})
     assert measure(seen(falling)).value < -0.95
     assert measure(seen(scores())).value is None  # no order among equal scores
     assert (
@@ -76,13 +88,53 @@ def test_depth_is_a_rank_correlation(measure, detector):
     )
 
 
+def test_texts_are_the_units_of_scores():
+    """Of three pieces, one on which a head of the last layer shifts and two on which one of the first does."""
+    by_text = {name: torch.zeros(3, LAYERS, HEADS) for name in NAMES}
+    by_text["shift"][0, 5, 0] = 0.9
+    by_text["shift"][1:, 0, 0] = 0.9
+    given = seen(of_texts(by_text))
+    found = heads.shift_shallow(given)
+    assert found.value < 0 and found.units[0] > 0.2 and found.units[1] == found.units[2] < -0.2
+    assert found.interval[1] > 0.2  # a draw of the first piece alone
+    common = heads.shift_heads(given)  # 0.6 on average of the second head alone
+    assert (common.value, common.units) == (pytest.approx(1 / 24), (pytest.approx(1 / 24),) * 3)
+    steady = heads.shift_heads(seen(scores(shift=EARLY)))
+    assert steady.interval == (pytest.approx(4 / 24),) * 2
+
+
+def test_deep_heads_broadcast_from_the_first_token_or_another():
+    given = scores(any_source={1: 0.9, 4: 0.9, 5: 0.9})
+    given.from_first[:, 1] = True  # not a deep layer
+    assert heads.deep_source_is_first(seen(given)).value == 0
+    given.from_first[0, 4:, :2] = True  # one piece of three, both heads of both layers
+    given.from_first[1, 4, :2] = True
+    given.from_first[:, :, 2:] = True  # heads that do not broadcast
+    found = heads.deep_source_is_first(seen(given))
+    assert (found.value, found.units) == (pytest.approx(0.5), (1, 0.5, 0))
+    assert found.detail == "4 of 8 heads"  # no order without any broadcast from another token
+    both = heads.deep_source_is_first(seen(scores(any_source=LATE, broadcast=EARLY)))
+    assert "with the layer 0.5" in both.detail and "-0.5" in both.detail and both.detail.endswith("without")
+    assert heads.deep_source_is_first(seen(scores(any_source=EARLY))).value is None
+
+
 def test_similarity_of_the_last_third_against_the_first():
-    assert heads.similar_deep(seen(scores(similarity=0.7))).value == pytest.approx(0.7)
+    found = heads.similar_deep(seen(scores(similarity=0.7)))
+    assert (found.value, found.units) == (pytest.approx(0.7), (pytest.approx(0.7),) * TEXTS)
 
 
-def test_the_deepest_group_of_layers_is_judged():
-    assert heads.deep_removable(seen()).value == pytest.approx(0.05)
-    assert heads.deep_removable(replace(seen(), loss_without={})).value is None
+def test_of_all_deep_groups_of_layers_the_cheapest_is_judged():
+    """Of six layers, so that the last third begins with layer 4."""
+    losses = torch.tensor([3.0, 4.0])
+    cheap, dear = losses + torch.tensor([0.1, 0.3]), losses + 5
+    without = {0: losses, 3: losses, 4: dear}
+    found = heads.deep_removable(replace(seen(), losses=losses, losses_without=without))
+    assert found.value == pytest.approx(5)  # what layers before the last third cost does not count
+    both = replace(seen(), losses=losses, losses_without={**without, 5: cheap})
+    found = heads.deep_removable(both)
+    assert found.value == pytest.approx(0.2) and found.units == (pytest.approx(0.1), pytest.approx(0.3))
+    assert found.detail == "from layer 5 on; at most 5, from layer 4 on; 3.5 before"
+    assert heads.deep_removable(replace(seen(), losses_without={3: losses})).value is None
 
 
 def test_induction_and_the_previous_token():
@@ -91,26 +143,39 @@ def test_induction_and_the_previous_token():
     def layers(distance: int = 1, **given: dict[int, float]) -> float | None:
         return heads.previous_token_first(seen(repeated=scores(distance, **given))).value
 
-    assert layers(shift={1: 0.9, 4: 0.9}, induction={3: 0.8}) == 2
-    assert layers(shift={4: 0.9}, induction={3: 0.8}) == -1
+    # two heads of each kind reach 3 layers by chance, four of the first kind 4: see test_head_order
+    assert layers(shift={0: 0.9}, induction={5: 0.8}) == 5 - reached_by_chance(LAYERS, HEADS, 2, 2, 0.95)
+    assert layers(shift={1: 0.9, 4: 0.9}, induction={3: 0.8}) == 2 - reached_by_chance(LAYERS, HEADS, 4, 2, 0.95) < 1
+    assert layers(shift={4: 0.9}, induction={3: 0.8}) < -1
     assert layers(shift={1: 0.9}) is None
     assert layers(distance=2, shift={1: 0.9}, induction={3: 0.8}) is None
 
 
-def test_removals_are_judged_by_the_draws():
-    unchanged = Predictions(3.0, 0.6, 0.7)
-    draws = [Predictions(3.1, 0.5, 0.6), Predictions(3.3, 0.3, 0.4)]
-    without = WithoutHeads(((0, 0),), unchanged, Predictions(3.2, 0.2, 0.5), draws)
+def test_removals_are_judged_by_the_draws_over_texts():
+    def predictions(*of_texts: tuple[float, float, float]) -> Predictions:
+        return Predictions(*torch.tensor(of_texts).T)
+
+    unchanged = predictions((3.0, 0.6, 0.7), (3.0, 0.6, 0.7))
+    without = predictions((3.1, 0.3, 0.5), (3.3, 0.1, 0.5))
+    draws = [predictions((3.0, 0.5, 0.6), (3.2, 0.5, 0.6)), predictions((3.6, 0.2, 0.4), (3.0, 0.4, 0.4))]
+    given = WithoutHeads(((0, 0),), unchanged, without, draws)
     measured = [heads.shift_matters, heads.shift_matters_for_repetition, heads.shift_feeds_induction]
-    assert [measure(seen(without=without)).value for measure in measured] == [0.5, 1, 0.5]
-    assert "3 becomes 3.2; with others removed 3.2, 3.1 to 3.3" in heads.shift_matters(seen(without=without)).detail
+    found = [measure(seen(without=given)) for measure in measured]
+    assert [one.value for one in found] == [0.5, 1, 0.5]
+    assert [one.units for one in found] == [(0.5, 1), (0.5, 1), (0.5, 0.5)]  # of each text alone
+    assert "3 becomes 3.2; with others removed 3.2, 3.1 to 3.3" in found[0].detail
     assert [measure(seen()).value for measure in measured] == [None] * 3
-    nothing = replace(without, unchanged=Predictions(3.0, 0.6, float("nan")))
+    nothing = replace(given, unchanged=replace(unchanged, induction=torch.zeros(0)))
     assert heads.shift_feeds_induction(seen(without=nothing)).value is None
+    table = tables(seen(without=given), scores(), Examples([], {0: "zero"}))[-1]
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["change"] == pytest.approx(0.2) and row["draws below"] == "1 of 2"
+    drawn = figures(seen(without=given), 3, Examples([], {}))[-1]
+    assert drawn.lines[0].mean == (pytest.approx(0.5), pytest.approx(1.5))
 
 
-def test_groups_of_layers_end_before_the_last():
-    assert layer_groups(8, 3) == [range(4, 7), range(1, 4)]
+def test_groups_of_layers_slide_and_leave_the_last():
+    assert layer_groups(6, 3) == [range(0, 3), range(1, 4), range(2, 5)]
     assert layer_groups(3, 3) == []
 
 
@@ -130,11 +195,11 @@ def test_a_head_without_shift_leaves_the_removal_out(tmp_path):
     told = []
     observed = observe(setting, Workplace(tmp_path, told.append))
     assert observed.seen.without is None
-    assert observed.seen.loss > 0 and list(observed.seen.loss_without) == [1, 0]
-    assert list(observed.untrained.loss_without) == [1]
+    assert observed.seen.losses.shape == (setting.removal_texts,) and list(observed.seen.losses_without) == [0, 1]
+    assert not observed.untrained.losses_without  # the last third is the last layer, which is left
     assert [status.done for status in told] == sorted(status.done for status in told)
     assert all(status.done <= status.total for status in told)
-    assert observed.seen.loss != observed.untrained.loss
+    assert not torch.equal(observed.seen.losses, observed.untrained.losses)
     assert (observed.view.layers, observed.view.heads, observed.view.length) == (3, 4, setting.length)
 
 
@@ -142,7 +207,7 @@ def test_examples_are_the_sentence_and_the_piece_with_the_largest_broadcast(tmp_
     setting = replace(study("language/heads").profile("smoke").setting, length=30)
     model = open_model(setting, Workplace(tmp_path))
     pieces = texts(setting, model)[0]
-    sentence, piece = heads.examples(model, score_heads(model, pieces), pieces).texts
+    sentence, piece = examples(model, score_heads(model, pieces), pieces).texts
     assert "".join(sentence.tokens) == shown("My name is John. What is my name? Your name is")
     assert "".join(piece.tokens) in [shown("".join(model.words(one[:16]))) for one in pieces]
     for one in (sentence, piece):
@@ -160,7 +225,7 @@ def test_the_sources_of_broadcasting_heads_are_counted():
     given = scores(broadcast={2: 0.9})
     given.sources[2, :, :2] = torch.tensor([[7, 7], [7, 7], [7, 8]])
     words = {0: "zero", 7: "seven", 8: "eight"}
-    found = tables(given, scores(), scores(), None, heads.Examples([], words))[-1]
+    found = tables(seen(given), scores(), Examples([], words))[-1]
     assert found.rows == (("seven", pytest.approx(5 / 6)), ("eight", pytest.approx(1 / 6)))
     assert "2.0, 2.1" in found.caption
 

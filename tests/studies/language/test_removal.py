@@ -16,9 +16,9 @@ from anchorlab.studies.language.removal import (
     RepeatedTexts,
     WithoutHeads,
     draw_others,
-    loss_without_layers,
+    losses,
+    losses_without_layers,
     removal,
-    text_loss,
     without_heads,
 )
 from tests.language.tiny import HEADS, LAYERS, WIDTH, hugging_face, tokens
@@ -30,7 +30,9 @@ def test_the_loss_on_text_is_that_of_transformers():
     theirs = hugging_face("llama")
     with torch.no_grad():
         expected = float(theirs(tokens(), labels=tokens(), use_cache=False).loss)
-    assert text_loss(wrap(theirs), tokens()) == pytest.approx(expected, abs=1e-5)
+    found = losses(wrap(theirs), tokens())
+    assert found.shape == (len(tokens()),) and float(found.mean()) == pytest.approx(expected, abs=1e-5)
+    torch.testing.assert_close(losses(wrap(theirs), tokens()[1:2]), found[1:2])
 
 
 def test_a_removed_layer_adds_nothing_to_the_stream():
@@ -41,7 +43,7 @@ def test_a_removed_layer_adds_nothing_to_the_stream():
             by_hand.model.layers[layer].self_attn.o_proj.weight.zero_()
             by_hand.model.layers[layer].mlp.down_proj.weight.zero_()
         expected = float(by_hand(tokens(), labels=tokens(), use_cache=False).loss)
-    assert loss_without_layers(wrap(theirs), tokens(), (1, 2)) == pytest.approx(expected, abs=1e-5)
+    assert float(losses_without_layers(wrap(theirs), tokens(), (1, 2)).mean()) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_removed_head_puts_out_its_mean_over_the_texts():
@@ -74,11 +76,12 @@ def test_as_many_others_are_drawn_from_the_same_layers():
     assert len({tuple(drawn) for drawn in draws}) > 1
 
 
-def test_the_rest_is_drawn_anywhere():
-    removed = [(1, head) for head in range(HEADS - 1)]
+def test_the_rest_is_drawn_in_the_nearest_layers():
+    removed = [(0, head) for head in range(HEADS - 1)]
     for seed in range(50):
         drawn = draw_others(removed, ALL, np.random.default_rng(seed))
-        assert len(set(drawn)) == HEADS - 1 and (1, HEADS - 1) in drawn and not set(drawn) & set(removed)
+        assert Counter(layer for layer, _ in drawn) == {0: 1, 1: HEADS - 2}
+        assert len(set(drawn)) == HEADS - 1 and (0, HEADS - 1) in drawn
     assert draw_others(ALL, ALL, np.random.default_rng(0)) == []
 
 
@@ -96,25 +99,27 @@ def test_only_the_head_that_matters_changes_predictions():
     repeated = RepeatedTexts(tokens()[:, :5].repeat(1, 2), half=5)
     found = without_heads(model, tokens(), repeated, [(1, 2)], [(2, 0)], draws=3)
     assert len(found.draws) == 3
-    for drawn in found.draws:
-        assert drawn.text_loss == pytest.approx(found.unchanged.text_loss, abs=1e-6)
-        assert drawn.repeated == pytest.approx(found.unchanged.repeated, abs=1e-6)
-        assert drawn.induction == pytest.approx(found.unchanged.induction, abs=1e-6)
-    for name in ("text_loss", "repeated", "induction"):  # the score is read in the layer behind
-        assert abs(getattr(found.without, name) - getattr(found.unchanged, name)) > 1e-4, name
-    assert found.unchanged.text_loss == pytest.approx(text_loss(model, tokens()), abs=1e-6)
+    names = ("text_loss", "repeated", "induction")
+    for name in names:
+        assert found.drawn(name).shape == (len(tokens()), 3)
+        assert float(found.drawn(name).abs().max()) < 1e-6
+        assert float(found.change(name).abs().min()) > 1e-5, name  # the score is read in the layer behind
+    torch.testing.assert_close(found.unchanged.text_loss, losses(model, tokens()))
     with torch.no_grad():
         logits = model(repeated.inputs)
-    probabilities = logits.softmax(-1)[:, 5:9].gather(2, repeated.inputs[:, 6:, None])
-    assert found.unchanged.repeated == pytest.approx(float(probabilities.mean()), abs=1e-6)
+    probabilities = logits.softmax(-1)[:, 5:9].gather(2, repeated.inputs[:, 6:, None])[..., 0]
+    torch.testing.assert_close(found.unchanged.repeated, probabilities.mean(dim=1), atol=1e-6, rtol=0)
+    again = without_heads(model, tokens(), repeated, [(1, 2)], [], draws=1, seed=1)
+    assert len(again.unchanged.induction) == 0
 
 
-def test_a_removal_is_compared_with_the_draws():
-    def predictions(loss: float) -> Predictions:
-        return Predictions(loss, 1 - loss, 0.5)
+def test_a_removal_is_compared_with_each_draw_on_each_text():
+    def predictions(*of_texts: float) -> Predictions:
+        one = torch.tensor(of_texts)
+        return Predictions(one, 1 - one, torch.zeros(0))
 
-    found = WithoutHeads(((0, 0),), predictions(0.1), predictions(0.4), [predictions(0.2), predictions(0.5)])
-    assert found.exceeded("text_loss", 1).float().mean() == 0.5
-    assert found.exceeded("repeated", -1).float().mean() == 0.5
-    assert not found.exceeded("induction", -1).any()  # a tie exceeds nothing
-    assert found.drawn("text_loss") == (pytest.approx(0.35), 0.2, 0.5)
+    draws = [predictions(0.3, 0.5), predictions(0.1, 1.0)]
+    found = WithoutHeads(((0, 0),), predictions(0.1, 0.2), predictions(0.4, 0.4), draws)
+    torch.testing.assert_close(found.change("text_loss"), torch.tensor([0.3, 0.2]))
+    torch.testing.assert_close(found.change("repeated"), torch.tensor([-0.3, -0.2]))
+    torch.testing.assert_close(found.drawn("text_loss"), torch.tensor([[0.2, 0.0], [0.3, 0.8]]))

@@ -24,7 +24,7 @@ from anchorlab.language import LanguageModel
 from anchorlab.language.encode import windows
 from anchorlab.language.page import english_page
 from anchorlab.language.repeated import repeated_tokens
-from anchorlab.language.start import start_token
+from anchorlab.language.start import beginning
 from anchorlab.studies.claim import measures_in
 from anchorlab.studies.language import heads_measures
 from anchorlab.studies.language.head_scores import ScoredHeads, score_heads
@@ -48,7 +48,7 @@ class Setting(ModelSetting):
 
     Fields
         length: tokens in a piece of English
-        texts: the number of pieces at most; each is preceded by the token between documents, if the model has one
+        texts: the number of pieces at most; each is preceded by the token that begins a text, if the model has one
         half: random tokens before they are repeated
         sequences: sequences of repeated random tokens
         removal_texts: how many of the pieces, and of the sequences, are predicted without heads or layers
@@ -116,8 +116,8 @@ def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView
 
 
 def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch position"], RepeatedTexts]:
-    """Return pieces of English, and repeated random tokens, as ids; both behind the token between documents."""
-    tokenizer, start = model.tokenizer, start_token(model.tokenizer)
+    """Return pieces of English, and repeated random tokens, as ids; both behind the token that begins one."""
+    tokenizer, start = model.tokenizer, beginning(model.tokenizer)
     pieces = windows(tokenizer, english_page().text, setting.length, model.context)[: setting.texts]
     if start is not None:
         pieces = torch.cat([torch.full((len(pieces), 1), start), pieces], dim=1)
