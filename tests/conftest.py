@@ -31,7 +31,7 @@ torch.set_num_threads(1)
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-pytest_plugins = ["tests.browser", "tests.installation", "tests.left_out", "tests.serving", "tests.smollm2"]
+pytest_plugins = ["tests.browser", "tests.installation", "tests.left_out", "tests.serving", "tests.packaged_models"]
 
 
 def pytest_runtest_setup(item):

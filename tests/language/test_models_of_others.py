@@ -36,7 +36,7 @@ def test_every_call_refuses_the_code_of_others():
     found = dict(calls())
     assert {place.partition(":")[0] for place in found} >= {
         "language/pretrained.py",
-        "language/convert_smollm2.py",
+        "language/convert.py",
         "language/endpoint/writer.py",
     }
     for place, call in found.items():

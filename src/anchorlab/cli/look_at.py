@@ -28,7 +28,7 @@ def look_at(
     Parameters
     ----------
     model
-        Name on Hugging Face's hub, local folder, `.gguf` file, or `smollm2`.
+        Name on Hugging Face's hub, local folder, `.gguf` file, `smollm2` or `gemma3`.
     text
         Text to read.
     texts

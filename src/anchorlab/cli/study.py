@@ -110,7 +110,7 @@ def study(
         is the paper's own setting. By default what the TOML file says, or `quick`.
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
-        file, or `smollm2`; with `--endpoint`, a model's name at the server. Studies that only ask take
+        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
         `http://HOST:PORT/v1#NAME` too.
     revision
         Branch, tag or commit of the model on the hub, such as `step1000`.

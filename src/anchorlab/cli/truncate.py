@@ -43,7 +43,7 @@ def truncate(
     ----------
     run
         First digits of the run's address, as `anchorlab runs` lists it. With `--prompts`, a pretrained language model:
-        a name on Hugging Face's hub, a local folder, a `.gguf` file, or `smollm2`.
+        a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2` or `gemma3`.
     weights
         Matrix, pattern such as `blocks.1.mlp.*`, or product `A @ B`; repeat it for several. By default `blocks.*`.
     rho

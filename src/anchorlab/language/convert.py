@@ -1,0 +1,103 @@
+"""Write a packaged language model to the cache: `python -m anchorlab.language.convert smollm2`, once on a machine.
+
+Packages ship the models as GGUF with 4-bit weights, which take 15 seconds and more to read. As float32 safetensors they
+load in a second. Nothing but this conversion needs those packages.
+"""
+
+import hashlib
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from anchorlab.errors import AnchorlabError, SpecError
+from anchorlab.language.packaged import PACKAGED, cache_folder, remedy
+from anchorlab.runs.lock import Lock
+from anchorlab.spec import unknown_name
+
+_LONGEST_WAIT = 600.0  # seconds for another process that converts; it takes 25 to 90
+
+
+def convert(name: str) -> Path:
+    """Write a model of `PACKAGED` to the cache unless it is there, and return its folder.
+
+    The folder appears whole or not at all, whenever the conversion is killed and however many run at once.
+
+    Errors: `SpecError` for an unknown name, a missing package and a part or a whole that is not as published;
+    `StoreError` if the cache cannot be written.
+    """
+    if name not in PACKAGED:
+        raise unknown_name("model", name, PACKAGED, "packaged model")
+    folder = cache_folder() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = Lock(folder.with_name(f"{name}.lock"))
+    lock.acquire(wait=_LONGEST_WAIT)
+    try:
+        if not folder.is_dir():
+            partial = folder.with_name(f"{name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)  # what a killed conversion has left
+            partial.mkdir()
+            gguf = partial / f"{name}.gguf"
+            join(name, gguf)
+            _save(name, gguf, partial)
+            gguf.unlink()
+            partial.rename(folder)
+    finally:
+        lock.release()
+    return folder
+
+
+def join(name: str, path: Path) -> None:
+    """Write a model's GGUF file from the files of its packages, which are not imported: some lack others.
+
+    Errors: `SpecError` if a package is missing, and if a part or the whole has another checksum than the published one.
+    """
+    whole = hashlib.sha256()
+    with path.open("wb") as joined:
+        for part in PACKAGED[name].parts:
+            content = (_installed(part.package, name).parent / part.file).read_bytes()
+            _check(name, part.file, hashlib.sha256(content).hexdigest(), part.sha256)
+            whole.update(content)
+            joined.write(content)
+    _check(name, path.name, whole.hexdigest(), PACKAGED[name].sha256)
+
+
+def _check(name: str, file: str, found: str, published: str) -> None:
+    if found != published:
+        raise SpecError(name, f"{file} has the SHA-256 {found:.12}..., not {published:.12}...", remedy(name))
+
+
+def _save(name: str, weights: Path, folder: Path) -> None:
+    """Write the weights of a GGUF file in float32 as safetensors, and its tokenizer, to `folder`."""
+    for package in ("transformers", "gguf", "accelerate"):
+        _installed(package, name)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    place, options = weights.parent, {"gguf_file": weights.name, "local_files_only": True}
+    model = AutoModelForCausalLM.from_pretrained(place, trust_remote_code=False, **options)
+    # the weights are plain float32 by now, but transformers does not save what came from a quantised file
+    del model.hf_quantizer, model.config.quantization_config
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options).save_pretrained(folder)
+
+
+def _installed(package: str, name: str) -> Path:
+    """Return the path of a package's `__init__.py`. Errors: `SpecError` if it is missing."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise SpecError(name, f"the package {package.replace('_', '-')} is not installed", remedy(name))
+    return Path(found.origin)
+
+
+def main(names: list[str]) -> None:
+    """Convert the models of these names, and print where each is and its licence."""
+    for name in names:
+        try:
+            folder = convert(name)
+        except AnchorlabError as error:
+            sys.exit(str(error))
+        print(f"{PACKAGED[name].title}: {folder}; licence: {PACKAGED[name].licence}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

