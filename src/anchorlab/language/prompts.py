@@ -80,9 +80,9 @@ def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0
     """Return prompts such as "Madrid is located in" with the answer "Spain" (Table 1), by default 149 cities.
 
     The wrong candidates are the other answers of the relation. No answer takes an article, so that "the" is never the
-    beginning of the right one, and the first token of each, by the tokenizers of SmolLM2 and Gemma, is of two letters or
-    more, unless it is the whole answer, and begins no other answer of the relation. Of all six relations there are 627
-    facts.
+    beginning of the right one. By the tokenizers of SmolLM2 and Gemma, the first token of an answer begins no other
+    answer of the relation, and has two letters or more unless it is the whole answer. Of all six relations there are
+    627 facts.
 
     Args:
         relations: some of `relations()`; `kind` of a prompt is its relation

@@ -187,9 +187,7 @@ def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[AnyEdit]) -> dict
     return apply_each(weights, [edits])[0]
 
 
-def apply_each(
-    weights: Mapping[str, Tensor], variants: Sequence[Sequence[AnyEdit]]
-) -> list[dict[str, Tensor]]:
+def apply_each(weights: Mapping[str, Tensor], variants: Sequence[Sequence[AnyEdit]]) -> list[dict[str, Tensor]]:
     """Apply each of several lists of edits to the same weights, decomposing every matrix only once.
 
     Returns: the weights after each list, each `[member ...]`.

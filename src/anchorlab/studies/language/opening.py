@@ -20,8 +20,8 @@ class ModelSetting:
     """The pretrained model of a study's setting; further fields are a study's own.
 
     Fields
-        model: a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, `gemma3`, or `tiny`; for studies that
-            only ask, also one at a server, `http://127.0.0.1:8000/v1#NAME`
+        model: a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, `gemma3`, or `tiny`; for
+            studies that only ask, also one at a server, `http://127.0.0.1:8000/v1#NAME`
         revision: a branch, tag or commit on the hub
     """
 
