@@ -192,7 +192,7 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
     found = [seen.others[name] for name in ("best of feed-forward layers", "best of attention")]
     gains = [one.cut.right - one.full.right for one in found]
     means = [f"{float(gain.mean()):+.2f} ({one.truncation})" for gain, one in zip(gains, found, strict=True)]
-    return over_shared(by_unit(found[0].answers, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
+    return over_shared(by_unit(found[0].units, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
 
 
 @claim(
