@@ -238,8 +238,8 @@ def right_over_others(seen: Seen) -> Measurement:
     if controls.gain <= 0:
         return Measurement(None, detail=detail)
     right, others = (controls.cut.right - controls.full.right, controls.cut.others - controls.full.others)
-    answers = [one.answer for one in seen.prompts]
-    return over_shared(by_unit(answers, right - others), first_mean, "countries", detail)
+    units = [one.unit for one in seen.prompts]
+    return over_shared(by_unit(units, right - others), first_mean, "countries", detail)
 
 
 @claim(
