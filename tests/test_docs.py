@@ -44,10 +44,11 @@ def gallery_build() -> ModuleType:
 
 def published() -> list[Findings]:
     """The published findings, in the order of the studies; of each, those of its quick profile first."""
+    build = gallery_build()
     folders = [
-        GALLERY / "-".join((known.replace("/", "-"), *beside))
+        build.folder_of(known, GALLERY, build.beside_of(profile))
         for known in STUDIES
-        for beside in ((), *((profile,) for profile in study(known).profiles))
+        for profile in build.profiles_of(known)
     ]
     paths = [folder / "findings.json" for folder in folders]
     return [Findings.from_json(path.read_bytes(), at=name(path)) for path in paths if path.exists()]
@@ -363,6 +364,16 @@ def test_settings_of_a_study_of_a_pretrained_model_are_those_of_what_it_observes
 def test_the_model_is_named_where_numbers_come_from():
     source = replace(made_findings().provenance, model="smollm2, 134.5 M parameters")
     assert ", smollm2, 134.5 M parameters, seeds" in gallery_build().source_text(source)
+
+
+def test_the_second_model_has_folders_beside_the_first_for_studies_that_open_one():
+    build = gallery_build()
+    assert build.profiles_of("language/noise") == ("quick", "paper", "quick@gemma3")
+    assert "quick@gemma3" not in build.profiles_of("anchor/identity")
+    folder = build.folder_of("language/noise", Path("out"), build.beside_of("quick@gemma3"))
+    assert folder == Path("out/language-noise-gemma3")
+    assert build.folder_of("language/noise", Path("out"), build.beside_of("quick")) == Path("out/language-noise")
+    assert build.folder_of("anchor/order", Path("out"), build.beside_of("scaled")) == Path("out/anchor-order-scaled")
 
 
 def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):

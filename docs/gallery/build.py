@@ -44,6 +44,7 @@ from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.spec import Spec
 from anchorlab.studies import STUDIES, UNPUBLISHED, Study, findings_directory, study, with_controls
+from anchorlab.studies.of_model import profile_name
 from anchorlab.studies.published import FILE
 
 HERE = Path(__file__).parent
@@ -51,6 +52,7 @@ README = HERE.parent.parent / "README.md"
 SHIPPED = HERE.parent.parent / "src" / "anchorlab" / "studies" / FILE
 BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
 SHOWN = ("truncation/associative-memory", "truncation/rank-one-noise")  # in the README
+SECOND_MODEL = "gemma3"  # published beside the own model of each language study
 LARGEST_SVG = 60_000  # bytes
 
 
@@ -69,9 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     store = Store(chosen.store)
     found = []
     for name in STUDIES:
-        profiles = [chosen.profile, *(one for one in study(name).profiles if one not in (chosen.profile, "smoke"))]
-        for profile in profiles:
-            beside = "" if profile == chosen.profile else profile
+        for profile in profiles_of(name, chosen.profile):
+            beside = beside_of(profile, chosen.profile)
             published = folder_of(name, chosen.out, beside) / "findings.json"
             path = published if chosen.published else findings_directory(store, name, profile) / "findings.json"
             if chosen.rest and not path.exists():
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not {*STUDIES} - {*UNPUBLISHED} <= {one.study for one in found if one.profile == chosen.profile}:
         return 2
     for findings in found:
-        publish(findings, chosen.out, "" if findings.profile == chosen.profile else findings.profile)
+        publish(findings, chosen.out, beside_of(findings.profile, chosen.profile))
     (chosen.out / "ledger.md").write_text(ledger_text(found), "utf-8")
     chosen.shipped.write_text(shipped_text(found), "utf-8")
     if chosen.readme.exists():
@@ -92,8 +93,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def profiles_of(name: str, published: str = "quick") -> tuple[str, ...]:
+    """Return the profiles of a study that can be published: one, then its others, then that one of `SECOND_MODEL`."""
+    chosen = study(name)
+    others = tuple(one for one in chosen.profiles if one not in (published, "smoke"))
+    opens_model = chosen.observe is not None and hasattr(chosen.profile(published).setting, "model")
+    return (published, *others, *([profile_name(published, SECOND_MODEL, None)] if opens_model else []))
+
+
+def beside_of(profile: str, published: str = "quick") -> str:
+    """Return what a profile's folder is called beside that of the published one: its name, or its model's."""
+    return "" if profile == published else profile.removeprefix(f"{published}@")
+
+
 def folder_of(study: str, out: Path, beside: str = "") -> Path:
-    """Return the published folder of a study, of another profile than the published one by its name."""
+    """Return the published folder of a study, of what is published beside it by `beside_of`."""
     return out / "-".join(part for part in (study.replace("/", "-"), beside) if part)
 
 

@@ -15,7 +15,7 @@ LATER = ("Madrid", "is", "located", "in", "to", "the", "a", "them", "Spain", "Fr
 END = "<|endoftext|>"
 VOCABULARY = {word: token for token, word in enumerate([END, "<?>", *FIRST, *(f"Ġ{word}" for word in LATER)])}
 
-LAYERS, WIDTH, HIDDEN, CONTEXT = 3, 32, 40, 12
+LAYERS, WIDTH, HIDDEN, CONTEXT = 3, 32, 64, 12
 LOUD = 1  # the layer whose output matrix says "the"
 CITIES = {"Madrid": "Spain", "Paris": "France", "Lyon": "France"}
 PROMPTS = tuple(

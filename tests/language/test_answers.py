@@ -10,6 +10,7 @@ from anchorlab.language import wrap
 from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
 from anchorlab.language.start import start_token
+from anchorlab.lens import look
 from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
 from tests.language.tiny import hugging_face
 
@@ -90,6 +91,17 @@ def test_a_start_goes_before_prompts_unless_the_tokenizer_has_its_own() -> None:
             return {"input_ids": [1, 5] if add_special_tokens else [5]}
 
     assert start_token(OwnStart()) is None
+
+
+def test_what_enters_a_matrix_is_what_it_is_multiplied_by() -> None:
+    """The product with the matrix, and its bias, is the site behind it."""
+    asked = Questions(spoken(), PROMPTS)
+    for weight, site in (("mlp.W_in", "mlp.hook_pre"), ("attn.W_V", "attn.hook_v"), ("mlp.W_out", "hook_mlp_out")):
+        entering = asked.entering(f"blocks.1.{weight}")
+        behind = look(asked.model, asked.tokens.inputs, [f"blocks.1.{site}"])[f"blocks.1.{site}"]
+        bias = asked.model.get_parameter(f"blocks.1.{weight.replace('W', 'b')}")
+        made = entering @ asked.model.get_parameter(f"blocks.1.{weight}") + bias
+        torch.testing.assert_close(made.detach(), torch.as_tensor(behind).reshape(made.shape))
 
 
 def test_prompts_need_a_tokenizer() -> None:

@@ -1,5 +1,6 @@
 """Texts as token ids, with a tokenizer whose tokens are known by hand."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,7 +9,15 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.language.encode import tokenise, tokenise_prompts, windows, word_tokens
 from anchorlab.language.page import english_page
-from anchorlab.language.prompts import Prompt, facts, generic_words, indirect_objects, prepositions, sentences
+from anchorlab.language.prompts import (
+    Prompt,
+    facts,
+    generic_words,
+    indirect_objects,
+    prepositions,
+    relations,
+    sentences,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -154,6 +163,28 @@ def test_every_word_of_the_prompts_is_one_token_of_smollm2(smollm2_tokenizer: "P
     generic = word_tokens(smollm2_tokenizer, generic_words())
     assert [smollm2_tokenizer.decode([token]) for token in generic.ids] == [" the", " a", " them"]
     assert generic.notes == ()
+
+
+def check_first_tokens(tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Each right word is told from all others of its kind by its first token, which is more than a letter of it."""
+    for relation in relations():
+        answers = sorted({str(prompt.answer) for prompt in facts((relation,))})
+        firsts = word_tokens(tokenizer, answers).ids.tolist()
+        assert len(set(firsts)) == len(answers)
+        for answer, token in zip(answers, firsts, strict=True):
+            beginning = tokenizer.decode([token]).strip()
+            assert answer.startswith(beginning)
+            assert len(beginning) > 1 or beginning == answer
+
+
+def test_facts_are_scored_by_the_first_token_of_smollm2(smollm2_tokenizer: "PreTrainedTokenizerBase") -> None:
+    check_first_tokens(smollm2_tokenizer)
+
+
+def test_facts_are_scored_by_the_first_token_of_gemma(gemma3: Path) -> None:
+    from transformers import AutoTokenizer
+
+    check_first_tokens(AutoTokenizer.from_pretrained(gemma3, local_files_only=True))
 
 
 def test_the_page_is_some_thousand_tokens_of_smollm2(smollm2_tokenizer: "PreTrainedTokenizerBase") -> None:

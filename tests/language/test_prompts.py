@@ -8,12 +8,16 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.language.prompts import (
     Prompt,
+    evenly,
     facts,
     generic_words,
     indirect_objects,
+    paper_sentences,
     prepositions,
+    relations,
     sentences,
-    split_by_answer,
+    split_by_unit,
+    with_country,
 )
 
 
@@ -120,18 +124,90 @@ def test_40_sentences_end_in_the_prepositions_and_have_no_the() -> None:
         assert prompt.text == prompt.text.strip()
 
 
+@pytest.mark.parametrize("make", [sentences, paper_sentences])
+def test_sentences_are_40_different_ones(make) -> None:
+    assert len({prompt.text for prompt in make()}) == 40
+
+
+def test_the_papers_sentences_are_those_of_its_appendix() -> None:
+    prompts = paper_sentences()
+    assert prompts[0].text == "Inspired painter gazed at pristine canvas, envisioning next creation about"
+    assert prompts[7].text == "Majestic oak stood tall, branches reaching skyward above"
+    assert prompts[39].text == "Seasoned actor inhaled deeply, embodying character as bright lights engulfed stage with"
+    assert {_words(prompt.text)[-1] for prompt in prompts} <= {prompt.text for prompt in prepositions()}
+
+
+ALL = ("country", "capital", "language", "currency", "symbol", "author")
+
+
+def test_facts_of_six_relations_in_two_phrasings() -> None:
+    assert relations() == ALL
+    one, both = facts(ALL), facts(ALL, (0, 1))
+    assert len(one) == 627
+    assert both[0::2] == one
+    assert len({prompt.text for prompt in both}) == len(both) == 1254
+    assert min(Counter(prompt.kind for prompt in one).values()) >= 60
+    for first, second in zip(both[0::2], both[1::2], strict=True):
+        assert (first.answer, first.candidates, first.unit) == (second.answer, second.candidates, second.unit)
+        assert first.text != second.text
+    for prompt in both:
+        assert prompt.answer not in _words(prompt.text)
+        assert set(prompt.candidates) == {other.answer for other in one if other.kind == prompt.kind} - {prompt.answer}
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "about"),
+    [
+        ("Seville is a city in", "Spain", "Spain"),
+        ("The capital of Spain is", "Madrid", "Spain"),
+        ("Most people in Spain speak", "Spanish", "Spain"),
+        ("The currency of South Korea is called", "won", "South Korea"),
+        ("The chemical symbol of gold is", "Au", "gold"),
+        ("Chemists write iron as", "Fe", "iron"),
+        ("The book Anna Karenina was written by", "Leo Tolstoy", "Leo Tolstoy"),
+    ],
+)
+def test_facts_of_each_relation_are_true(text: str, answer: str, about: str) -> None:
+    found = {prompt.text: prompt for prompt in facts(ALL, (0, 1))}[text]
+    assert (found.answer, found.unit) == (answer, about)
+
+
+def test_an_unknown_relation_is_refused() -> None:
+    with pytest.raises(SpecError, match="relations"):
+        facts(("river",))
+
+
+def test_cities_are_asked_for_the_country_of() -> None:
+    found = with_country(facts(ALL, (0, 1)))
+    assert len(found) == 149
+    assert found[0].text == "Madrid is located in the country of"
+    assert found[0].answer == "Spain"
+
+
+def test_prompts_evenly_out_of_more() -> None:
+    prompts = facts()
+    assert evenly(prompts, 3) == (prompts[0], prompts[49], prompts[99])
+    assert evenly(prompts, 1000) == prompts
+
+
+def test_the_halves_share_nothing_that_is_asked_about() -> None:
+    first, second = split_by_unit(facts(ALL, (0, 1)))
+    assert {prompt.unit for prompt in first}.isdisjoint(prompt.unit for prompt in second)
+    assert abs(len(first) - len(second)) < 20
+
+
 def test_the_halves_share_no_answer_and_lose_no_prompt() -> None:
     prompts = facts()
-    first, second = split_by_answer(prompts)
+    first, second = split_by_unit(prompts)
     assert {prompt.answer for prompt in first}.isdisjoint(prompt.answer for prompt in second)
     assert sorted([*first, *second], key=prompts.index) == list(prompts)
     assert list(first) == sorted(first, key=prompts.index)
     assert abs(len(first) - len(second)) <= 4  # the most cities of one country
-    assert split_by_answer(prompts) == (first, second)
-    assert split_by_answer(prompts, seed=1) != (first, second)
+    assert split_by_unit(prompts) == (first, second)
+    assert split_by_unit(prompts, seed=1) != (first, second)
 
 
 def test_halves_of_few_prompts() -> None:
     one = Prompt("Madrid is located in", "Spain")
-    assert split_by_answer([one]) == ((one,), ())
-    assert split_by_answer([]) == ((), ())
+    assert split_by_unit([one]) == ((one,), ())
+    assert split_by_unit([]) == ((), ())

@@ -6,7 +6,7 @@ import torch
 from torch.func import functional_call
 
 from anchorlab.errors import SpecError
-from anchorlab.models import Remove, Truncate, apply_each, apply_edits, check_edits
+from anchorlab.models import Quantise, Remove, Truncate, apply_each, apply_edits, check_edits
 from tests.models.small_models import DECODER, RECALL, SMALL, VECTOR, drawn, inputs_of
 
 
@@ -196,3 +196,37 @@ def test_an_edit_that_does_not_fit_is_refused(edit, message):
 def test_a_truncation_has_one_size(sizes):
     with pytest.raises(SpecError):
         Truncate(weight="W", **sizes)
+
+
+def test_quantised_blocks_are_those_of_the_gguf_format():
+    """The truth is the writer of the format, whose blocks run along the last axis."""
+    quants = pytest.importorskip("gguf.quants")
+    from gguf import GGMLQuantizationType as Kind
+
+    matrix = np.random.default_rng(0).standard_normal((5, 96)).astype(np.float32)  # [output input]
+    for bits, kind in ((8, Kind.Q8_0), (4, Kind.Q4_0)):
+        expected = quants.dequantize(quants.quantize(matrix, kind), kind)
+        weights = {"W": torch.from_numpy(matrix).T[None].contiguous()}
+        edited = apply_edits(weights, [Quantise(weight="W", bits=bits)])["W"]
+        torch.testing.assert_close(edited[0].T, torch.from_numpy(expected), rtol=0, atol=0)
+
+
+def test_quantised_entries_by_hand():
+    """One block: its largest entry is kept, up to the 16 bits of the scale; the others go to the nearest multiple."""
+    column = torch.zeros(32, 1)
+    column[0], column[1], column[2], column[3] = -8.0, 1.4, 7.9, 0.4
+    weights = {"blocks.0.W": column[None], "blocks.0.b": torch.ones(1, 3), "head.W": column[None]}
+    edited = apply_edits(weights, [Quantise(weight="blocks", bits=4)])
+    assert edited["blocks.0.W"][0, :4, 0].tolist() == [-8.0, 1.0, 7.0, 0.0]  # 7 is the largest multiple
+    assert edited["blocks.0.b"] is weights["blocks.0.b"]
+    assert edited["head.W"] is weights["head.W"]
+    eight = apply_edits(weights, [Quantise(weight="blocks", bits=8)])["blocks.0.W"][0, :4, 0]
+    scale = float(torch.tensor(8 / 127).half())
+    assert eight.tolist() == pytest.approx([-127 * scale, 22 * scale, 125 * scale, 6 * scale])
+
+
+def test_what_cannot_be_quantised_is_refused():
+    with pytest.raises(SpecError, match=r"'W' has 31 inputs; quantise multiples of 32"):
+        apply_edits({"W": torch.ones(1, 31, 2)}, [Quantise(weight="W", bits=4)])
+    with pytest.raises(SpecError, match="holds no matrix"):
+        apply_edits({"b": torch.ones(1, 32)}, [Quantise(weight="b", bits=8)])

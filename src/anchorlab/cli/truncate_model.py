@@ -32,12 +32,12 @@ def truncate_model(
     asked = _prompts(prompts)
     with waiting("loading libraries", quiet=json):
         from anchorlab.language import FRACTIONS, Questions, edited_weights, pretrained, search_truncations
-        from anchorlab.language.prompts import split_by_answer
+        from anchorlab.language.prompts import split_by_unit
         from anchorlab.runs import Store
 
     with waiting(f"opening {name}", quiet=json):
         model = pretrained(name, revision, download=download)
-    halves = [half for half in split_by_answer(asked) if half]
+    halves = [half for half in split_by_unit(asked) if half]
     search = search_truncations(
         Questions(model, halves[0]),
         weights or ["blocks.*"],

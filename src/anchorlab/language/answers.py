@@ -15,6 +15,13 @@ from anchorlab.language.start import start_token
 from anchorlab.models.model import predict
 from anchorlab.models.sites import Tap
 
+_ENTERING = {
+    **dict.fromkeys(("W_Q", "W_K", "W_V"), "ln1.hook_normalized"),
+    **dict.fromkeys(("W_in", "W_gate"), "ln2.hook_normalized"),
+    "W_O": "attn.hook_z",
+    "W_out": "mlp.hook_post",
+}  # the sites whose value each matrix of a block is multiplied by
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -65,7 +72,7 @@ class Questions:
         model: a pretrained model with its tokenizer
         prompts: at least one
         words: further words to follow, by default the truncation paper's generic ones
-        begun: whether the `start_token` goes before each prompt
+        begun: whether the `start_token`, or the special tokens that the tokenizer adds, go before each prompt
 
     Errors: `SpecError` as `tokenise_prompts`.
     """
@@ -80,7 +87,7 @@ class Questions:
         start = start_token(model.tokenizer) if begun else None
         self.model, self.prompts = model, tuple(prompts)
         self.words = generic_words() if words is None else tuple(words)
-        self.tokens = tokenise_prompts(model.tokenizer, self.prompts, model.context, start)
+        self.tokens = tokenise_prompts(model.tokenizer, self.prompts, model.context, start, begun)
         self.word_ids = word_tokens(model.tokenizer, self.words).ids
 
     @torch.no_grad()
@@ -98,6 +105,22 @@ class Questions:
             for inputs, entered in zip(self._groups, entering, strict=True)
         ]
         return torch.cat(rows).cpu()[self._order.argsort()].log_softmax(-1)
+
+    @torch.no_grad()
+    def entering(self, weight: str) -> Float[Tensor, "token input"]:
+        """Return what a matrix of a block is multiplied by, at every token of the prompts, in the full model."""
+        block, _, kind = weight.rpartition(".")
+        layer = block.rpartition(".")[0]
+        kept: list[Tensor] = []
+
+        def tap(site: str, value: Tensor) -> Tensor:
+            if site == f"{layer}.{_ENTERING[kind]}":
+                kept.append(value.flatten(2).flatten(0, 1))
+            return value
+
+        for inputs in self._groups:
+            predict(self.model, inputs, _last(inputs), tap=tap)
+        return torch.cat(kept)
 
     @cached_property
     def _order(self) -> Int[Tensor, "prompt"]:

@@ -10,10 +10,10 @@ from anchorlab.language.answers import device_of
 from anchorlab.language.encode import tokenise
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.start import start_token
-from anchorlab.models.edits import Remove, Truncate, apply_edits
+from anchorlab.models.edits import AnyEdit, apply_edits
 from anchorlab.models.model import predict
 
-Edits = Sequence[Truncate | Remove]
+Edits = Sequence[AnyEdit]
 
 
 def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Tensor]:

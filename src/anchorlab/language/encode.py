@@ -51,6 +51,7 @@ def tokenise(
     context: int,
     start: int | None = None,
     field: str = "texts",
+    special: bool = True,
 ) -> TokenisedTexts:
     """Return texts as token ids, with the special tokens that the tokenizer adds to a text.
 
@@ -63,6 +64,7 @@ def tokenise(
         context: the longest sequence that the model takes, in tokens
         start: an id put before each text, such as that of `<|endoftext|>`
         field: what errors call the texts
+        special: False leaves out the special tokens that the tokenizer would add
 
     Errors: `SpecError` without a tokenizer or texts, and for a text that has no tokens, more than `context`, or words
     that the tokenizer does not know.
@@ -73,7 +75,7 @@ def tokenise(
     begun = [] if start is None else [start]
     rows = []
     for place, text in enumerate(texts):
-        ids = _ids(known, text, f"{field}[{place}]", special=True)
+        ids = _ids(known, text, f"{field}[{place}]", special)
         if not ids:
             raise SpecError(f"{field}[{place}]", "has no tokens", "write at least one word")
         rows.append(row := begun + ids)
@@ -85,7 +87,11 @@ def tokenise(
 
 
 def tokenise_prompts(
-    tokenizer: "PreTrainedTokenizerBase | None", prompts: Sequence[Prompt], context: int, start: int | None = None
+    tokenizer: "PreTrainedTokenizerBase | None",
+    prompts: Sequence[Prompt],
+    context: int,
+    start: int | None = None,
+    special: bool = True,
 ) -> TokenisedPrompts:
     """Return prompts as token ids, with the first tokens of their answers and candidates.
 
@@ -94,7 +100,7 @@ def tokenise_prompts(
 
     Errors: `SpecError` as `tokenise`, and for a word that the tokenizer does not know.
     """
-    texts = tokenise(tokenizer, [prompt.text for prompt in prompts], context, start, "prompts")
+    texts = tokenise(tokenizer, [prompt.text for prompt in prompts], context, start, "prompts", special)
     words = dict.fromkeys(word for prompt in prompts for word in (prompt.answer, *prompt.candidates) if word)
     tokens = word_tokens(tokenizer, tuple(words))
     first = dict(zip(words, tokens.ids.tolist(), strict=True))

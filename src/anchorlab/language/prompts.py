@@ -5,14 +5,16 @@ Each asks for the next word. The paper follows the probability of the right word
 
 import csv
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
+from anchorlab.spec import unknown_name
 
 _MOST_OF_ALL = 10_000  # sentences about indirect objects; the lists hold 2.5 million
 
@@ -26,12 +28,19 @@ class Prompt:
         answer: the right next word, without a space before it; `None` where no word is right
         candidates: wrong words of the same kind, such as the other countries
         kind: which set it belongs to, such as `fact`
+        about: what it asks about, such as a country; prompts about one thing are no independent units
     """
 
     text: str
     answer: str | None = None
     candidates: tuple[str, ...] = ()
     kind: str = "prompt"
+    about: str = ""
+
+    @property
+    def unit(self) -> str:
+        """What prompts share that are no independent units: the thing asked about, else the right word."""
+        return self.about or self.answer or ""
 
 
 def generic_words() -> tuple[str, ...]:
@@ -62,23 +71,56 @@ def indirect_objects(n: int = 100, seed: int = 0) -> tuple[Prompt, ...]:
     return tuple(prompts.values())
 
 
-def facts() -> tuple[Prompt, ...]:
-    """Return prompts such as "Madrid is located in" with the answer "Spain" (Table 1): 149 cities of 84 countries.
+def relations() -> tuple[str, ...]:
+    """Return the kinds of facts: country, capital, language, currency, symbol, author."""
+    return tuple(_words()["relations"])
 
-    The wrong candidates are the other countries. Every country is one token of the tokenizers of GPT-2 and SmolLM2, and
-    none takes an article, so that "the" is never the beginning of the right answer.
+
+def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0,)) -> tuple[Prompt, ...]:
+    """Return prompts such as "Madrid is located in" with the answer "Spain" (Table 1), by default 149 cities.
+
+    The wrong candidates are the other answers of the relation. No answer takes an article, so that "the" is never the
+    beginning of the right one. By the tokenizers of SmolLM2 and Gemma, the first token of an answer begins no other
+    answer of the relation, and has two letters or more unless it is the whole answer. Of all six relations there are
+    627 facts.
+
+    Args:
+        relations: some of `relations()`; `kind` of a prompt is its relation
+        phrasings: which sentences ask for each fact, of two
+
+    Errors: `SpecError` for an unknown relation.
     """
-    rows = list(csv.DictReader(_read("facts.csv").splitlines()))
-    countries = sorted({row["country"] for row in rows})
-    return tuple(
-        Prompt(
-            f"{row['place']} is located in",
-            row["country"],
-            tuple(country for country in countries if country != row["country"]),
-            "fact",
-        )
-        for row in rows
-    )
+    templates = _words()["relations"]
+    rows = list(csv.DictReader(_read("facts.tsv").splitlines(), delimiter="\t"))
+    prompts = []
+    for relation in relations:
+        if relation not in templates:
+            raise unknown_name("relations", relation, templates, "relation")
+        own = [row for row in rows if row["relation"] == relation]
+        answers = sorted({row["answer"] for row in own})
+        for row in own:
+            others = tuple(answer for answer in answers if answer != row["answer"])
+            about = row["answer"] if relation in ("country", "author") else row["subject"]
+            prompts += [
+                Prompt(templates[relation][one].format(row["subject"]), row["answer"], others, relation, about)
+                for one in phrasings
+            ]
+    return tuple(prompts)
+
+
+def with_country(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """Return the prompts for countries that end in "is located in", ending in "is located in the country of".
+
+    Source: truncated weights, section 3: better prompting that could avoid the need for truncation.
+    """
+    asked = [prompt for prompt in prompts if prompt.kind == "country" and prompt.text.endswith(" is located in")]
+    return tuple(replace(prompt, text=f"{prompt.text} the country of") for prompt in asked)
+
+
+def evenly(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ...]:
+    """Return at most `count` prompts, as evenly spaced as can be."""
+    few = min(count, len(prompts))
+    return tuple(prompts[place * len(prompts) // few] for place in range(few))
 
 
 def prepositions() -> tuple[Prompt, ...]:
@@ -87,31 +129,36 @@ def prepositions() -> tuple[Prompt, ...]:
 
 
 def sentences() -> tuple[Prompt, ...]:
-    """Return 40 sentences that break off after a preposition, without an answer and without "the" (appendix B.1).
+    """Return 40 sentences of our own that break off after a preposition, without an answer and without "the".
 
-    They are not the paper's. As in the paper, each ends in one of the 30 prepositions.
+    As in the paper, each ends in one of the 30 prepositions (appendix B.1).
     """
     return tuple(Prompt(line, kind="sentence") for line in _read("sentences.txt").splitlines())
 
 
-def split_by_answer(prompts: Sequence[Prompt], seed: int = 0) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
-    """Split prompts at random into two halves that share no answer; each keeps the order of `prompts`.
+def paper_sentences() -> tuple[Prompt, ...]:
+    """Return the paper's own 40 incomplete sentences that end in a preposition (appendix F.1), without an answer."""
+    return tuple(Prompt(line, kind="sentence") for line in _read("paper_sentences.txt").splitlines())
 
-    A truncation chosen on the first half is reported on the second: what helps one city's country cannot help the
-    other half by that country alone. The halves differ in size by at most the prompts of one answer.
+
+def split_by_unit(prompts: Sequence[Prompt], seed: int = 0) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
+    """Split prompts at random into two halves that share no unit; each keeps the order of `prompts`.
+
+    A truncation chosen on the first half is reported on the second: what helps the facts about one country cannot help
+    the other half by that country alone. The halves differ in size by at most the prompts of one unit.
     """
-    answers = sorted({prompt.answer or "" for prompt in prompts})
-    generator(seed, "language", "split by answer").shuffle(answers)
-    counts = {answer: sum((prompt.answer or "") == answer for prompt in prompts) for answer in answers}
+    units = sorted({prompt.unit for prompt in prompts})
+    generator(seed, "language", "split by answer").shuffle(units)
+    counts = Counter(prompt.unit for prompt in prompts)
     first: set[str] = set()
     balance = 0
-    for answer in answers:
+    for unit in units:
         if balance <= 0:
-            first.add(answer)
-        balance += counts[answer] if answer in first else -counts[answer]
+            first.add(unit)
+        balance += counts[unit] if unit in first else -counts[unit]
     return (
-        tuple(prompt for prompt in prompts if (prompt.answer or "") in first),
-        tuple(prompt for prompt in prompts if (prompt.answer or "") not in first),
+        tuple(prompt for prompt in prompts if prompt.unit in first),
+        tuple(prompt for prompt in prompts if prompt.unit not in first),
     )
 
 

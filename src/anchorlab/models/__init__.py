@@ -3,7 +3,7 @@
 from anchorlab.models.associative import AssociativeSpec
 from anchorlab.models.cpu import denormals_as_zero, fast_float32
 from anchorlab.models.decoder import DecoderSpec
-from anchorlab.models.edits import Edit, Remove, Truncate, apply_each, apply_edits, check_edits
+from anchorlab.models.edits import Edit, Quantise, Remove, Truncate, apply_each, apply_edits, check_edits
 from anchorlab.models.factory import register_module
 from anchorlab.models.fnn import FNNSpec
 from anchorlab.models.gpu import full_float32

@@ -12,6 +12,9 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec, unknown_name
 
+BLOCK = 32
+"""The number of entries that share a scale when a matrix is quantised."""
+
 Decompose = Callable[..., tuple[Tensor, Tensor, Tensor]]
 """A cached singular value decomposition of stacked matrices, or of products of two."""
 
@@ -124,10 +127,59 @@ class Remove(Spec):
         return {name: torch.zeros_like(weights[name]) for name in self.names(weights)}
 
 
-Edit = Annotated[Truncate | Remove, Field(discriminator="kind")]
+class Quantise(Spec):
+    """Round a matrix, or all matrices below a prefix, to few bits: `blocks` rounds every matrix of every block.
+
+    As in GGUF's Q8_0 and Q4_0, 32 entries along the input share one scale of 16 bits, and each becomes the nearest
+    multiple of it. With 8 bits the scale is the largest magnitude over 127, and multiples go from -127 to 127; with 4
+    bits it is the entry of the largest magnitude over -8, and they go from -8 to 7. Biases and layer norms stay.
+    """
+
+    kind: Literal["quantise"] = "quantise"
+    weight: str
+    bits: Literal[4, 8]
+
+    def names(self, known: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of the weights below the prefix. Errors: `SpecError` as of `Remove`."""
+        return Remove(weight=self.weight).names(known)
+
+    def check(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise `SpecError` for an unknown name, no matrix below it, and inputs that are no multiple of 32."""
+        self._matrices({name: weights[name].unsqueeze(0) for name in self.names(weights)})
+
+    def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
+        """Return the rounded matrices by name, each `[member input output]`. Errors: as `check`."""
+        return {name: round_blocks(value, self.bits) for name, value in self._matrices(weights).items()}
+
+    def _matrices(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = {name: weights[name] for name in self.names(weights) if weights[name].ndim == 3}
+        if not found:
+            raise SpecError("weight", f"{self.weight!r} holds no matrix", "name a matrix")
+        for name, value in found.items():
+            if value.shape[-2] % BLOCK:
+                raise SpecError("weight", f"{name!r} has {value.shape[-2]} inputs", f"quantise multiples of {BLOCK}")
+        return found
 
 
-def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[Truncate | Remove]) -> dict[str, Tensor]:
+def round_blocks(matrix: Tensor, bits: int) -> Tensor:
+    """Return matrices `[... input output]` rounded to 8 or 4 bits in blocks of 32 inputs, as `Quantise` says."""
+    blocks = torch.unflatten(matrix.detach().float(), -2, (-1, BLOCK))
+    largest = blocks.abs().max(dim=-2, keepdim=True)
+    if bits == 8:
+        scale, low, high = largest.values / 127, -127, 127
+    else:
+        scale, low, high = blocks.gather(-2, largest.indices) / -8, -8, 7
+    steps = torch.where(scale == 0, 0, blocks / scale).round().clamp(low, high)
+    return (steps * scale.half().float()).flatten(-3, -2).to(matrix.dtype)
+
+
+AnyEdit = Truncate | Remove | Quantise
+"""What changes weights."""
+
+Edit = Annotated[AnyEdit, Field(discriminator="kind")]
+
+
+def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[AnyEdit]) -> dict[str, Tensor]:
     """Return stacked weights, each `[member ...]`, after edits in order; unedited weights are shared, not copied.
 
     Errors: `SpecError` for an unknown weight, one that is not a matrix, or one whose rank is already lower.
@@ -135,9 +187,7 @@ def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[Truncate | Remove
     return apply_each(weights, [edits])[0]
 
 
-def apply_each(
-    weights: Mapping[str, Tensor], variants: Sequence[Sequence[Truncate | Remove]]
-) -> list[dict[str, Tensor]]:
+def apply_each(weights: Mapping[str, Tensor], variants: Sequence[Sequence[AnyEdit]]) -> list[dict[str, Tensor]]:
     """Apply each of several lists of edits to the same weights, decomposing every matrix only once.
 
     Returns: the weights after each list, each `[member ...]`.
@@ -154,7 +204,7 @@ def apply_each(
     return results
 
 
-def check_edits(edits: Sequence[Truncate | Remove], weights: Mapping[str, Tensor], at: str) -> None:
+def check_edits(edits: Sequence[AnyEdit], weights: Mapping[str, Tensor], at: str) -> None:
     """Raise `SpecError` below `at` if edits do not fit one member's `weights`."""
     for index, edit in enumerate(edits):
         try:

@@ -8,26 +8,30 @@ import torch
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, ScatterFigure
-from anchorlab.language.answers import Answers
-from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_answer
+from anchorlab.language.answers import Answers, Questions
+from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_unit
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Truncate
 from anchorlab.studies.claim import Measured, Measurement
-from anchorlab.studies.language import noise
+from anchorlab.studies.language import noise, noise_asking
+from anchorlab.studies.language.conditions import BARE, BEGUN, CHAT, condition_table, in_conditions
 from anchorlab.studies.language.laser import (
     Laser,
     among_its_kind,
-    by_answer,
+    ask_both,
+    by_unit,
     comparison,
     first_mean,
     in_words,
     input_matrices,
+    kinds_over_right,
     mean,
     quotient,
     rise_of_ratio,
 )
 from anchorlab.studies.language.noise import Seen, Setting, Study
 from anchorlab.studies.language.noise_figures import SENTENCE
+from anchorlab.studies.language.precision import precision_table, requantised
 from anchorlab.studies.shared_seeds import over_shared
 from tests.language.spoken import DIVIDED, LAYERS, divided, spoken
 from tests.language.spoken import PROMPTS as CITIES
@@ -54,8 +58,11 @@ def answers(
 PROMPTS = (Prompt("Madrid is located in", "Spain"), Prompt("Paris is located in", "France"))
 
 
-def laser(before: Answers, after: Answers) -> Laser:
-    return Laser("W_in of layer 2, ρ = 0.01", PROMPTS, before, after)
+IN_FULL = tuple(replace(prompt, text=f"{prompt.text} the country of") for prompt in PROMPTS)
+
+
+def laser(before: Answers, after: Answers, prompts: tuple[Prompt, ...] = PROMPTS) -> Laser:
+    return Laser("W_in of layer 2, ρ = 0.01", prompts, before, after)
 
 
 def one_sentence(the: Tensor) -> TruncationSearch:
@@ -72,12 +79,14 @@ FALLING = torch.tensor([[0.3, 0.1, 0.1, 0.3]] * 3 + [[0.3] * 4])
 GOOD = Seen(
     objects=answers(0.6, 0.1, ranks=(4, 9, 9)),
     facts=answers(0.1, 0.4),
-    countries=("Spain", "France"),
+    units=("Spain", "France"),
     objects_cut=laser(answers(0.6, 0.1), answers(0.6, 0.01)),
-    facts_cut=laser(answers(0.1, 0.4, place=2), answers(0.3, 0.04)),
+    facts_cut=laser(answers(0.1, 0.4, place=2), answers(0.3, 0.04, others=0.3)),
     prepositions=laser(answers(0.1, 0.1, ranks=(10, 9, 9)), answers(0.1, 0.1)),
     sentences=laser(answers(0.1, 0.1), answers(0.1, 0.1)),
-    one=one_sentence(FALLING),
+    own_sentences=laser(answers(0.1, 0.1, ranks=(50, 9, 9)), answers(0.1, 0.1)),
+    country_of=laser(answers(0.6, 0.3), answers(0.6, 0.3), IN_FULL),
+    swept=one_sentence(FALLING),
     words=((" the", 0.4, 0.04),),
 )
 BAD = replace(
@@ -85,13 +94,15 @@ BAD = replace(
     objects=answers(0.1, 0.2, place=2, ranks=(5, 1, 5)),
     facts=answers(0.4, 0.4),
     objects_cut=laser(answers(0.6, 0.1), answers(0.1, 0.1)),
-    facts_cut=laser(answers(0.1, 0.4), answers(0.11, 0.4)),
+    facts_cut=laser(answers(0.1, 0.4), answers(0.11, 0.4, others=0.22)),
     prepositions=laser(answers(0.1, 0.1, ranks=(11, 9, 9)), answers(0.1, 0.1)),
     sentences=laser(answers(0.1, 0.1, ranks=(100, 1, 1)), answers(0.1, 0.1)),
-    one=one_sentence(FALLING.flip(0)),
+    country_of=laser(answers(0.3, 0.6), answers(0.6, 0.3), IN_FULL),
+    swept=one_sentence(FALLING.flip(0)),
 )
 EXPECTED = {
     "the-hides-facts": (0.25, 1.0),
+    "better-prompting": (2, 0.5),
     "object-over-subject": (1, 0),
     "object-over-the": (6, 0.5),
     "generic-words-intrude": (1, 0),
@@ -101,6 +112,7 @@ EXPECTED = {
     "facts-gain-right": (3, 1.1),
     "facts-ratio": (30, 1.1),
     "right-among-its-kind": (1, 0),
+    "kind-rises-alike": (1, 2),
     "objects-ratio": (10, 1 / 6),
     "late-layers-lower-generic-words": (1, 2 / 3),
 }
@@ -123,7 +135,7 @@ def test_every_claim_holds_and_fails_where_it_should(seen: Seen, column: int, ho
 
 
 def test_figures_and_tables_say_what_was_seen() -> None:
-    analysis = noise.analyse(noise.Observed(GOOD, BAD, "by hand"), Setting())
+    analysis = noise.analyse(noise.Observed(GOOD, {8: GOOD, 4: BAD}, BAD, "by hand"), Setting())
     the, mary, clouds = analysis.figures
     assert isinstance(the, LineFigure)
     assert isinstance(mary, LineFigure)
@@ -137,7 +149,11 @@ def test_figures_and_tables_say_what_was_seen() -> None:
     rows = comparison("facts", GOOD.facts_cut)
     assert rows[0] == pytest.approx(("facts", "full", 0.1, 0.1, 0.4, 0.01, 0.001, 0.25, 2, 0))
     assert rows[1][1] == "W_in of layer 2, ρ = 0.01"
-    assert len(analysis.tables[0].rows) == 4
+    assert [row[0] for row in analysis.tables[0].rows[::2]] == [
+        "indirect objects", "facts", '"... is located in"', '"... is located in the country of"',
+    ]  # fmt: skip
+    prepositions = analysis.tables[-1].rows
+    assert [row[2] for row in prepositions[::2]] == [10, 1, 50]
     assert generic_words() == ("the", "a", "them")
 
 
@@ -159,10 +175,10 @@ def test_prompts_without_a_word_to_compare_do_not_count():
 
 def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other() -> None:
     """What helps one country takes the other's answers away: the half that is reported loses by the choice."""
-    first, second = split_by_answer(CITIES)
-    chosen = noise.choose(divided(), CITIES, Setting(deep=1.0, fractions=(0.0,)))
+    first, second = split_by_unit(CITIES)
+    chosen = noise_asking.choose(divided(), CITIES, Setting(deep=1.0, fractions=(0.0,)))
     assert chosen.weight == DIVIDED[str(second[0].answer)]
-    whole, laser = noise._halves(divided(), CITIES, chosen)
+    whole, laser = noise_asking._halves(divided(), CITIES, chosen)
     assert laser.prompts == second and len(whole.right) == len(first) + len(second)
     assert laser.right[1] < laser.right[0] / 2
 
@@ -170,7 +186,7 @@ def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other() -> None:
 def test_the_cities_of_a_country_are_one_unit() -> None:
     """Spain is asked for twice: quotients are of means over all three prompts, and there are two units."""
     right, the = torch.tensor([0.2, 0.4, 0.3]), torch.tensor([0.1, 0.1, 0.6])
-    rows = by_answer(("Spain", "Spain", "France"), right, the)
+    rows = by_unit(("Spain", "Spain", "France"), right, the)
     assert rows.tolist() == [pytest.approx([0.6, 0.2, 2]), pytest.approx([0.3, 0.6, 1])]
     measured = over_shared(rows, quotient, "countries")
     assert measured.value == pytest.approx(0.9 / 0.8) == float(right.mean() / the.mean())
@@ -182,7 +198,7 @@ def test_the_cities_of_a_country_are_one_unit() -> None:
 
 
 def test_a_prompt_without_the_word_is_no_part_of_its_unit() -> None:
-    rows = by_answer(("Spain", "Spain", "France"), torch.tensor([0.2, nan, nan]))
+    rows = by_unit(("Spain", "Spain", "France"), torch.tensor([0.2, nan, nan]))
     assert rows.tolist() == [pytest.approx([0.2, 1])]
 
 
@@ -190,6 +206,67 @@ def test_what_both_conditions_share_does_not_widen_the_interval() -> None:
     """Right words that differ a hundredfold between countries, each doubled by the truncation."""
     before = torch.logspace(-4, -2, 20)
     after = before * (2 + 0.01 * torch.randn(20, generator=torch.Generator().manual_seed(0)))
-    found = over_shared(by_answer(tuple(map(str, range(20))), after, before), quotient, "countries")
+    found = over_shared(by_unit(tuple(map(str, range(20))), after, before), quotient, "countries")
     assert found.interval is not None and found.value == pytest.approx(2, abs=0.02)
     assert found.interval[1] - found.interval[0] < 0.05
+
+
+def test_the_gain_of_a_kind_has_no_value_where_the_right_word_does_not_rise() -> None:
+    """The right word falls to a half, the wrong ones to a quarter: nothing rises alike."""
+    falling = kinds_over_right(laser(answers(0.2, 0.4, others=0.4), answers(0.1, 0.4, others=0.1)))
+    assert falling.value is None
+    assert "right times 0.5, wrong ones times 0.25" in falling.detail
+    rising = kinds_over_right(laser(answers(0.1, 0.4, others=0.1), answers(0.2, 0.4, others=0.3)))
+    assert rising.value == pytest.approx(1.5)
+
+
+def test_each_sentence_is_one_unit_of_the_late_layers() -> None:
+    """In the first sentence all truncations lower both words, in the second none does."""
+    made = one_sentence(FALLING)
+    words = torch.cat([made.answers.words, torch.zeros_like(made.answers.words)], dim=2)
+    full = {name: torch.cat([value, value]) for name, value in made.full.tensors.items()}
+    both = replace(made, answers=replace(made.answers, words=words), full=Answers(**full))
+    found = noise.late_layers_lower_generic_words(replace(GOOD, swept=both))
+    assert isinstance(found, Measurement)
+    assert (found.value, found.units) == (0.5, (1, 0))
+
+
+def test_the_precision_table_says_which_values_leave_their_interval() -> None:
+    table = precision_table(noise.STUDY.claims, GOOD, {8: GOOD, 4: BAD})
+    rows = {str(row[0]): row[1:] for row in table.rows}
+    hides = rows['Asked for a fact, the model predicts "the" rather than the right word']
+    assert hides[0] == pytest.approx(0.25)
+    assert hides[1] == "0.25 to 0.25"
+    assert hides[2:5] == (pytest.approx(0.25), pytest.approx(0), "inside")
+    assert hides[5:] == (pytest.approx(1), pytest.approx(0.75), "outside")
+    (late,) = (row for statement, row in rows.items() if statement.startswith("Truncation of the input matrix"))
+    assert late[1] is None and late[4] == late[7] == "no interval"  # one sentence only
+
+
+def test_a_model_quantised_again_computes_with_the_rounded_matrices() -> None:
+    """Four bits: 1.4 beside -8 in a block of 32 becomes 1; embeddings stay; the first model stays as it was."""
+    model, name = spoken(), "blocks.0.mlp.W_in"
+    with torch.no_grad():
+        model.get_parameter(name)[0, 0], model.get_parameter(name)[1, 0] = -8.0, 1.4
+        model.get_parameter("embed.W_E")[0, 1] = 0.123
+    rounded = requantised(model, 4)
+    assert rounded.get_parameter(name)[:2, 0].tolist() == [-8.0, 1.0]
+    assert model.get_parameter(name)[1, 0].item() == pytest.approx(1.4)
+    assert rounded.get_parameter("embed.W_E")[0, 1].item() == pytest.approx(0.123)
+
+
+def test_facts_are_asked_without_a_beginning_and_in_the_chat_template() -> None:
+    model = spoken()
+    cut = Truncate(weight="blocks.1.mlp.W_out", fraction=0.0)
+    asked = ask_both(Questions(model, CITIES), cut)
+    assert list(in_conditions(model, asked, cut, 1)) == [BEGUN, BARE]
+    assert model.tokenizer is not None
+    model.tokenizer.chat_template = "{% for one in messages %}to is {% endfor %}"
+    found = in_conditions(model, asked, cut, 1)
+    assert list(found) == [BEGUN, BARE, CHAT]
+    assert found[BEGUN].prompts == found[BARE].prompts == (CITIES[0],)
+    assert [prompt.text for prompt in found[CHAT].prompts] == ["to is Madrid is"]
+    bare = Questions(model, CITIES[:1], begun=False).answers()
+    torch.testing.assert_close(found[BARE].full.right, bare.right)
+    (row,) = condition_table({"made": GOOD.facts_cut}).rows
+    assert row == ("made", "0.25 (0.25 to 0.25)", "0.1 (0.1 to 0.1)", "3 (3 to 3)", "1 (1 to 1)", "1 (1 to 1)")

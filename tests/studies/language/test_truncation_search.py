@@ -8,7 +8,7 @@ import torch
 
 from anchorlab.findings import MapFigure
 from anchorlab.language.answers import Questions
-from anchorlab.language.prompts import split_by_answer
+from anchorlab.language.prompts import split_by_unit
 from anchorlab.language.truncation_controls import TruncationControls
 from anchorlab.language.truncations import search_truncations
 from anchorlab.models import Truncate
@@ -134,7 +134,7 @@ def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other(
     monkeypatch.setattr(truncation_search, "open_model", lambda setting, workplace: divided())
     monkeypatch.setattr(truncation_search, "facts", lambda: PROMPTS)
     monkeypatch.setattr(truncation_search, "windows", lambda *given: torch.tensor([[token("Madrid"), token("is")]]))
-    _, second = split_by_answer(PROMPTS)
+    _, second = split_by_unit(PROMPTS)
     setting = Setting(fractions=(0.0,), draws=1, told=1, continued=1)
     seen = truncation_search.observe(setting, Workplace(tmp_path)).trained
     spoilt = DIVIDED[str(second[0].answer)]

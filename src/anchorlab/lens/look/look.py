@@ -19,9 +19,9 @@ from anchorlab.lens.look.passes import Arrays, Passes, branches_of
 from anchorlab.lens.look.reading import check_read
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.look.sources import row_ranges
-from anchorlab.models.edits import Remove, Truncate
+from anchorlab.models.edits import AnyEdit, Quantise, Remove, Truncate
 
-Change = Intervention | Truncate | Remove
+Change = Intervention | AnyEdit
 """What a candidate may hold: changes of values and of weights."""
 
 
@@ -31,7 +31,7 @@ def look(
     record: str | Sequence[str] = (),
     interventions: Intervention | Sequence[Intervention] = (),
     *,
-    edits: Truncate | Remove | Sequence[Truncate | Remove] = (),
+    edits: AnyEdit | Sequence[AnyEdit] = (),
     candidates: Mapping[str, Change | Sequence[Change]] | None = None,
     patch_inputs: AnyInputs | None = None,
     positions: AnyPositions | None = None,
@@ -94,7 +94,7 @@ def look_by_parts(
     record: str | Sequence[str] = (),
     interventions: Intervention | Sequence[Intervention] = (),
     *,
-    edits: Truncate | Remove | Sequence[Truncate | Remove] = (),
+    edits: AnyEdit | Sequence[AnyEdit] = (),
     candidates: Mapping[str, Change | Sequence[Change]] | None = None,
     patch_inputs: AnyInputs | None = None,
     positions: AnyPositions | None = None,
@@ -129,7 +129,7 @@ def _passes(
     inputs: AnyInputs,
     record: str | Sequence[str],
     interventions: Intervention | Sequence[Intervention],
-    edits: Truncate | Remove | Sequence[Truncate | Remove],
+    edits: AnyEdit | Sequence[AnyEdit],
     candidates: Mapping[str, Change | Sequence[Change]] | None,
     patch_inputs: AnyInputs | None,
     positions: AnyPositions | None,
@@ -150,7 +150,7 @@ def _passes(
     positions = None if positions is None else as_positions(positions, inputs)
     patch_inputs = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
     interventions = as_list(interventions, Intervention, "interventions", "write al.Intervention(site=..., rule=...)")
-    edits = as_list(edits, (Truncate, Remove), "edits", "write Truncate(...) or Remove(...)")
+    edits = as_list(edits, (Truncate, Remove, Quantise), "edits", "write Truncate(...), Remove(...) or Quantise(...)")
     recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record.{at}")} - {OUTPUT}
     branches = branches_of(ensemble, access, interventions, edits, _by_name(candidates))
     named = {name: each for branch in branches for name, each in branch.interventions.items()}
@@ -174,5 +174,5 @@ def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapp
         return None
     if not isinstance(candidates, Mapping):
         raise SpecError("candidates", "have no names", "give lists of interventions and edits by name")
-    remedy, kinds = "give interventions or edits", (Intervention, Truncate, Remove)
+    remedy, kinds = "give interventions or edits", (Intervention, Truncate, Remove, Quantise)
     return {name: as_list(changes, kinds, f"candidates.{name}", remedy) for name, changes in candidates.items()}

@@ -13,7 +13,7 @@ from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.look.sources import Borrower, borrower, fitting, positions_of
-from anchorlab.models.edits import Remove, Truncate, apply_edits
+from anchorlab.models.edits import AnyEdit, apply_edits
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import Ensemble
 
@@ -42,8 +42,8 @@ def branches_of(
     ensemble: Ensemble,
     access: Access,
     interventions: Sequence[Intervention],
-    edits: Sequence[Truncate | Remove],
-    candidates: Mapping[str, Sequence[Intervention | Truncate | Remove]] | None,
+    edits: Sequence[AnyEdit],
+    candidates: Mapping[str, Sequence[Intervention | AnyEdit]] | None,
 ) -> list[Branch]:
     """Return a branch for each candidate, or a single one for None."""
     if candidates is not None and not candidates:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import exp
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ from anchorlab.studies.shared_seeds import over_shared
 
 WORDS = generic_words()
 """The generic words that are followed; the first is "the"."""
+
+SUBJECTS = "subjects"
+"""What claims on facts have one unit of: a country, an element, an author."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,15 @@ class Laser:
         return self.full, self.cut
 
     @property
-    def answers(self) -> tuple[str | None, ...]:
-        """The right word of each prompt."""
-        return tuple(one.answer for one in self.prompts)
+    def units(self) -> tuple[str, ...]:
+        """What each prompt is about; prompts about one thing are one unit."""
+        return tuple(one.unit for one in self.prompts)
+
+    def where(self, chosen: Sequence[bool]) -> "Laser":
+        """Return the prompts for which `chosen` is true, with their answers."""
+        kept = torch.tensor(chosen)
+        prompts = tuple(one for one, keep in zip(self.prompts, chosen, strict=True) if keep)
+        return Laser(self.truncation, prompts, self.full[kept], self.cut[kept])
 
     @property
     def probabilities(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -67,53 +77,86 @@ class Laser:
         return self.right[0] / self.the[0], self.right[1] / self.the[1]
 
 
-def by_answer(answers: Sequence[str | None], *columns: Tensor) -> Tensor:
-    """Return the sums of columns `[prompt]`, and of ones, over the prompts of each right word: `[word column]`.
+def by_unit(units: Sequence[str], *columns: Tensor) -> Tensor:
+    """Return the sums of columns `[prompt]`, and of ones, over the prompts of each unit: `[unit column]`.
 
-    Several prompts have one right word, such as the cities of a country, so that they are no independent units; of
-    these sums means and their quotients are taken. A prompt with NaN in a column is left out.
+    Several prompts are about one thing, such as the cities of a country and its capital, in two phrasings, so that they
+    are no independent units; of these sums means and their quotients are taken. A prompt with NaN in a column is left
+    out.
     """
-    rows = torch.stack([*columns, torch.ones(len(answers))], dim=-1).double()
+    rows = torch.stack([*columns, torch.ones(len(units))], dim=-1).double()
     rows = torch.where(rows.isnan().any(dim=-1, keepdim=True), 0, rows)
-    words = {word: place for place, word in enumerate(dict.fromkeys(answers))}
-    found = torch.zeros(len(words), rows.shape[-1], dtype=rows.dtype)
-    found.index_add_(0, torch.tensor([words[one] for one in answers], dtype=torch.long), rows)
+    places = {unit: place for place, unit in enumerate(dict.fromkeys(units))}
+    found = torch.zeros(len(places), rows.shape[-1], dtype=rows.dtype)
+    found.index_add_(0, torch.tensor([places[one] for one in units], dtype=torch.long), rows)
     return found[found[:, -1] > 0]
 
 
 def quotient(rows: Tensor) -> Tensor:
-    """Return the mean of the first column over that of the second, from sums as `by_answer` gives them."""
+    """Return the mean of the first column over that of the second, from sums as `by_unit` gives them."""
     total = rows.sum(dim=0)
     return total[0] / total[1]
 
 
 def first_mean(rows: Tensor) -> Tensor:
-    """Return the mean of the first column, from sums as `by_answer` gives them."""
+    """Return the mean of the first column, from sums as `by_unit` gives them."""
     total = rows.sum(dim=0)
     return total[0] / total[-1]
 
 
 def rise_of_ratio(rows: Tensor) -> Tensor:
-    """Return (first / second) / (third / fourth) of four columns' means, from sums as `by_answer` gives them."""
+    """Return (first / second) / (third / fourth) of four columns' means, from sums as `by_unit` gives them."""
     total = rows.sum(dim=0)
     return total[0] / total[1] / (total[2] / total[3])
+
+
+def growth_of_second(rows: Tensor) -> Tensor:
+    """Return by which factor the second column's logarithm grows more than the first's, from sums of `by_unit`."""
+    total = rows.sum(dim=0)
+    return ((total[1] - total[0]) / total[-1]).exp()
+
+
+def right_over_the(laser: Laser) -> Measurement:
+    """Measure the mean probability of the right word over that of "the", without the truncation."""
+    _, _, right, the = laser.probabilities
+    return over_shared(by_unit(laser.units, right, the), quotient, SUBJECTS)
 
 
 def the_with_and_without(laser: Laser) -> Measurement:
     """Measure the mean probability of "the" with the truncation over that without it."""
     _, cut, _, full = laser.probabilities
-    return _of_countries(laser, cut, full, laser.the)
+    return _of_subjects(laser, cut, full, laser.the)
 
 
 def right_with_and_without(laser: Laser) -> Measurement:
     """Measure the mean probability of the right word with the truncation over that without it."""
     cut, _, full, _ = laser.probabilities
-    return _of_countries(laser, cut, full, laser.right)
+    return _of_subjects(laser, cut, full, laser.right)
 
 
-def _of_countries(laser: Laser, cut: Tensor, full: Tensor, means: tuple[float, float]) -> Measurement:
+def _of_subjects(laser: Laser, cut: Tensor, full: Tensor, means: tuple[float, float]) -> Measurement:
     detail = f"{means[0]:.3g} to {means[1]:.3g}; {laser.truncation}"
-    return over_shared(by_answer(laser.answers, cut, full), quotient, "countries", detail)
+    return over_shared(by_unit(laser.units, cut, full), quotient, SUBJECTS, detail)
+
+
+def first_gain(laser: Laser) -> Measurement:
+    """Measure the share of prompts whose right word comes first of its kind, with the truncation minus without it."""
+    before, after = map(first_of_its_kind, laser.both)
+    detail = f"{float(before.nanmean()):.2f} to {float(after.nanmean()):.2f}; {laser.truncation}"
+    return over_shared(by_unit(laser.units, after - before), first_mean, SUBJECTS, detail)
+
+
+def kinds_over_right(laser: Laser) -> Measurement:
+    """Measure by which factor the wrong words of the kind, together, rise more than the right word does.
+
+    It is taken from means of log-probabilities; no value where the right word does not rise.
+    """
+    right, others = laser.cut.right - laser.full.right, laser.cut.others - laser.full.others
+    gains = float(right.nanmean()), float(others.nanmean())
+    detail = f"right times {exp(gains[0]):.3g}, wrong ones times {exp(gains[1]):.3g}; {laser.truncation}"
+    if not gains[0] > 0:
+        return Measurement(None, detail=detail)
+    return over_shared(by_unit(laser.units, right, others), growth_of_second, SUBJECTS, detail)
 
 
 def ask_both(questions: Questions, truncation: Truncate, full: Answers | None = None) -> Laser:

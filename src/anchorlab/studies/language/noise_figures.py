@@ -1,7 +1,7 @@
 """What is drawn and listed of the noise in a language model: Figure 1, facts as points, words, and ranks of "the"."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxtyping import Float
 from torch import Tensor, cat
@@ -50,13 +50,13 @@ def clouds(facts: Laser) -> ScatterFigure:
     return ScatterFigure(
         title='Facts by the probabilities of "the" and of the right word',
         caption=(
-            "Second half of the facts. The colour is the place of the right country among all countries: 0 for the "
+            "Second half of the facts. The colour is the place of the right word among all of its kind: 0 for the "
             "first, 1 for the tenth, on a logarithmic scale."
         ),
         scatters=scatters,
         x_label='log10 p("the")',
         y_label="log10 p(right word)",
-        value_label="log10 of its place among countries",
+        value_label="log10 of its place among its kind",
     )
 
 
@@ -64,9 +64,12 @@ def _log10(logarithms: Float[Tensor, "prompt"]) -> tuple[float, ...]:
     return numbers(logarithms / math.log(10))
 
 
-def comparison_table(objects: Laser, facts: Laser) -> Table:
-    """Return the probabilities of both kinds of prompts, without and with the truncation."""
+def comparison_table(objects: Laser, facts: Laser, country_of: Laser) -> Table:
+    """Return the probabilities of each kind of prompts, without and with the truncation."""
     rows = [*comparison("indirect objects", objects), *comparison("facts", facts)]
+    located = facts.where([prompt.text.endswith(" is located in") for prompt in facts.prompts])
+    rows += comparison('"... is located in"', located) if located.prompts else []
+    rows += comparison('"... is located in the country of"', country_of)
     return Table(
         title="Probabilities without and with the truncation",
         caption="Mean over the second half of the prompts; the truncation was chosen on the first half.",
@@ -85,10 +88,23 @@ def words_table(words: Sequence[tuple[str, float, float]], truncation: str) -> T
     )
 
 
-def preposition_table(prepositions: Laser, sentences: Laser) -> Table:
+def relation_table(facts: Laser) -> Table:
+    """Return the probabilities of the facts of each relation, without and with the truncation."""
+    rows: list[tuple[str | float, ...]] = []
+    for relation in dict.fromkeys(prompt.kind for prompt in facts.prompts):
+        rows += comparison(relation, facts.where([prompt.kind == relation for prompt in facts.prompts]))
+    return Table(
+        title="Facts by relation",
+        caption="Mean over the second half of the facts of each relation; the truncation was chosen on the first half.",
+        columns=COMPARED,
+        rows=tuple(rows),
+    )
+
+
+def preposition_table(lasers: Mapping[str, Laser]) -> Table:
     """Return the ranks of "the" after prepositions, without and with the truncation."""
     rows = []
-    for name, laser in (("prepositions alone", prepositions), ("sentences that end in one", sentences)):
+    for name, laser in lasers.items():
         for which, answers in zip(("full", laser.truncation), laser.both, strict=True):
             ranks = answers.word_ranks[:, 0]
             first = float((ranks == 1).float().mean())

@@ -22,7 +22,7 @@ from anchorlab.language.answers import Questions
 from anchorlab.language.edited import continue_text
 from anchorlab.language.encode import windows
 from anchorlab.language.page import english_page
-from anchorlab.language.prompts import Prompt, facts, split_by_answer
+from anchorlab.language.prompts import Prompt, facts, split_by_unit
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
 from anchorlab.models import Truncate
@@ -32,7 +32,7 @@ from anchorlab.studies.language.laser import (
     Laser,
     among_its_kind,
     ask_both,
-    by_answer,
+    by_unit,
     comparison,
     first_mean,
     in_words,
@@ -114,7 +114,7 @@ class Observed:
 def observe(setting: Setting, workplace: Workplace) -> Observed:
     """Search the truncations of the setting's model, and control the best; a killed search goes on where it stopped."""
     model = open_model(setting, workplace)
-    first, second = split_by_answer(facts()[: setting.facts])
+    first, second = split_by_unit(facts()[: setting.facts])
     search = search_truncations(
         Questions(model, first),
         [FEED_FORWARD, ATTENTION],
@@ -192,7 +192,7 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
     found = [seen.others[name] for name in ("best of feed-forward layers", "best of attention")]
     gains = [one.cut.right - one.full.right for one in found]
     means = [f"{float(gain.mean()):+.2f} ({one.truncation})" for gain, one in zip(gains, found, strict=True)]
-    return over_shared(by_answer(found[0].answers, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
+    return over_shared(by_unit(found[0].units, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
 
 
 @claim(
@@ -238,8 +238,8 @@ def right_over_others(seen: Seen) -> Measurement:
     if controls.gain <= 0:
         return Measurement(None, detail=detail)
     right, others = (controls.cut.right - controls.full.right, controls.cut.others - controls.full.others)
-    answers = [one.answer for one in seen.prompts]
-    return over_shared(by_answer(answers, right - others), first_mean, "countries", detail)
+    units = [one.unit for one in seen.prompts]
+    return over_shared(by_unit(units, right - others), first_mean, "countries", detail)
 
 
 @claim(

@@ -1,0 +1,74 @@
+"""Claims under coarser weights: a model quantised again, and which claims' values move with it."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from anchorlab.findings import Table
+from anchorlab.language import LanguageModel, edited_weights, wrap
+from anchorlab.models import Quantise
+from anchorlab.studies.claim import Measure, Measurement
+
+Bits = Literal[8, 4]
+BITS: tuple[Bits, ...] = (8, 4)
+"""The precisions to which weights are quantised again."""
+
+Seen = TypeVar("Seen")
+
+
+def requantised(model: LanguageModel, bits: Bits) -> LanguageModel:
+    """Return a copy of a model with every matrix of its blocks quantised, and the embeddings as they are."""
+    copied = wrap(copy.deepcopy(model.hugging_face), model.tokenizer, f"{model.name}, {bits} bits")
+    weights = edited_weights(model, [Quantise(weight="blocks", bits=bits)])
+    with torch.no_grad():
+        for name, value in copied.named_parameters():
+            if name in weights:
+                value.copy_(weights[name])
+    return copied
+
+
+def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapping[Bits, Seen]) -> Table:
+    """Return each claim's value, and its value under each coarser precision with where that falls.
+
+    A value is `inside` or `outside` the 95 % interval of the claim, or has `no interval` to fall in.
+    """
+    columns = ["claim", "value", "interval"]
+    for bits in coarser:
+        columns += [f"{bits} bits", f"{bits} bits: change", f"{bits} bits: interval"]
+    return Table(
+        title="The claims with weights quantised again",
+        caption=(
+            "Every matrix of the blocks is rounded to the nearest multiple in blocks of 32 inputs (as GGUF's Q8_0 and "
+            "Q4_0 do), then everything is measured again under the same truncation. The last column of each precision "
+            "says whether the new value is inside the claim's 95 % interval."
+        ),
+        columns=tuple(columns),
+        rows=tuple(_row(measure, seen, tuple(coarser.values())) for measure in measures),
+    )
+
+
+def _row(measure: Measure[Any], seen: Any, coarser: Sequence[Any]) -> tuple[str | float | None, ...]:
+    own = _measured(measure, seen)
+    row: list[str | float | None] = [measure.statement, own.value, None]
+    if own.interval is not None:
+        row[2] = f"{own.interval[0]:.3g} to {own.interval[1]:.3g}"
+    for one in coarser:
+        value = _measured(measure, one).value
+        change = None if value is None or own.value is None else value - own.value
+        row += [value, change, _where(value, own)]
+    return tuple(row)
+
+
+def _where(value: float | None, own: Measurement) -> str | None:
+    if value is None or own.value is None:
+        return None
+    if own.interval is None:
+        return "no interval"
+    return "inside" if own.interval[0] <= value <= own.interval[1] else "outside"
+
+
+def _measured(measure: Measure[Any], seen: Any) -> Measurement:
+    found = measure(seen)
+    return found if isinstance(found, Measurement) else Measurement(None if found is None else float(found))  # type: ignore[arg-type]
