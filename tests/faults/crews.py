@@ -1,5 +1,6 @@
 """Crews: the processes that run a study on each backend, and how one of them meets a fault."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 from anchorlab.engine import plan
 from anchorlab.runs import Store
 from tests.faults.moments import PLACES, Moment, Struck, struck
-from tests.faults.roles import DRIVER, WORKER, Place, children, drive, kill_alive, start, work
+from tests.faults.roles import DRIVER, WORKER, Place, Said, children, drive, kill_alive, start, work
 from tests.faults.study import PROFILE, STUDY
 
 HANGS = 300.0
@@ -65,7 +66,7 @@ class Alone:
         if fault and fault.moment is None:
             strike_later(self.place, fault, lambda: self._of(fault.role), self.driver)
         self.driver.join(HANGS)
-        end(self.driver)
+        give_up(self.place, self.driver)
 
     def _of(self, role: str) -> list[int]:
         return [self.driver.pid] if role == DRIVER else children(self.driver.pid)
@@ -118,7 +119,7 @@ class OnAFolder:
                     victim.join()
                 return
             if time.monotonic() > until:
-                end(self.driver)
+                give_up(self.place, self.driver)
             time.sleep(0.01)
 
     def _of(self, role: str) -> list[int]:
@@ -127,6 +128,13 @@ class OnAFolder:
     def close(self) -> None:
         for one in (self.driver, *self.workers):
             end(one)
+
+
+def give_up(place: Place, driver: Any) -> None:
+    """End a driver that still runs, and write down that it took too long: it was not killed by a fault."""
+    if driver.is_alive():
+        end(driver)
+        place.said.write_text(json.dumps(vars(Said("TimeoutError", f"the study took longer than {HANGS:g} s"))))
 
 
 @contextmanager

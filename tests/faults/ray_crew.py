@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.faults.crews import HANGS, OF_RUNS, Alone, Fault, end, strike_later
+from tests.faults.crews import HANGS, OF_RUNS, Alone, Fault, give_up, strike_later
 from tests.faults.roles import DRIVER, Place, drive, start
 
 TASK, NODE = "task", "raylet"
@@ -34,7 +34,7 @@ class OnRay(Alone):
                 time.sleep(0.01)
             strike_later(self.place, fault, lambda: self._of(fault.role), self.driver)
         self.driver.join(HANGS)
-        end(self.driver)
+        give_up(self.place, self.driver)
 
     def _of(self, role: str) -> list[int]:
         if role == NODE:  # not that of the head, which has what the cluster knows

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from tests.engine.killed import contents
 from tests.faults import bit_flips, power_cuts
 from tests.faults.case import Case
-from tests.faults.crews import Alone, Fault
+from tests.faults.crews import Alone, Fault, give_up
 from tests.faults.judge import judged, wrong
 from tests.faults.moments import PLACES, Moment, place_of, struck
 from tests.faults.play import SHARES, cases, counts
 from tests.faults.readings import Reading, differences, readings
 from tests.faults.report import Part, report
 from tests.faults.roles import DRIVER, Place, Said, kill_alive, start
+from tests.processes import processes
 from tests.small_disk import NoDiskError
 
 pytestmark = [pytest.mark.killed, pytest.mark.slow]
@@ -66,6 +68,14 @@ def test_what_is_missing_other_or_left_behind_is_noticed(expected, hurt_copy):
     assert "studies/.half.tmp was left behind" in found
     other = replace(expected, outcome={**expected.outcome, "findings": b"another number"})
     assert "findings has other bytes" in wrong(place, other)
+
+
+def test_a_driver_that_takes_too_long_is_not_called_killed(hurt_copy, expected):
+    driver = processes.Process(target=time.sleep, args=(300,))
+    driver.start()
+    give_up(hurt_copy, driver)
+    assert not driver.is_alive()
+    assert wrong(hurt_copy, expected) == ["the study is not complete: TimeoutError: the study took longer than 300 s"]
 
 
 def test_a_study_that_is_not_complete_is_noticed(expected, hurt_copy):
