@@ -116,7 +116,7 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
         for called in ("run", "run_study", "pretrained", "forecast"):
             if callable(getattr(module, called, None)):
                 monkeypatch.setattr(module, called, stop)
-    if words[0] in ("train", "study", "sweep", "look-at") or "--prompts" in words:
+    if words[0] in ("train", "study", "sweep", "verify", "look-at") or "--prompts" in words:
         with pytest.raises(ReachedTrainingError):
             main(words)
     elif "RUN" in words or words[0] in (
