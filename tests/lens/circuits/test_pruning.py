@@ -1,0 +1,122 @@
+"""What pruning cuts from circuits whose paths' costs are known."""
+
+from math import inf
+
+import pytest
+from torch import nn
+
+from anchorlab.lens import AttentionRule, Explanation, find_circuit
+from anchorlab.lens.circuits import Assignment, AttentionLosses
+from anchorlab.lens.circuits.search import _pruned
+from anchorlab.lens.look.inputs import as_ensemble
+from tests.lens.circuits.test_circuits import (
+    ASK,
+    IDENTITY,
+    JOIN,
+    check_every_path_is_needed,
+    louder,
+    paths_of,
+    search_batch,
+)
+from tests.lens.hand_built import (
+    ANCHOR,
+    BROUGHT,
+    PREDICTED,
+    TOKEN,
+    blank,
+    carrying,
+    everywhere,
+    identity_solver,
+    matching,
+    shifting,
+    where,
+)
+
+
+class LossesByTable(AttentionLosses):
+    """Losses that depend on the rules of the head 0.0 alone."""
+
+    TABLE = {"ABC": 0.0, "BC": 3.0, "AC": 0.1, "AB": 4.0, "C": 2.0, "A": 0.5, "B": 5.0, "": 0.9}  # noqa: RUF012
+    RULES = {"A": ASK, "B": JOIN, "C": AttentionRule("asked", "anchor 1")}  # noqa: RUF012
+
+    def worst_loss(self, assignment: Assignment, enough: float) -> float:
+        rules = assignment[0, 0].rules
+        return self.TABLE["".join(name for name, rule in self.RULES.items() if rule in rules)]
+
+
+def test_pruning_goes_on_until_no_path_can_be_cut():
+    """The first round cuts B and keeps A, at a loss of 2; the second cuts C, and then A at a loss of 0.9."""
+    batch = IDENTITY.sample("test", 2, 0)
+    search = LossesByTable(as_ensemble(identity_solver()), IDENTITY, batch)
+    every = {(0, 0): Explanation("uniform", tuple(search.RULES.values()))}
+    one_left = {(0, 0): Explanation("uniform", (ASK,))}
+    nothing = {(0, 0): Explanation("uniform")}
+    phases = []
+    assert _pruned(search, every, 0.0, 1.0, lambda *phase: phases.append(phase)) == nothing
+    assert phases == [("cutting paths", done, of) for done, of in ((0, 3), (1, 3), (0, 2), (1, 2))]
+    assert _pruned(search, every, 0.0, 0.6, lambda *phase: None) == one_left
+
+
+class Shared(LossesByTable):
+    """Without A, B and C do its work: B costs more from then on than C does."""
+
+    TABLE = {"ABC": 0.0, "BC": 0.1, "AC": 0.2, "AB": 0.3, "C": 0.9, "B": 0.4, "A": 5.0, "": 5.0}  # noqa: RUF012
+
+
+def test_the_cheapest_path_is_cut_by_what_it_costs_after_the_cuts_before():
+    """First A. B was the next to cost least, at 0.2 against 0.3; now it costs 0.9, and C 0.4."""
+    search = Shared(as_ensemble(identity_solver()), IDENTITY, IDENTITY.sample("test", 2, 0))
+    every = {(0, 0): Explanation("uniform", tuple(search.RULES.values()))}
+    only_b = {(0, 0): Explanation("uniform", (JOIN,))}
+    assert _pruned(search, every, 0.0, 1.0, lambda *phase: None) == only_b
+    assert _pruned(search, only_b, 0.0, 1.0, lambda *phase: None) == only_b
+
+
+def twice_joined() -> nn.Module:
+    """With two heads in the first layer that bring each token to the next position; either is enough."""
+    module = blank(layers=2)
+    for head in (0, 2):
+        shifting(module, 0, head, 1)
+        carrying(module, 0, head, TOKEN, BROUGHT)
+    matching(module, 1, 0, everywhere(), where(BROUGHT, ANCHOR))
+    carrying(module, 1, 0, TOKEN, PREDICTED)
+    return louder(module)
+
+
+def test_a_path_that_does_what_another_does_is_no_part_of_the_circuit():
+    """Cutting one of the two leaves the loss as it is; cutting the other then costs all that there is."""
+    module = twice_joined()
+    search, heads = search_batch(module, IDENTITY, 64), ((0, 0), (0, 2), (1, 0))
+    every = dict.fromkeys(search.patterns, Explanation("uniform"))
+    every |= {head: Explanation("uniform", (ASK if head[0] else JOIN,)) for head in heads}
+    own = search.loss({})
+    left = _pruned(search, every, own, own + 0.04, lambda *phase: None)
+    with_paths = [head for head, one in left.items() if one.rules]
+    assert with_paths in ([(0, 0), (1, 0)], [(0, 2), (1, 0)])
+    for head in with_paths:
+        cut = {**left, head: left[head].without(left[head].rules[0])}
+        assert search.worst_loss(cut, inf) > 1.0
+
+
+@pytest.mark.slow
+def test_the_search_leaves_no_path_that_does_what_another_does():
+    module = twice_joined()
+    found = find_circuit(module, IDENTITY, rise=0.02, sequences=64)
+    assert paths_of(found) in ({(0, 0, JOIN), (1, 0, ASK)}, {(0, 2, JOIN), (1, 0, ASK)})
+    assert found.threshold == pytest.approx(search_batch(module, IDENTITY, 64).loss({}) + 0.02)
+    check_every_path_is_needed(found, search_batch(module, IDENTITY, 64))
+    assert found.minimality > 20
+
+
+@pytest.mark.parametrize(
+    ("hidden", "visible", "left"), [(0.0, 2.0, (JOIN, ASK)), (2.0, 0.0, (JOIN, ASK)), (0.0, 0.0, ())]
+)
+def test_a_path_is_cut_only_if_the_loss_is_allowed_with_its_keys_hidden_and_with_them_visible(hidden, visible, left):
+    class Losses(AttentionLosses):
+        def worst_loss(self, assignment: Assignment, enough: float) -> float:
+            one = assignment[0, 0]
+            return 0.0 if len(one.rules) == 2 else hidden if one.cut else visible
+
+    search = Losses(as_ensemble(identity_solver()), IDENTITY, IDENTITY.sample("test", 2, 0))
+    both = {(0, 0): Explanation("uniform", (JOIN, ASK))}
+    assert _pruned(search, both, 0.0, 1.0, lambda *phase: None) == {(0, 0): Explanation("uniform", left)}
