@@ -73,7 +73,7 @@ _TRAINED: tuple[tuple[Task, Recipe], ...] = (
     (task("anchor/identity"), paper_recipe(2000)),
     (task("anchor/reading-comprehension"), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100))),
     (task("anchor/classification"), paper_recipe(30_000).replace(checkpoints=Times(at=(0,)))),
-    (task("anchor/composite"), paper_recipe(8000, batch=100, every=20)),
+    (task("anchor/composite"), paper_recipe(8000, batch=100, every=1)),
     (task("anchor/working-memory"), paper_recipe(40_000, epochs=300, batch=100, every=10)),
     (task("anchor/synonym", total=10_000), paper_recipe(10_000, batch=100, every=20)),
     (task("anchor/recitation"), paper_recipe(7000, batch=100)),
