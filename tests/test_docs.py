@@ -358,7 +358,7 @@ def test_settings_within_settings_are_shown_one_by_one():
 def test_settings_of_a_study_of_a_pretrained_model_are_those_of_what_it_observes():
     shown = gallery_build().settings_text(study("language/heads"), "quick")
     assert "| `model` | smollm2 | meta-llama/Llama-2-7b-hf |" in shown
-    assert "| `draws` | 20 | 20 |" in shown.partition("What is the same in both")[2]
+    assert "| `draws` | 50 | 50 |" in shown.partition("What is the same in both")[2]
 
 
 def test_the_model_is_named_where_numbers_come_from():

@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 from anchorlab.language import pretrained
 from anchorlab.language.page import english_page
 from anchorlab.studies import Workplace, study
+from anchorlab.studies.language import heads as observing
 from anchorlab.studies.language import heads_measures as heads
 from anchorlab.studies.language.head_order import reached_by_chance
 from anchorlab.studies.language.head_scores import ScoredHeads, score_heads
@@ -187,6 +188,17 @@ def test_texts_fit_the_model_and_follow_the_token_between_documents(tmp_path):
     assert english_page().text.startswith("".join(model.words(english.flatten())))
     assert repeated.inputs.shape == (2, 14)
     assert torch.equal(repeated.inputs[:, :7], repeated.inputs[:, 7:])
+
+
+def test_texts_follow_the_token_that_begins_one(tmp_path, monkeypatch):
+    setting = Setting("tiny", None, length=20, texts=3, half=7, sequences=2)
+    model = open_model(setting, Workplace(tmp_path))
+    monkeypatch.setattr(observing, "beginning", lambda tokenizer: 1)
+    english, repeated = texts(setting, model)
+    assert (english.shape, repeated.inputs.shape) == ((3, 21), (2, 15))
+    assert english[:, 0].tolist() == [1] * 3 and repeated.inputs[:, 0].tolist() == [1] * 2
+    again = texts(replace(setting, seed=1001), model)[1]
+    assert not torch.equal(again.inputs, repeated.inputs)
 
 
 def test_a_head_without_shift_leaves_the_removal_out(tmp_path):
