@@ -132,6 +132,10 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         "anchor/open-questions",
         "anchor/order",
         "anchor/phase-diagram",
+        "language/heads",
+        "language/noise",
+        "retrieval/emergence",
+        "retrieval/plateau",
     }
     total = sum(not one.apart for one in results)
     whole = json.loads(anchorlab("claims", "--counts", "--json").out)
