@@ -119,7 +119,7 @@ gallery: language language-2
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick --model gemma3
 	$(BIN)/anchorlab study $(SCALED) --profile scaled
-	$(BIN)/anchorlab study truncation/associative-memory truncation/rank-one-noise --profile paper
+	$(BIN)/anchorlab study truncation/associative-memory truncation/attention-gradient truncation/rank-one-noise --profile paper
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py
