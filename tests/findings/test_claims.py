@@ -2,6 +2,7 @@ import math
 from dataclasses import replace
 from math import inf, nan
 
+import numpy as np
 import pytest
 
 from anchorlab.errors import SpecError
@@ -37,6 +38,9 @@ def claim(band, exact=False) -> Claim:
         (within(0.4, 0.6), 0.3, False, "0.4 to 0.6"),
         (within(1.0, 1.0), 1.0, True, "exactly 1"),
         ((None, None), -7.0, True, "any value"),
+        (within(0.95, 1.0), float(np.float32(1) + np.finfo(np.float32).eps), True, "0.95 to 1"),  # rounding of float32
+        (within(0.95, 1.0), 1.00001, False, "0.95 to 1"),
+        (at_least(0.9), 0.89999, False, "at least 0.9"),
     ],
 )
 def test_the_verdict_comes_from_the_band_and_the_scope(band, value, inside, words):
@@ -287,3 +291,10 @@ def test_other_works_and_questions_of_ones_own_are_counted_apart():
     }
     assert list(counts_apart(results))[:2] == ["reproduced", "agrees at small scale"]
     assert counts_apart([]) == {}
+
+
+def test_an_interval_that_ends_beyond_the_band_by_rounding_decides():
+    one = claim(within(0.95, 1.0))
+    assert one.judge(0.999, "quick", interval=(0.997, 1.0000001)).verdict == "agrees at small scale"
+    assert one.judge(0.999, "quick", interval=(0.997, 1.00001)).verdict == "undecided"
+    assert one.judge(0.999, "quick", interval=(0.94999, 1.0)).verdict == "undecided"

@@ -11,6 +11,8 @@ from anchorlab.spec import JSON_CONFIG
 Band = tuple[float | None, float | None]
 """The lowest and the highest value that accept a claim, both included; None leaves that side open."""
 
+_ROUNDING = 1e-6  # relative; float32 has 6e-8 in each operation
+
 Scope = Literal["paper", "exact", "other", "own", "precondition"]
 """How a value was obtained: in the paper's own setting, by an exact computation, in another setting, or in a study or
 setting of one's own, where no paper claims anything. A precondition of claims has its own scope and is not counted."""
@@ -85,19 +87,28 @@ def within(low: float, high: float) -> Band:
 
 def accepts(band: Band, value: float | None) -> bool:
     """Return whether a band accepts a value; none accepts None, NaN or infinity."""
-    low, high = band
-    if value is None or not isfinite(value):
-        return False
-    return (low is None or value >= low) and (high is None or value <= high)
+    low, high = _edges(band)
+    return value is not None and isfinite(value) and low <= value <= high
 
 
 def splits(band: Band, interval: tuple[float, float] | None) -> bool:
     """Return whether an interval reaches from inside a band to outside, so that its value decides nothing."""
     if interval is None:
         return False
-    low, high = (-inf if band[0] is None else band[0]), (inf if band[1] is None else band[1])
+    low, high = _edges(band)
     meets = interval[0] <= high and interval[1] >= low
     return meets and not (low <= interval[0] and interval[1] <= high)
+
+
+def _edges(band: Band) -> tuple[float, float]:
+    """Return the lowest and the highest value that a band accepts, each moved outwards by the rounding of float32.
+
+    A mean of accuracies of 1 may come out as 1.0000001.
+    """
+    low, high = (-inf if band[0] is None else band[0]), (inf if band[1] is None else band[1])
+    return low - _ROUNDING * abs(low) if isfinite(low) else low, high + _ROUNDING * abs(high) if isfinite(
+        high
+    ) else high
 
 
 def check_band(band: Band, at: str = "band") -> None:
