@@ -45,7 +45,7 @@ def shortened(words: list[str]) -> list[str]:
             words = [*words, option, value]
     if words[0] in FEW_SEQUENCES:
         return [*words, FEW_SEQUENCES[words[0]], "20"]
-    if words[0] == "study" and "*" in words[1]:
+    if words[0] == "verify" or (words[0] == "study" and "*" in words[1]):
         return [*words, "--dry-run"]
     if words[0] == "study":
         return [*("smoke" if word == "quick" else word for word in words), "--workers", "1"]
