@@ -28,9 +28,10 @@ def test_the_readme_runs(installation):
     assert (installation.folder / "identity.png").stat().st_size > 10_000
     assert "previous_token" in ran.printed
     assert "Training shows all of the answers" in ran.printed
-    assert {command.split()[0] for command in ran.said} == {"show", "train", "study", "claims", "report"}
+    assert {command.split()[0] for command in ran.said} == {"show", "train", "study", "claims", "verify", "report"}
     assert "agrees at small scale" in ran.said["claims"] or "differs at small scale" in ran.said["claims"]
     assert "left to train" in ran.said["study anchor/* --profile quick --dry-run"]
+    assert "within 10m, in this order" in ran.said["verify --budget 10m --dry-run"]
     assert STUDY_SMOKE in ran.said
     assert (installation.folder / "runs" / "report.html").exists()
 
