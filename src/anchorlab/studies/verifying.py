@@ -43,8 +43,8 @@ class Step:
 
     Fields
         candidate: the study under one profile
-        claims: the ids of the claims that it settles and that nothing before it does
-        seconds: an estimate of what it takes after the ones before it, whose runs it may share
+        claims: the ids of the claims that it settles and no earlier step does
+        seconds: estimated time, without the runs that earlier steps train
         rough: whether the estimate counts operations in place of measuring steps
     """
 
@@ -111,8 +111,8 @@ def make_plan(
 ) -> Plan:
     """Return which candidates a budget pays for, in the order of open claims per second.
 
-    A run that two studies share is counted once, and one that the store has not at all. On a CPU a candidate that is
-    far beyond the budget is not measured.
+    Shared runs count once, finished runs cost nothing. On a CPU no steps are measured of a candidate far beyond the
+    budget.
 
     Args:
         found: the candidates
