@@ -1,5 +1,7 @@
 """What a budget pays for: by hand-made costs, the cheapest claims first."""
 
+from dataclasses import replace
+
 import pytest
 
 from anchorlab.errors import SpecError
@@ -84,3 +86,18 @@ def test_only_exact_values_and_those_of_the_papers_setting_settle_a_claim():
     quick = settled_in([one for one in made if one.profile == "quick"])
     assert set(quick) == {memory.claim(each).id for each in memory.claims if each.exact}
     assert settled_in([]) == {}
+
+
+def test_what_is_measured_in_another_way_today_settles_nothing():
+    (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
+    first, *rest = paper.claims
+    other = replace(first, claim=replace(first.claim, measured_as="the other way round"))
+    assert settled_in([replace(paper, claims=(other, *rest))]) == {}
+
+
+def test_a_settled_claim_is_judged_by_the_band_of_today():
+    (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
+    first, *rest = paper.claims
+    old = replace(first, claim=replace(first.claim, band=(-2.0, -1.0)))
+    assert (first.verdict, old.verdict) == ("reproduced", "contradicted")
+    assert settled_in([replace(paper, claims=(old, *rest))])[first.claim.id].verdict == "reproduced"

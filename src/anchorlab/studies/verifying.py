@@ -5,15 +5,18 @@ published, others from the profiles that have the paper's setting.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from anchorlab.engine import cores, forecast
+from anchorlab.errors import SpecError
 from anchorlab.findings import ClaimResult, Findings, ledger
 from anchorlab.progress import Report
 from anchorlab.runs import Store
 from anchorlab.studies.published import published
+from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.running import experiments_to_run
 from anchorlab.studies.study import Study
@@ -91,13 +94,23 @@ def candidates(names: Iterable[str]) -> list[Candidate]:
 
 
 def settled_in(kept: Sequence[Findings]) -> dict[str, ClaimResult]:
-    """Return the result of every claim that findings settle, by its id."""
-    results = {entry.claim.id: entry.strongest for entry in ledger(kept)}
+    """Return the result of every claim that findings settle, by its id, judged by the bands of today.
+
+    Findings of a study that measures in another way today settle nothing: it has to run again.
+    """
+    results = {entry.claim.id: entry.strongest for entry in ledger(_of_today(kept))}
     return {
         name: result
         for name, result in results.items()
         if result.scope in SETTLING and result.verdict != "not measured"
     }
+
+
+def _of_today(kept: Sequence[Findings]) -> Iterator[Findings]:
+    for findings in kept:
+        if findings.study in STUDIES:
+            with suppress(SpecError):
+                yield find_study(findings.study).judge_again(findings)
 
 
 def make_plan(
