@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from inspect import unwrap
 from pathlib import Path
 from types import CodeType
 
@@ -103,7 +104,8 @@ def body(code: CodeType) -> tuple[object, ...]:
 
 def does(measure: Measure) -> tuple[object, ...]:
     """What a measure does, whatever its docstring, with the values that its function encloses."""
-    code, closed = measure.function.__code__, measure.function.__closure__ or ()
+    function = unwrap(measure.function)  # of what checks its types
+    code, closed = function.__code__, function.__closure__ or ()
     undocumented = code.replace(co_consts=(None, *code.co_consts[1:]))
     return body(undocumented), *(repr(cell.cell_contents) for cell in closed)
 

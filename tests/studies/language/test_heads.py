@@ -135,7 +135,7 @@ def test_of_all_deep_groups_of_layers_the_cheapest_is_judged():
     found = heads.deep_removable(both)
     assert found.value == pytest.approx(0.2) and found.units == (pytest.approx(0.1), pytest.approx(0.3))
     assert found.detail == "from layer 5 on; at most 5, from layer 4 on; 3.5 before"
-    assert heads.deep_removable(replace(seen(), losses_without={3: losses})).value is None
+    assert heads.deep_removable(replace(seen(), losses=losses, losses_without={3: losses})).value is None
 
 
 def test_induction_and_the_previous_token():

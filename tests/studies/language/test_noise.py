@@ -226,7 +226,8 @@ def test_each_sentence_is_one_unit_of_the_late_layers() -> None:
     made = one_sentence(FALLING)
     words = torch.cat([made.answers.words, torch.zeros_like(made.answers.words)], dim=2)
     full = {name: torch.cat([value, value]) for name, value in made.full.tensors.items()}
-    both = replace(made, answers=replace(made.answers, words=words), full=Answers(**full))
+    answers = {name: torch.cat([value, value], dim=2) for name, value in made.answers.tensors.items()}
+    both = replace(made, answers=Answers(**{**answers, "words": words}), full=Answers(**full))
     found = noise.late_layers_lower_generic_words(replace(GOOD, swept=both))
     assert isinstance(found, Measurement)
     assert (found.value, found.units) == (0.5, (1, 0))

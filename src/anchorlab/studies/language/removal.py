@@ -49,7 +49,7 @@ class Predictions:
 
     text_loss: Float[Tensor, "text"]
     repeated: Float[Tensor, "sequence"]
-    induction: Float[Tensor, "sequence"]
+    induction: Float[Tensor, "scored"]
 
 
 @dataclass(frozen=True)

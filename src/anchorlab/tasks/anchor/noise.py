@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import UInt16
 from numpy.random import Generator
 from pydantic import Field
 
@@ -36,7 +36,7 @@ class MarkovNoise(Spec):
 
     def draw(
         self, random: Generator, rows: int, length: int, items: tuple[int, int]
-    ) -> Int[np.ndarray, "row position"]:
+    ) -> UInt16[np.ndarray, "row position"]:
         """Return sequences of the chain; the first token is any item.
 
         Args:
@@ -53,6 +53,6 @@ class MarkovNoise(Spec):
 
 
 @lru_cache(maxsize=16)
-def _ring(chain: int, first: int, last: int) -> Int[np.ndarray, "item"]:
+def _ring(chain: int, first: int, last: int) -> UInt16[np.ndarray, "item"]:
     """Return the items in the order of the ring."""
     return generator(chain, "noise chain").permutation(np.arange(first, last + 1, dtype=np.uint16))
