@@ -163,7 +163,7 @@ class Quantise(Spec):
 
 def round_blocks(matrix: Tensor, bits: int) -> Tensor:
     """Return matrices `[... input output]` rounded to 8 or 4 bits in blocks of 32 inputs, as `Quantise` says."""
-    blocks = matrix.detach().float().unflatten(-2, (-1, BLOCK))
+    blocks = torch.unflatten(matrix.detach().float(), -2, (-1, BLOCK))
     largest = blocks.abs().max(dim=-2, keepdim=True)
     if bits == 8:
         scale, low, high = largest.values / 127, -127, 127
