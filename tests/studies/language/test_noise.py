@@ -9,9 +9,10 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, ScatterFigure
 from anchorlab.language.answers import Answers, Questions
+from anchorlab.language.edited import edited_weights
 from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_unit
 from anchorlab.language.truncations import TruncationSearch
-from anchorlab.models import Truncate
+from anchorlab.models import Quantise, Truncate
 from anchorlab.studies.claim import Measured, Measurement
 from anchorlab.studies.language import noise, noise_asking
 from anchorlab.studies.language.conditions import BARE, BEGUN, CHAT, condition_table, in_conditions
@@ -253,6 +254,21 @@ def test_a_model_quantised_again_computes_with_the_rounded_matrices() -> None:
     assert rounded.get_parameter(name)[:2, 0].tolist() == [-8.0, 1.0]
     assert model.get_parameter(name)[1, 0].item() == pytest.approx(1.4)
     assert rounded.get_parameter("embed.W_E")[0, 1].item() == pytest.approx(0.123)
+
+
+def test_a_model_quantised_again_is_cut_as_the_first_one_is() -> None:
+    """The truth are the first model's own weights, rounded and then cut, without what is kept of earlier blocks."""
+    model = spoken()
+    cut = Truncate(weight="blocks.2.mlp.W_in", fraction=0.5)
+    with torch.no_grad():
+        model.get_parameter(cut.weight).copy_(torch.randn(32, 64, generator=torch.Generator().manual_seed(0)))
+        model.get_parameter("blocks.2.mlp.W_out").fill_(0.1)[:, :9] *= -1
+    found = ask_both(Questions(requantised(model, 4), CITIES), cut)
+    weights = edited_weights(model, [Quantise(weight="blocks", bits=4), cut])
+    expected = Questions(model, CITIES).answers(weights)
+    torch.testing.assert_close(found.cut.right, expected.right)
+    torch.testing.assert_close(found.cut.words, expected.words)
+    assert not torch.allclose(found.cut.right, found.full.right, atol=1e-3)
 
 
 def test_facts_are_asked_without_a_beginning_and_in_the_chat_template() -> None:

@@ -20,7 +20,12 @@ Seen = TypeVar("Seen")
 
 def requantised(model: LanguageModel, bits: Bits) -> LanguageModel:
     """Return a copy of a model with every matrix of its blocks quantised, and the embeddings as they are."""
-    copied = wrap(copy.deepcopy(model.hugging_face), model.tokenizer, f"{model.name}, {bits} bits")
+    theirs = model.hugging_face
+    # a copy of the module would have this package's hooks already, and run them twice
+    fresh = type(theirs)(copy.deepcopy(theirs.config))
+    fresh.load_state_dict(theirs.state_dict())
+    fresh = fresh.to(device=theirs.device, dtype=theirs.dtype)
+    copied = wrap(fresh, model.tokenizer, f"{model.name}, {bits} bits")
     weights = edited_weights(model, [Quantise(weight="blocks", bits=bits)])
     with torch.no_grad():
         for name, value in copied.named_parameters():
