@@ -20,6 +20,7 @@ from tests.language.spoken import LAYERS, LOUD, PROMPTS, VOCABULARY, spoken, tok
 from tests.language.tiny import hugging_face
 
 LOUD_MATRIX = f"blocks.{LOUD}.mlp.W_out"
+SITE = f"blocks.{LOUD}.mlp.hook_post"  # what it is multiplied by
 
 
 def test_the_search_finds_the_matrix_that_says_the() -> None:
@@ -136,7 +137,8 @@ def test_the_right_truncation_passes_its_controls() -> None:
     asked = Questions(spoken(), PROMPTS)
     found = control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=0), TEXT, draws=20)
     assert found.gain > 0.5
-    assert float(found.random_gains.max()) < found.gain / 2
+    assert float(found.random_gains.max()) < found.gain
+    assert float(found.random_gains.median()) < found.gain / 2
     assert found.random.right.shape == (20, 3)
     torch.testing.assert_close(found.cut.right, Questions(spoken(0.0), PROMPTS).answers().right)
     torch.testing.assert_close(found.cut_losses, text_losses(spoken(0.0), TEXT))
@@ -151,7 +153,7 @@ def test_a_change_that_removes_the_answer_fails_its_controls() -> None:
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.25])
-def test_random_changes_have_the_norm_of_the_truncation_and_a_seed(
+def test_random_changes_change_the_output_as_much_as_the_truncation_and_have_a_seed(
     monkeypatch: pytest.MonkeyPatch, fraction: float
 ) -> None:
     asked = Questions(wrap(hugging_face("llama"), tokenizer()), PROMPTS)
@@ -166,9 +168,13 @@ def test_random_changes_have_the_norm_of_the_truncation_and_a_seed(
     monkeypatch.setattr(asked, "answers", watching)
     first = control_truncation(asked, cut, TEXT, draws=3)
     whole = asked.model.get_parameter(LOUD_MATRIX).detach()
-    norms = torch.stack([(one - whole).norm() for one in given])
-    dropped = torch.linalg.svdvals(whole)[round(fraction * min(whole.shape)) :]
-    torch.testing.assert_close(norms, dropped.norm().expand(4))
+    record = look(asked.model, asked.tokens.inputs, [SITE])  # prompts of one length, so that nothing is padded
+    stream = torch.as_tensor(record[SITE]).flatten(0, -2)
+    sizes = torch.stack([(stream @ (one - whole)).norm() for one in given])
+    left, singular, right = torch.linalg.svd(whole)
+    dropped = round(fraction * min(whole.shape))
+    removed = left[:, dropped : len(singular)] * singular[dropped:] @ right[dropped:]
+    torch.testing.assert_close(sizes, (stream @ removed).norm().expand(4))
     assert len({float(one[0, 0]) for one in given}) == 4
     assert torch.equal(control_truncation(asked, cut, TEXT, draws=3).random.right, first.random.right)
     assert not torch.equal(control_truncation(asked, cut, TEXT, draws=3, seed=1).random.right, first.random.right)

@@ -1,4 +1,4 @@
-"""Three controls of a truncation: a random change of the same norm, the other answers, and the loss on ordinary text.
+"""Three controls of a truncation: random changes of the same size, the other answers, and the loss on ordinary text.
 
 Without them a higher probability of the right word means little: any change of the matrix may bring it about, all words
 of the kind may gain alike, or the model may be ruined for everything else.
@@ -27,7 +27,7 @@ class TruncationControls:
         truncation: what is controlled
         full: the answers of the full model, `[prompt]`
         cut: those with the truncation, `[prompt]`
-        random: those with random changes of the same matrix and the same Frobenius norm, `[draw prompt]`
+        random: those with random changes of the same matrix that change its output as much, `[draw prompt]`
         full_losses: -log p of each token of the text, by the full model
         cut_losses: the same with the truncation
     """
@@ -64,13 +64,16 @@ def control_truncation(
     questions: Questions,
     truncation: Truncate,
     text: Int[Tensor, "batch position"],
-    draws: int = 20,
+    draws: int = 50,
     seed: int = 0,
     full_losses: Float[Tensor, "batch following"] | None = None,
 ) -> TruncationControls:
-    """Ask questions under a truncation, and under `draws` random changes of the same matrix and the same norm.
+    """Ask questions under a truncation, and under `draws` random changes of the same matrix that change as much.
 
-    A random change has independent normal entries, scaled to the Frobenius norm of what the truncation takes away.
+    A random change has independent normal entries, scaled until it changes the matrix's output on the tokens of the
+    questions as much as the truncation does, in the root of the mean square. Weights of the same norm would not do: a
+    truncation takes away the smallest singular values, along which the stream may be much longer than along a random
+    direction.
 
     Args:
         questions: the prompts; those that the truncation was not chosen on
@@ -87,11 +90,12 @@ def control_truncation(
         raise SpecError("truncation", f"of {truncation.weight!r} changes {len(cut)} matrices", "cut one of them")
     name, changed = next(iter(cut.items()))
     whole = model.get_parameter(name).detach()
-    norm, random = float((changed - whole).norm()), generator(seed, "language", "random changes")
+    entering, random = questions.entering(name), generator(seed, "language", "random changes")
+    size = float((entering @ (changed - whole)).norm())
 
     def drawn() -> Tensor:
         noise = torch.from_numpy(random.standard_normal(tuple(whole.shape), dtype=np.float32)).to(whole)
-        return whole + noise * (norm / float(noise.norm()))
+        return whole + noise * (size / float((entering @ noise).norm()))
 
     return TruncationControls(
         truncation,

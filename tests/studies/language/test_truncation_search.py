@@ -14,7 +14,7 @@ from anchorlab.language.truncations import search_truncations
 from anchorlab.models import Truncate
 from anchorlab.studies import Workplace
 from anchorlab.studies.claim import Measurement
-from anchorlab.studies.language import truncation_search
+from anchorlab.studies.language import truncation_search, truncation_search_asking
 from anchorlab.studies.language.laser import Laser, ask_both
 from anchorlab.studies.language.truncation_search import Observed, Seen, Setting
 from tests.language.spoken import DIVIDED, LAYERS, LOUD, PROMPTS, divided, spoken, token
@@ -121,21 +121,22 @@ def test_a_second_observation_reads_what_the_first_has_kept(observed: tuple[Obse
 
 
 def test_sentences_are_of_the_second_half_and_continued_by_the_models(observed: tuple[Observed, Path]) -> None:
-    for country, before, after in observed[0].sentences:
-        assert country in {"Spain", "France"}
-        assert " is located in" in before
-        assert " is located in" in after
+    asked = {(prompt.answer, prompt.text) for prompt in observed[0].trained.prompts}
+    for answer, *told in observed[0].sentences:
+        (text,) = {text for right, text in asked if right == answer and told[0].startswith(text)}
+        assert told[1].startswith(text)
 
 
 def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What helps one country takes the other's answers away: the half that is reported loses by the choice."""
-    monkeypatch.setattr(truncation_search, "open_model", lambda setting, workplace: divided())
-    monkeypatch.setattr(truncation_search, "facts", lambda: PROMPTS)
-    monkeypatch.setattr(truncation_search, "windows", lambda *given: torch.tensor([[token("Madrid"), token("is")]]))
+    monkeypatch.setattr(truncation_search_asking, "open_model", lambda setting, workplace: divided())
+    monkeypatch.setattr(truncation_search_asking, "facts", lambda *given: PROMPTS)
+    page = torch.tensor([[token("Madrid"), token("is")]])
+    monkeypatch.setattr(truncation_search_asking, "windows", lambda *given: page)
     _, second = split_by_unit(PROMPTS)
-    setting = Setting(fractions=(0.0,), draws=1, told=1, continued=1)
+    setting = Setting(fractions=(0.0,), draws=1, checked=1, told=1, continued=1)
     seen = truncation_search.observe(setting, Workplace(tmp_path)).trained
     spoilt = DIVIDED[str(second[0].answer)]
     assert seen.best in [Truncate(weight=name, fraction=0.0) for name in (spoilt, spoilt.replace("in", "out"))]

@@ -1,37 +1,27 @@
 """Language models: which truncated matrix brings out facts, and whether it does.
 
-Every matrix of every block is cut to several ranks, one at a time. The cut under which one half of the facts is
-likeliest is reported on the other half, which shares no country with the first, beside three controls: random changes
-of the same norm, the other countries, and the perplexity of a page of English.
+Every matrix of every block is cut to several ranks, one at a time. The cut under which facts of one half are likeliest
+is reported on the other half, which shares no subject with the first, beside three controls: random changes that change
+the output as much, the other words of the kind, and the perplexity of a page of English.
 
 Source: truncated weights, sections 2.2 and 3, Table 1, appendix B.2.
 """
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.engine import Status
 from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
-from anchorlab.language import LanguageModel
-from anchorlab.language.answers import Questions
-from anchorlab.language.edited import continue_text
-from anchorlab.language.encode import windows
-from anchorlab.language.page import english_page
-from anchorlab.language.prompts import Prompt, facts, split_by_unit
-from anchorlab.language.truncation_controls import TruncationControls, control_truncation
-from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
+from anchorlab.language.truncation_controls import TruncationControls
+from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Truncate
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
 from anchorlab.studies.language.laser import (
     COMPARED,
-    Laser,
+    SUBJECTS,
     among_its_kind,
-    ask_both,
     by_unit,
     comparison,
     first_mean,
@@ -39,113 +29,20 @@ from anchorlab.studies.language.laser import (
     layer_of,
     the_with_and_without,
 )
-from anchorlab.studies.language.opening import TINY, ModelSetting, described, open_model, untrained_model
+from anchorlab.studies.language.opening import TINY
+from anchorlab.studies.language.precision import precision_table
+from anchorlab.studies.language.truncation_search_asking import (
+    ATTENTION,
+    ATTENTION_BEST,
+    FEED_FORWARD,
+    FEED_FORWARD_BEST,
+    Observed,
+    Seen,
+    Setting,
+    observe,
+)
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.studies.workplace import Workplace
-
-FEED_FORWARD, ATTENTION = "blocks.*.mlp.*", "blocks.*.attn.*"
-B_2 = 0.0125
-"""The paper's rho for facts, of the input matrix of the last feed-forward layer of Pythia-1B (appendix B.2)."""
-
-
-@dataclass(frozen=True)
-class Setting(ModelSetting):
-    """What is searched and how it is controlled.
-
-    Fields
-        facts: the number of facts; one half is searched, the other reported
-        fractions: the fractions of the rank that are kept, without 1, the full model
-        draws: the number of random changes of the same norm
-        window: the number of tokens of each piece of the page of English
-        told: the number of facts whose sentences are shown
-        continued: the number of tokens by which these sentences are continued
-    """
-
-    facts: int = 149
-    fractions: tuple[float, ...] = FRACTIONS
-    draws: int = 20
-    window: int = 256
-    told: int = 6
-    continued: int = 6
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one model answers.
-
-    Fields
-        search: all truncations, on the first half of the facts; None for an untrained model, which is not searched
-        controls: of the best truncation, on the second half
-        prompts: the second half
-        others: the best truncations of feed-forward layers and of attention, and the paper's, on the second half
-    """
-
-    search: TruncationSearch | None
-    controls: TruncationControls
-    prompts: tuple[Prompt, ...]
-    others: dict[str, Laser]
-
-    @cached_property
-    def best(self) -> Truncate:
-        """The truncation that was chosen."""
-        return self.controls.truncation
-
-    @property
-    def laser(self) -> Laser:
-        """The second half of the facts without and with the best truncation."""
-        return Laser(in_words(self.best), self.prompts, self.controls.full, self.controls.cut)
-
-
-@dataclass(frozen=True)
-class Observed:
-    """A pretrained model, the same architecture with random weights and the same cut, and sentences of the first.
-
-    `sentences` has, for some facts, the country, then the sentence without and with the truncation.
-    """
-
-    trained: Seen
-    untrained: Seen
-    layers: int
-    sentences: tuple[tuple[str, str, str], ...]
-    model: str
-
-
-def observe(setting: Setting, workplace: Workplace) -> Observed:
-    """Search the truncations of the setting's model, and control the best; a killed search goes on where it stopped."""
-    model = open_model(setting, workplace)
-    first, second = split_by_unit(facts()[: setting.facts])
-    search = search_truncations(
-        Questions(model, first),
-        [FEED_FORWARD, ATTENTION],
-        setting.fractions,
-        keep=workplace.folder,
-        progress=lambda done, total: workplace.report(Status(total, done, "cutting matrices")),
-    )
-    workplace.report(Status(3, 0, "controls"))
-    asked, best = Questions(model, second), search.best()
-    compared = {
-        "best of feed-forward layers": search.best(FEED_FORWARD),
-        "best of attention": search.best(ATTENTION),
-        "appendix B.2": Truncate(weight=f"blocks.{len(model.blocks) - 1}.mlp.W_in", fraction=B_2),
-    }
-    controls = _control(asked, best, setting)
-    others = {name: ask_both(asked, one, controls.full) for name, one in compared.items()}
-    workplace.report(Status(3, 1, "sentences"))
-    told = tuple(
-        (str(prompt.answer), *(continue_text(model, prompt.text, setting.continued, edits) for edits in ([], [best])))
-        for prompt in second[:: max(1, len(second) // setting.told)][: setting.told]
-    )
-    workplace.report(Status(3, 2, "an untrained model"))
-    untrained = Seen(None, _control(Questions(untrained_model(model), second), best, setting), second, {})
-    trained = Seen(search, controls, second, others)
-    return Observed(trained, untrained, len(model.blocks), told, described(setting, model))  # type: ignore[arg-type]
-
-
-def _control(asked: Questions, best: Truncate, setting: Setting) -> TruncationControls:
-    model: LanguageModel = asked.model
-    text = windows(model.tokenizer, english_page().text, min(setting.window, model.context), model.context)
-    return control_truncation(asked, best, text, setting.draws)
 
 
 @claim(
@@ -186,13 +83,13 @@ def low_rank(seen: Seen) -> Measurement:
     band=at_least(0.1),
 )
 def feed_forward_over_attention(seen: Seen) -> Measurement:
-    """Mean log-probability of the right country under the best truncation of each, difference, second half."""
+    """Mean log-probability of the right word under the best truncation of each, difference, second half."""
     if not seen.others:
         return Measurement(None)
-    found = [seen.others[name] for name in ("best of feed-forward layers", "best of attention")]
+    found = [seen.others[name] for name in (FEED_FORWARD_BEST, ATTENTION_BEST)]
     gains = [one.cut.right - one.full.right for one in found]
     means = [f"{float(gain.mean()):+.2f} ({one.truncation})" for gain, one in zip(gains, found, strict=True)]
-    return over_shared(by_unit(found[0].units, gains[0] - gains[1]), first_mean, "countries", ", ".join(means))
+    return over_shared(by_unit(found[0].units, gains[0] - gains[1]), first_mean, SUBJECTS, ", ".join(means))
 
 
 @claim(
@@ -213,8 +110,8 @@ def the_falls(seen: Seen) -> Measurement:
     band=at_least(0.95),
 )
 def beats_random_changes(seen: Seen) -> Measurement:
-    """Share of random changes of the same matrix and norm that raise the mean log-probability of the right country by
-    less than the truncation, which must raise it; second half."""
+    """Share of random changes of the same matrix, which change its output as much, that raise the mean log-probability
+    of the right word by less than the truncation, which must raise it; second half."""
     gains, own = seen.controls.random_gains, seen.controls.gain
     detail = f"truncation {own:+.2f}, random {spread(gains, 'draws')}"
     return over((gains < own) & (own > 0), of="draws", detail=detail)
@@ -227,19 +124,18 @@ def beats_random_changes(seen: Seen) -> Measurement:
     band=at_least(0.1),
 )
 def right_over_others(seen: Seen) -> Measurement:
-    """Mean log-probability of the right country, minus that of all other countries together, with the best truncation,
+    """Mean log-probability of the right word, minus that of all others of its kind together, with the best truncation,
     minus the same without it; second half."""
     controls = seen.controls
     before, after = (among_its_kind(one) for one in (controls.full, controls.cut))
     detail = (
-        f"right {controls.gain:+.2f}, others {controls.others_gain:+.2f}; "
-        f"first among countries {before:.2f} to {after:.2f}"
+        f"right {controls.gain:+.2f}, others {controls.others_gain:+.2f}; first of its kind {before:.2f} to {after:.2f}"
     )
     if controls.gain <= 0:
         return Measurement(None, detail=detail)
     right, others = (controls.cut.right - controls.full.right, controls.cut.others - controls.full.others)
     units = [one.unit for one in seen.prompts]
-    return over_shared(by_unit(units, right - others), first_mean, "countries", detail)
+    return over_shared(by_unit(units, right - others), first_mean, SUBJECTS, detail)
 
 
 @claim(
@@ -249,9 +145,15 @@ def right_over_others(seen: Seen) -> Measurement:
     band=at_most(1.05),
 )
 def text_is_spared(seen: Seen) -> Measurement:
-    """Perplexity on a page of English with the best truncation over that without it."""
+    """Perplexity on a page of English with the best truncation over that without it; one piece of text is one unit."""
+    losses = [one.double().mean(dim=-1) for one in (seen.controls.full_losses, seen.controls.cut_losses)]
     before, after = seen.controls.perplexities
-    return Measurement(after / before, detail=f"{before:.4g} to {after:.4g}")
+    return over_shared(torch.stack(losses, dim=-1), _growth, "pieces", f"{before:.4g} to {after:.4g}")
+
+
+def _growth(losses: Float[Tensor, "piece 2"]) -> Tensor:
+    """The perplexity of the second column's losses over that of the first's."""
+    return (losses[:, 1] - losses[:, 0]).mean().exp()
 
 
 def analyse(observed: Observed, setting: Setting) -> Analysis:
@@ -264,13 +166,17 @@ def analyse(observed: Observed, setting: Setting) -> Analysis:
     return Analysis(
         seen,
         figures=[
-            _maps(search, observed.layers, right, "the right country", "Right word"),
+            _maps(search, observed.layers, right, "the right word", "Right word"),
             _maps(search, observed.layers, the, '"the"', 'Generic word "the"'),
-            _maps(
-                search, observed.layers, -search.full.right.mean() - search.loss, "log p(right country)", "Gain", 1.0
-            ),
+            _maps(search, observed.layers, -search.full.right.mean() - search.loss, "log p(right word)", "Gain", 1.0),
         ],
-        tables=[_compared(seen), _best(search), _controls(seen.controls), _told(observed, seen.best)],
+        tables=[
+            _compared(seen),
+            _best(search),
+            _controls(seen.controls),
+            precision_table(STUDY.claims, seen, observed.coarser),
+            _told(observed, seen.best),
+        ],
         seeds="0",
         model=observed.model,
         untrained=observed.untrained,
@@ -331,7 +237,7 @@ def _best(search: TruncationSearch) -> Table:
         rows.append((loss, kind, layer_of(best.weight), fraction))
     return Table(
         title="The best truncation of each kind of matrix",
-        caption=f"First half of the facts; loss: mean of -log p(right country), {full:.4g} of the full model.",
+        caption=f"First half of the facts; loss: mean of -log p(right word), {full:.4g} of the full model.",
         columns=("matrix", "layer", "ρ", "loss", "gain"),
         rows=tuple((kind, layer, fraction, loss, full - loss) for loss, kind, layer, fraction in sorted(rows)),
     )
@@ -351,10 +257,11 @@ def _controls(controls: TruncationControls) -> Table:
     return Table(
         title="Controls of the best truncation",
         caption=(
-            "Second half of the facts: mean probabilities, mean changes of the log-probabilities of the right country "
-            "and of the others, and the perplexity of a page of English."
+            "Second half of the facts: mean probabilities, mean changes of the log-probabilities of the right word and "
+            "of the wrong ones of its kind, and the perplexity of a page of English. Random changes change the "
+            "matrix's output as much as the truncation."
         ),
-        columns=("change", "right", "other countries", '"the"', "log right", "log others", "perplexity"),
+        columns=("change", "right", "wrong", '"the"', "log right", "log others", "perplexity"),
         rows=tuple(rows),
     )
 
@@ -380,13 +287,14 @@ STUDY = Study(
     {
         "quick": Profile(
             Setting(),
-            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's Pythia-1B, on own facts; "
-            "<|endoftext|> before each prompt.",
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
+            "270M, Q4_K_M) in place of the paper's Pythia-1B, on own facts; the token at the beginning of a text "
+            "before each prompt.",
         ),
         "paper": Profile(
             Setting("EleutherAI/pythia-1b"), "The paper's Pythia-1B at the end of its training; the facts are our own."
         ),
     },
-    Setting(TINY, facts=8, fractions=(0.0, 0.1), draws=2, window=32, told=2, continued=2),
+    Setting(TINY, facts=16, searched=4, fractions=(0.0, 0.1), draws=2, checked=1, window=32, told=2, continued=2),
     observe=observe,
 )
