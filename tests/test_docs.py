@@ -376,6 +376,20 @@ def test_the_second_model_has_folders_beside_the_first_for_studies_that_open_one
     assert build.folder_of("anchor/order", Path("out"), build.beside_of("scaled")) == Path("out/anchor-order-scaled")
 
 
+def test_two_models_are_side_by_side():
+    made = made_findings()
+    first = replace(made, provenance=replace(made.provenance, model="smollm2, 134.5 M parameters"))
+    low, alone = (made.claims[0].claim.judge(0.5, "quick@gemma3"), replace(made.claims[0].claim, id="other/claim"))
+    second = replace(made, claims=(low,), provenance=replace(made.provenance, model="gemma3, 268.1 M parameters"))
+    both = replace(first, claims=(*made.claims, alone.judge(1, "quick")))
+    lines = gallery_build().models_text(both, second).splitlines()
+    assert lines[0] == "| claim | paper | accepted | smollm2 | gemma3 |"
+    cells = "| 0.9877: ● agrees at small scale | 0.5: ○ differs at small scale |"
+    assert lines[2:4] == [f"| It is high | about 1 | at least 0.9 {cells}", ""]
+    assert lines[-1] == "Both models have one verdict on 0 of 1 claims."
+    assert "on 1 of 1" in gallery_build().models_text(first, first)
+
+
 def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):
     assert gallery_build().main(["--store", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "anchorlab study retrieval/depth --profile quick" in capsys.readouterr().err

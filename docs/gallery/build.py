@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from anchorlab.findings import (
     MARKS,
@@ -44,6 +45,7 @@ from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.spec import Spec
 from anchorlab.studies import STUDIES, UNPUBLISHED, Study, findings_directory, study, with_controls
+from anchorlab.studies.fewer_seeds import part_of
 from anchorlab.studies.of_model import profile_name
 from anchorlab.studies.published import FILE
 
@@ -74,10 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for profile in profiles_of(name, chosen.profile):
             beside = beside_of(profile, chosen.profile)
             published = folder_of(name, chosen.out, beside) / "findings.json"
-            path = published if chosen.published else findings_directory(store, name, profile) / "findings.json"
-            if chosen.rest and not path.exists():
+            path = published if chosen.published else kept_at(store, name, profile)
+            if path is None and chosen.rest:
                 path = published
-            if path.exists():
+            if path is not None and path.exists():
                 findings = study(name).judge_again(Findings.from_json(path.read_bytes(), at=str(path)))
                 found.append(with_controls(study(name), findings, store) if chosen.untrained else findings)
             elif not beside and name not in UNPUBLISHED:
@@ -86,6 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     for findings in found:
         publish(findings, chosen.out, beside_of(findings.profile, chosen.profile))
+    of = {(one.study, one.profile): one for one in found}
+    for findings in found:
+        if other := of.get((findings.study, profile_name(findings.profile, SECOND_MODEL, None))):
+            folder = folder_of(other.study, chosen.out, SECOND_MODEL)
+            (folder / "models.md").write_text(models_text(findings, other), "utf-8")
     (chosen.out / "ledger.md").write_text(ledger_text(found), "utf-8")
     chosen.shipped.write_text(shipped_text(found), "utf-8")
     if chosen.readme.exists():
@@ -101,9 +108,17 @@ def profiles_of(name: str, published: str = "quick") -> tuple[str, ...]:
     return (published, *others, *([profile_name(published, SECOND_MODEL, None)] if opens_model else []))
 
 
+def kept_at(store: Store, name: str, profile: str) -> Path | None:
+    """Return where a store has the findings of a profile, or of the largest part of its seeds; None for nowhere."""
+    whole = findings_directory(store, name, profile)
+    parts = {part_of(unquote(path.parent.name)): path for path in whole.parent.glob("*/findings.json")}
+    sizes = [seeds for base, seeds in parts if base == profile and seeds]
+    return parts.get((profile, max(sizes) if sizes and (profile, None) not in parts else None))
+
+
 def beside_of(profile: str, published: str = "quick") -> str:
     """Return what a profile's folder is called beside that of the published one: its name, or its model's."""
-    return "" if profile == published else profile.removeprefix(f"{published}@")
+    return "" if profile == published else part_of(profile.removeprefix(f"{published}@"))[0]
 
 
 def folder_of(study: str, out: Path, beside: str = "") -> Path:
@@ -171,6 +186,24 @@ def claims_text(findings: Findings) -> str:
         for result in findings.claims
     ]  # fmt: skip
     return f"{table(head, rows)}\n{source_text(findings.provenance)}\n"
+
+
+def models_text(first: Findings, second: Findings) -> str:
+    """Return the claims of a study as two models give them, side by side, and how many verdicts both share."""
+    others = {result.claim.id: result for result in second.claims}
+    pairs = [(result, others[result.claim.id]) for result in first.claims if result.claim.id in others]
+    head = ("claim", "paper", "accepted", *(one.provenance.model.partition(",")[0] for one in (first, second)))
+    rows = [
+        (one.claim.statement, one.claim.paper, one.claim.band_text, *map(_in_model, (one, other)))
+        for one, other in pairs
+    ]
+    alike = sum(one.verdict == other.verdict for one, other in pairs)
+    return f"{table(head, rows)}\nBoth models have one verdict on {alike} of {len(pairs)} claims.\n"
+
+
+def _in_model(result: ClaimResult) -> str:
+    interval = f" ({result.interval_text})" if result.interval_text else ""
+    return f"{value_text(result.value)}{interval}: {verdict_text(result)}"
 
 
 def verdict_text(result: ClaimResult) -> str:

@@ -27,6 +27,7 @@ class _OverBudgetError(Exception):
 def verify(
     *names: StudyName,
     budget: str = "10m",
+    seeds: int | None = None,
     store: Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
@@ -47,6 +48,8 @@ def verify(
         Studies, or patterns such as `'truncation/*'`; by default all.
     budget
         Time to spend: `90s`, `10m`, `8h`, `1h30m`.
+    seeds
+        Seeds of each study, where its profile has more: fewer cost less and give wider intervals; by default all.
     store
         Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     workers
@@ -62,10 +65,12 @@ def verify(
     from anchorlab.studies import STUDIES, kept_findings, study_names
     from anchorlab.studies.verifying import candidates, make_plan, settled_in
 
+    if seeds is not None and seeds < 1:
+        raise SpecError("seeds", f"{seeds} is no number of seeds", "give 1 or more")
     seconds, began = _seconds(budget), time.monotonic()
     kept = Store(store)
     chosen = study_names(names) if names else STUDIES
-    found = candidates(chosen)
+    found = candidates(chosen, seeds)
     if not found:
         raise SpecError("names", "settle no claim", "name studies with exact claims or a profile `paper`")
     before = settled_in(kept_findings(kept))

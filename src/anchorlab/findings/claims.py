@@ -66,8 +66,8 @@ SYMBOLS: dict[Verdict, str] = {
 
 
 def base_profile(profile: str) -> str:
-    """Return a profile's name without the pretrained model in it: `quick` for `quick@gpt2`."""
-    return profile.partition("@")[0]
+    """Return a profile's name without its pretrained model or number of seeds: `quick` for `quick@gpt2`, `quick:2`."""
+    return profile.partition("@")[0].partition(":")[0]
 
 
 def at_least(low: float) -> Band:

@@ -14,6 +14,7 @@ from anchorlab.findings.claims import SMOKE
 from anchorlab.findings.provenance import seeds_text
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
+from anchorlab.studies.fewer_seeds import part_of, with_fewer_seeds
 from anchorlab.studies.of_model import of_model, parts, profile_name
 from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
@@ -197,11 +198,18 @@ class Study(Generic[Setting]):
         return self.paper_name is None and not any(one.paper for one in self.profiles.values())
 
     def profile(self, name: str) -> Profile[Setting]:
-        """Return a profile by name, with `@` also one of another model. Errors: `SpecError` for an unknown one."""
+        """Return a profile by name, with `@` also one of another model, with `:2` one of its first two seeds alone.
+
+        Errors: `SpecError` for an unknown one.
+        """
         base, model, revision = parts(name)
+        base, seeds = part_of(base)
         if base not in self.profiles:
             raise unknown_name("profile", base, self.profiles, "profile")
         found = self.profiles[base]
+        if seeds is not None:
+            note = f"{found.note} Of its seeds the first {seeds} alone."
+            found = replace(found, setting=with_fewer_seeds(found.setting, seeds), note=note)
         if model is None:
             return found
         at = "" if revision is None else f" at {revision}"

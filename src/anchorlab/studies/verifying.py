@@ -15,6 +15,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import ClaimResult, Findings, ledger
 from anchorlab.progress import Report
 from anchorlab.runs import Store
+from anchorlab.studies.fewer_seeds import part_name
 from anchorlab.studies.published import published
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
@@ -70,10 +71,14 @@ class Plan:
         return sum(step.seconds for step in self.within)
 
 
-def candidates(names: Iterable[str]) -> list[Candidate]:
+def candidates(names: Iterable[str], seeds: int | None = None) -> list[Candidate]:
     """Return every profile of some studies that settles claims, with the claims that it settles.
 
     Studies of pretrained models are left out: their models may have to be fetched.
+
+    Args:
+        names: of the studies
+        seeds: how many seeds of each profile are trained, where it has more; None for all
 
     Errors: `SpecError` for an unknown study.
     """
@@ -89,7 +94,8 @@ def candidates(names: Iterable[str]) -> list[Candidate]:
             papers = frozenset(one.claim(each).id for each in counted if chosen.is_papers_setting(each.name))
             settled = papers | exact if papers else exact if profile == "quick" else frozenset()
             if settled:
-                found.append(Candidate(one, profile, settled, tuple(experiments_to_run(one, profile))))
+                name = profile if seeds is None else part_name(profile, chosen.setting, seeds)
+                found.append(Candidate(one, name, settled, tuple(experiments_to_run(one, name))))
     return found
 
 
