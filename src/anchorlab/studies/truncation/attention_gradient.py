@@ -7,17 +7,18 @@ Source: truncated weights, section 4.2 and appendix A.2. Nothing is trained: the
 gradient, and the next gradient is averaged over drawn sequences.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
 import numpy as np
 import torch
 
-from anchorlab.findings import Line, LineFigure, Reference, Table, at_least, at_most, line, within
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.truncation import attention_gradient_figures as draw
 from anchorlab.studies.truncation.attention_gradient_measures import (
     ALPHA,
     LEARNING_RATE,
@@ -44,8 +45,6 @@ LONG = 40
 
 BATCHES = "batches"
 """What projections are drawn over."""
-
-LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}
 
 
 @dataclass(frozen=True)
@@ -281,7 +280,7 @@ def logarithmic_rate(seen: Seen) -> float:
 def attention_stays_uniform(seen: Seen) -> Measurement:
     """Largest move of a score of attention in the step after the first, over tokens and N; attention to a token changes
     by this share."""
-    rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in LABELS], dim=1)
+    rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in draw.LABELS], dim=1)
     return over_shared(rows, lambda rows: rows.mean(dim=0).abs().max(), BATCHES)
 
 
@@ -314,93 +313,16 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     seen = see(setting)
     return Analysis(
         seen,
-        figures=[_against_tokens(seen.by_tokens, setting.ratio), _against_ratio(seen.by_ratio), _speeds(seen)],
-        tables=[_table([*seen.by_tokens, *seen.by_ratio, *filter(None, [seen.printed])]), _power_table(seen.powers)],
+        figures=[
+            draw.against_tokens(seen.by_tokens, setting.ratio),
+            draw.against_ratio(seen.by_ratio),
+            draw.speeds(seen),
+        ],
+        tables=[
+            draw.projections([*seen.by_tokens, *seen.by_ratio, *filter(None, [seen.printed])]),
+            draw.power_table(seen.powers),
+        ],
         seeds="0",
-    )
-
-
-def _against_tokens(by_tokens: Sequence[Gradient], ratio: int) -> LineFigure:
-    tokens = [one.law.tokens for one in by_tokens]
-    lines = []
-    for token, sign in (("noise", -1), ("trigger", 1), ("other", 1)):
-        drawn = sign * np.stack([one.of(token) for one in by_tokens], axis=1)
-        derived = sign * np.array([[one.derived(token) for one in by_tokens]])
-        for label, values in ((LABELS[token], drawn), (f"derived, {LABELS[token]}", derived)):
-            shown = values.min(axis=0) > 0  # a logarithmic axis has no place below 0
-            lines.append(line(label, np.array(tokens)[shown], values[:, shown]))
-    return LineFigure(
-        title="Gradient of W_KQ after the first step, against N",
-        caption=f"T = {ratio} N, α = {ALPHA:g}, η = {LEARNING_RATE:g}. Projection of the negative gradient on "
-        "W_E(k) W_E(q)ᵀ, with the sign turned for the noise token, which alone is avoided; beside each its leading "
-        "order. Mean and range over independent batches.",
-        x_label="N, tokens",
-        y_label="projection, sign aside",
-        lines=tuple(lines),
-        log_x=True,
-        log_y=True,
-    )
-
-
-def _against_ratio(by_ratio: Sequence[Gradient]) -> LineFigure:
-    tokens, lengths = by_ratio[0].law.tokens, [one.law.length / one.law.tokens for one in by_ratio]
-    return LineFigure(
-        title="Gradient of W_KQ towards ordinary tokens, against T/N",
-        caption=f"N = {tokens}, α = {ALPHA:g}, η = {LEARNING_RATE:g}; times N³. The trigger ends every "
-        "sequence, and draws attention to itself, at the cost of all others where T is not far above N. Mean "
-        "and range over independent batches.",
-        x_label="T/N",
-        y_label="projection · N³",
-        lines=(
-            line(LABELS["other"], lengths, np.stack([one.other * tokens**3 for one in by_ratio], axis=1)),
-            line("derived", lengths, [[one.derived("other") * tokens**3 for one in by_ratio]]),
-        ),
-        log_x=True,
-        references=(Reference("no change", 0.0),),
-    )
-
-
-def _speeds(seen: Seen) -> LineFigure:
-    tokens = tuple(float(one.law.tokens) for one in seen.by_tokens)
-    return LineFigure(
-        title="How fast the three matrices move",
-        caption="The move of each matrix in its leading direction, sign aside: W_F and W_V in the first step, towards "
-        "the noise; W_KQ in the gradient after it, away from the noise.",
-        x_label="N, tokens",
-        y_label="move",
-        lines=tuple(Line(name, tokens, tuple(values)) for name, values in seen.moves.items()),
-        log_x=True,
-        log_y=True,
-    )
-
-
-def _table(measured: Sequence[Gradient]) -> Table:
-    rows = [
-        (one.law.tokens, one.law.length, LABELS[token], one.mean(token), one.error(token), one.derived(token))
-        for one in measured
-        for token in LABELS
-    ]
-    return Table(
-        title="Projections of W_KQ's negative gradient after the first step",
-        caption="On W_E(k) W_E(q)ᵀ for each kind of token k: drawn, its standard error, and the derived leading order.",
-        columns=("N", "T", "k", "drawn", "standard error", "derived"),
-        rows=tuple(rows),
-    )
-
-
-def _power_table(powers: Mapping[str, PowerLaw | None]) -> Table:
-    names = {"W_KQ": "W_KQ, noise token", "trigger": "W_KQ, trigger", "other": "W_KQ, every other token"}
-    rows = [
-        (names.get(name, name), POWERS[name], None, "not of one sign")
-        if found is None
-        else (names.get(name, name), POWERS[name], found.slope, f"{found.low:.3f} to {found.high:.3f}")
-        for name, found in powers.items()
-    ]
-    return Table(
-        title="Powers in N",
-        caption="The slope on logarithmic axes at a fixed T/N, with its interval.",
-        columns=("move", "paper", "power", "95 % interval"),
-        rows=tuple(rows),
     )
 
 
