@@ -16,6 +16,7 @@ from anchorlab.language.answers import Answers, Questions, combine
 from anchorlab.language.edited import edited_weights
 from anchorlab.language.losses import text_losses
 from anchorlab.models.edits import Truncate
+from anchorlab.progress import Counted, counted
 from anchorlab.rng import generator
 
 
@@ -67,6 +68,7 @@ def control_truncation(
     draws: int = 50,
     seed: int = 0,
     full_losses: Float[Tensor, "batch following"] | None = None,
+    progress: Counted = None,
 ) -> TruncationControls:
     """Ask questions under a truncation, and under `draws` random changes of the same matrix that change as much.
 
@@ -82,6 +84,8 @@ def control_truncation(
         draws: the number of random changes
         seed: of the draws
         full_losses: the full model's losses on the text, if they are known
+        progress: called with the number of draws done and their total; None shows it on a terminal and in a notebook,
+            False nowhere
 
     Errors: `SpecError` for a truncation that changes nothing, or of a product.
     """
@@ -93,15 +97,19 @@ def control_truncation(
     entering, random = questions.entering(name), generator(seed, "language", "random changes")
     size = float((entering @ (changed - whole)).norm())
 
-    def drawn() -> Tensor:
-        noise = torch.from_numpy(random.standard_normal(tuple(whole.shape), dtype=np.float32)).to(whole)
-        return whole + noise * (size / float((entering @ noise).norm()))
-
+    changes = []
+    with counted("random changes", progress) as tell:
+        for done in range(draws):
+            tell(done, draws)
+            noise = torch.from_numpy(random.standard_normal(tuple(whole.shape), dtype=np.float32)).to(whole)
+            noise *= size / float((entering @ noise).norm())
+            changes.append(questions.answers({name: whole + noise}))
+        tell(draws, draws)
     return TruncationControls(
         truncation,
         questions.answers(),
         questions.answers(cut),
-        combine([questions.answers({name: drawn()}) for _ in range(draws)]),
+        combine(changes),
         text_losses(model, text) if full_losses is None else full_losses,
         text_losses(model, text, cut),
     )

@@ -113,7 +113,7 @@ def observe(setting: Setting, workplace: Workplace) -> Observed:
         ATTENTION_BEST: search.best(ATTENTION),
         "appendix B.2": Truncate(weight=f"blocks.{len(model.blocks) - 1}.mlp.W_in", fraction=B_2),
     }
-    trained = _control(search, asked, best, compared, setting, setting.draws)
+    trained = _control(search, asked, best, compared, setting, setting.draws, workplace)
     workplace.report(Status(steps, 1, "sentences"))
     told = tuple(
         (str(prompt.answer), *(continue_text(model, prompt.text, setting.continued, edits) for edits in ([], [best])))
@@ -123,10 +123,10 @@ def observe(setting: Setting, workplace: Workplace) -> Observed:
     for place, bits in enumerate(BITS):
         workplace.report(Status(steps, 2 + place, f"weights of {bits} bits"))
         rounded = Questions(requantised(model, bits), second)
-        coarser[bits] = _control(None, rounded, best, compared, setting, setting.checked)
+        coarser[bits] = _control(None, rounded, best, compared, setting, setting.checked, workplace)
     workplace.report(Status(steps, steps - 1, "an untrained model"))
     drawn = Questions(untrained_model(model), second)
-    untrained = _control(None, drawn, best, {}, setting, setting.checked)
+    untrained = _control(None, drawn, best, {}, setting, setting.checked, workplace)
     return Observed(trained, coarser, untrained, len(model.blocks), told, described(setting, model))  # type: ignore[arg-type]
 
 
@@ -137,10 +137,13 @@ def _control(
     compared: Mapping[str, Truncate],
     setting: Setting,
     draws: int,
+    workplace: Workplace,
 ) -> Seen:
     """Ask a model under the best truncation, under its controls, and under those that it is compared with."""
     model: LanguageModel = asked.model
     text = windows(model.tokenizer, english_page().text, min(setting.window, model.context), model.context)
-    controls = control_truncation(asked, best, text, draws)
+    controls = control_truncation(
+        asked, best, text, draws, progress=lambda done, total: workplace.report(Status(total, done, "random changes"))
+    )
     others = {name: ask_both(asked, one, controls.full) for name, one in compared.items()}
     return Seen(search, controls, asked.prompts, others)
