@@ -1,4 +1,4 @@
-"""Check the addresses of runs and the names of their files; files with other names are neither read nor unpacked."""
+"""Check the addresses of runs and the names of their files. Files with other names are neither read nor unpacked."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def is_address(name: str) -> bool:
 
 
 def is_file_of_run(name: str) -> bool:
-    """Return whether a finished run can have a file of this name; its manifest counts."""
+    """Return whether a finished run can have a file of this name, manifest included."""
     return name in (MANIFEST, "spec.json", "metrics.parquet") or step_of(name) is not None
 
 
@@ -37,7 +37,7 @@ def step_of(name: str) -> int | None:
 def listed_files(manifest: Mapping[str, Any]) -> dict[str, Fingerprint]:
     """Return the fingerprint of every file that a manifest lists.
 
-    Errors: `ValueError` for a file that no run has, and for what is no fingerprint.
+    Errors: `ValueError` for a file name that no run has, and for an invalid fingerprint.
     """
     files = manifest.get("files")
     if not isinstance(files, dict):
