@@ -28,7 +28,7 @@ class Job:
         device, execution, keep_every: as for `fit`
         threads: the number of threads that torch uses, which can change the last bits of a result
         start: the run whose final weights these members start from, and the members' indices there
-        places: the places of these members in the ensemble that computes them; None if they are the whole ensemble
+        places: the members' places in a pass of fixed size that other runs share; None if they are trained alone
     """
 
     experiment: Experiment

@@ -17,7 +17,7 @@ class JointJob(Job):
     """Jobs that are trained together. Each claims, keeps and resumes its own chunk, so it can also be trained alone.
 
     Fields
-        jobs: jobs whose experiments can be joined and whose places in the ensemble differ; the other fields describe
+        jobs: jobs whose experiments can be joined and whose places in a pass do not overlap; the other fields describe
             all of them together, except `chunk`, which is the first job's
     """
 
@@ -87,7 +87,7 @@ def _newest(job: Job, report: Callable[[Progress], None]) -> TrainingState | Non
 
 
 def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
-    """Yield groups of jobs that can be trained together: their places in the ensemble do not overlap."""
+    """Yield groups of jobs that can be trained together: their places in a pass do not overlap."""
     found: list[list[Job]] = []
     for job in jobs:
         group = next((group for group in found if all(_fits(job, other) for other in group)), None)
@@ -99,7 +99,7 @@ def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 
 
 def _fits(job: Job, other: Job) -> bool:
-    """Return whether two jobs can share an ensemble, given that their experiments can be joined."""
+    """Return whether two jobs can share a pass, given that their experiments can be joined."""
     return share_a_pass(job.places, len(job.experiment.members), other.places, len(other.experiment.members))
 
 
