@@ -98,7 +98,8 @@ class Worker:
     def _round(self) -> tuple[int, int]:
         """Train the first chunk that is free, with chunks that can join it.
 
-        Return the number of unfinished chunks seen up to it, other workers' included, and the number trained or failed.
+        Return the number of chunks seen up to it that are neither finished nor failed, other workers' included, and the
+        number that this call has trained or that failed in it.
         """
         left = 0
         unfinished = self._unfinished()

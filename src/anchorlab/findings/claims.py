@@ -15,8 +15,8 @@ _ROUNDING = 1e-6  # relative; float32 has 6e-8 in each operation
 
 Scope = Literal["paper", "exact", "other", "own", "precondition"]
 """How a value was obtained: in the paper's own setting (`paper`), by an exact computation (`exact`), in another setting
-(`other`), or in our own study or setting, about which no paper claims anything (`own`). A precondition of claims has a
-scope of its own (`precondition`) and is not counted."""
+(`other`), or for a study's own hypothesis or setting, about which no paper claims anything (`own`). A precondition of
+claims has a scope of its own (`precondition`) and is not counted."""
 
 Verdict = Literal[
     "reproduced",
@@ -122,7 +122,7 @@ def check_band(band: Band, at: str = "band") -> None:
 
 
 def band_text(band: Band) -> str:
-    """Return a band in words, such as `at least 0.95`."""
+    """Return a band as text, such as `at least 0.95`."""
     low, high = band
     if low is None:
         return "any value" if high is None else f"at most {high:g}"
@@ -162,7 +162,7 @@ class Claim:
 
     @property
     def band_text(self) -> str:
-        """The band in words, such as `at least 0.95`."""
+        """The band as text, such as `at least 0.95`."""
         return band_text(self.band)
 
     def judge(
@@ -186,7 +186,7 @@ class Claim:
             detail: text with anything else that a reader should know
             paper_setting: whether the profile is the paper's own setting for this claim
             untrained: the result of untrained members; None without such a control
-            own: whether the claim is our own hypothesis, about which no paper says anything
+            own: whether the claim is the study's own hypothesis, about which no paper says anything
             units: one value for each independent unit, such as a seed
             interval: the ends of the value's 95 % interval over units
         """
@@ -252,7 +252,7 @@ class ClaimResult:
 
     @property
     def apart(self) -> bool:
-        """Whether this is a claim of another work or our own question, counted apart from the papers' claims."""
+        """Whether the claim is from another work or the study's own, counted apart from the three papers' claims."""
         return self.scope == "own" or (self.claim.other_work and not self.claim.precondition)
 
     @property
@@ -294,7 +294,7 @@ class ClaimResult:
 
     @property
     def scope_text(self) -> str:
-        """The scope in words; empty for a setting that is not the paper's."""
+        """The scope as text; empty unless it is `paper` or `exact`."""
         return {"paper": "in the paper's own setting", "exact": "exact"}.get(self.scope, "")
 
     @property
@@ -303,7 +303,7 @@ class ClaimResult:
 
         - `met`, `not met`: a precondition, by whether the value is in the band, regardless of its interval.
         - `undecided`: the value's interval lies partly inside and partly outside the band, or the result is `disputed`.
-        - `supported`, `not supported`: our own hypothesis, inside and outside the band.
+        - `supported`, `not supported`: the study's own hypothesis, inside and outside the band.
         - `reproduced`, `contradicted`: in the paper's own setting, or by an exact computation.
         - `agrees at small scale`, `differs at small scale`: in any other setting; neither settles the claim. A single
           trial in the paper's own setting that agrees with a claim about all trials counts as small scale too.

@@ -85,7 +85,7 @@ def counts(results: Iterable[ClaimResult]) -> Counts:
 
 
 def counts_apart(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
-    """Count the claims of other works and our own questions by verdict; verdicts without any are left out."""
+    """Count the claims of other works and the studies' own questions by verdict; verdicts without any are left out."""
     found = Counter(result.verdict for result in results if result.apart)
     return {verdict: found[verdict] for verdict in SYMBOLS if found[verdict]}
 

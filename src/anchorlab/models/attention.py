@@ -145,7 +145,7 @@ def attend(
     scores = (q * scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
     if mask is not None:
-        scores = scores + mask.to(scores.dtype)  # a sum, whose backward pass is free, unlike a fill's
+        scores = scores + mask.to(scores.dtype)  # unlike a fill, a sum has a free backward pass
     scores = tap(f"{name}.hook_attn_scores", scores)
     pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1))
     return tap(f"{name}.hook_z", (pattern @ v.transpose(1, 2)).transpose(1, 2))

@@ -53,7 +53,8 @@ def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
 def size_of(weight: str, shape: Sequence[int]) -> int:
     """Return the size d in a weight matrix's standard deviation `d^-γ`: the number of inputs (rows) of a map.
 
-    For token and position embeddings, d is the width of the stream.
+    For token and position embeddings, d is the width of the stream: their rows are drawn like the vectors to which they
+    are added.
     """
     return shape[1] if weight_group(weight) == "embedding" else shape[0]
 

@@ -41,7 +41,7 @@ def readable(inputs: Tensor, module: nn.Module, field: str = "inputs") -> Shaped
 
 
 def check_range(numbers: Tensor, size: int, field: str, what: str, remedy: str) -> None:
-    """Raise `SpecError` at `field` unless all numbers are in 0..`size - 1`; `what` names one, such as `a token`."""
+    """Raise `SpecError` at `field` unless all numbers are from 0 to `size - 1`; `what` names one, such as `a token`."""
     if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
         wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
         raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)

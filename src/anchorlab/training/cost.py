@@ -23,8 +23,8 @@ _OPERATIONS_PER_SECOND = 1.5e11  # of one CPU core, in float32 products
 def work_per_step(experiment: Experiment) -> int:
     """Estimate the floating-point operations of one member's training step.
 
-    Counts only matrix products, three times those of the forward pass; a model without any counts as one operation. Use
-    it to compare experiments and to measure progress.
+    Counts only matrix products: three times the operations of the forward pass, at least one per sequence. Use it to
+    compare experiments and to measure progress.
     """
     return 3 * experiment.recipe.batch * _work_per_sequence(experiment.model, experiment.task)
 

@@ -45,7 +45,7 @@ class MemberBatches:
 
 
 class FixedSampleFeed:
-    """Batches of a fixed sample per member, shuffled anew every epoch by the member's order seed.
+    """Batches of a fixed sample per member, reshuffled every epoch with the member's order seed.
 
     Members with the same data share one copy. `first` holds each member's first sequences, for evaluation.
     """

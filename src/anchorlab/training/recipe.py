@@ -17,7 +17,7 @@ MOST_SEQUENCES = 2**32
 
 
 class FixedSample(Spec):
-    """A fixed training set of `size` sequences, shuffled anew every epoch."""
+    """A fixed training set of `size` sequences, reshuffled every epoch."""
 
     by_place: ClassVar[str | None] = "size"
 

@@ -69,7 +69,8 @@ class TrainedRun(Shown):
     def diverged(self) -> dict[int, int]:
         """The members that diverged, by index, with the first step at which one of their metrics is not finite.
 
-        The step is that of an evaluation, at or after the divergence. Empty, and so false, if all metrics are finite.
+        Steps are those at which metrics were evaluated, so the divergence may be earlier. Empty (false) if all metrics
+        are finite.
         """
         return {member: step for member, _, step in diverged_members(self.metrics).rows()}
 
