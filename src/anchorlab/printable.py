@@ -10,7 +10,7 @@ _JOINERS = "\u200c\u200d"  # needed inside Persian words and emoji
 def printable(text: str, *, lines: bool = False) -> str:
     """Return text with every invisible character escaped, such as `\\x1b` for ESC.
 
-    These are control characters, format characters (which reverse the direction of writing, or hide) and lone
+    Escapes control characters, format characters (which are invisible or reverse the direction of writing) and lone
     surrogates. With `lines`, line ends and tabs remain.
     """
     if text.isprintable():

@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on a terminal, a line in a notebook, plain lines elsewhere."""
+"""Show the progress of long work: a bar on a terminal, a line in a notebook, plain lines elsewhere."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from typing import Any
 from anchorlab.printable import printable
 
 FIRST, NEXT = 2.0, 10.0
-"""Seconds before anything is shown, and between two plain lines."""
+"""Seconds before progress is first shown, and between two plain lines."""
 
 _SEEN = 1.0  # seconds of work before the remaining time can be estimated
 _REDRAWN = 0.5  # seconds between two updates of a notebook's line
@@ -159,7 +159,7 @@ class _Bar:
         )
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Stop updating the bar; it stays on the screen."""
         self.bar.stop()
 
 

@@ -76,5 +76,5 @@ def train(
 
 
 def _name(value: Any) -> str:
-    """The name of a class, or of a value's class."""
+    """Return the name of a class, or of a value's class."""
     return value.__name__ if isinstance(value, type) else type(value).__name__

@@ -24,7 +24,7 @@ _DIGITS = 5
 class Curve:
     """One metric of one split along training: at each step the mean over members, the lowest and the highest.
 
-    A value that is not finite is None. Members that stopped before a step do not count there.
+    Non-finite values are None. Members that stopped before a step do not count at that step.
     """
 
     split: str

@@ -118,7 +118,7 @@ def damaged(path: Path, problem: str, address: str) -> StoreError:
 
 
 def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
-    """Return `path` if its content is as expected. Errors: `StoreError` that names the file otherwise."""
+    """Return `path` if its content matches the fingerprint. Errors: `StoreError` that names the file if not."""
     try:
         size = path.lstat().st_size
         found = fingerprint(path) if size == expected.size else Fingerprint(size, "")  # hashing is slow
@@ -129,7 +129,7 @@ def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
 
 
 def check_content(path: Path, content: bytes, expected: Fingerprint, address: str) -> bytes:
-    """Return the content of a file if it is as expected. Errors: `StoreError` that names the file otherwise."""
+    """Return `content` if it matches the fingerprint. Errors: `StoreError` that names the file if not."""
     _compare(path, Fingerprint(len(content), hashlib.sha256(content).hexdigest()), expected, address)
     return content
 
@@ -165,7 +165,7 @@ def write_json(directory: Path, name: str, data: Mapping[str, Any]) -> Fingerpri
 
 
 def read_json(path: Path, address: str) -> dict[str, Any]:
-    """Return an object written by `write_json`. Errors: `StoreError` if the file is missing or any byte has changed."""
+    """Return the object that `write_json` wrote. Errors: `StoreError` if the file is missing or a byte has changed."""
     try:
         content = read_plain(path)
     except OSError as error:

@@ -7,7 +7,7 @@ from typing import Any
 from anchorlab.runs.files import Fingerprint
 
 MANIFEST = "manifest.json"
-"""The file that lists all others of a finished run."""
+"""The file that lists all other files of a finished run."""
 
 _CHECKPOINT = re.compile(r"checkpoints/step-([0-9]{8,18})\.safetensors")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -95,7 +95,7 @@ class Run:
 
     @property
     def manifest_path(self) -> Path:
-        """The file that lists all others of a finished run."""
+        """The file that lists all other files of a finished run."""
         return self.path / MANIFEST
 
     @property
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def plan_path(self) -> Path:
-        """The file with the division of an unfinished run into chunks."""
+        """The file that records how an unfinished run is divided into chunks."""
         return self.state_path / "plan.json"
 
     @cached_property

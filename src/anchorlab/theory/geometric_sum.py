@@ -1,4 +1,4 @@
-"""The sum of a^t t, in closed form."""
+"""The sum of a^t t over t, in closed form."""
 
 from anchorlab.errors import SpecError
 

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from anchorlab.errors import SpecError
 
 TRIGGER = 0
-"""The trigger token q; any token would do, as they are all equally likely."""
+"""The trigger token q; the choice does not matter, since all tokens are equally likely."""
 
 NOISE_KIND, TRIGGER_KIND, OUTPUT_KIND, OTHER_KIND = range(4)
 """The kinds of tokens with different distributions: noise (the paper's N + 1), trigger q, output y, any other."""

@@ -110,7 +110,7 @@ class Experiment:
             raise unknown_name("recipe.stop.metric", stop.metric, self.metrics, "metric")
 
     def _check_positions(self, template: nn.Module) -> None:
-        """Raise `SpecError` if the task scores positions at which the model makes no prediction."""
+        """Raise `SpecError` if the task scores positions at which the model does not predict."""
         if not getattr(template, "predicts_last_alone", False):
             return
         positions = self.task.for_training(self.task.sample(self.task.splits[0], 1, seed=0)).positions

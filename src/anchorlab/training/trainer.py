@@ -66,7 +66,7 @@ class TrainingState:
     Fields
         step: optimiser steps done
         tensors: `weights.<name>` and `optimiser.<slot>.<name>`
-        rows: everything measured so far
+        rows: all metrics measured so far
         resting: the indices of the members that have met the stop rule
         execution: the name of the execution, so that the same one resumes
     """

@@ -25,7 +25,7 @@ _MEMBERS, _STEPS = 2, 8  # shown by default
 _LABELLED = 64  # sequences for the detectors
 _CARRIED = 1_400_000  # most bytes of weights in a view, unless a single model has more; makes a page of about 2 MB
 MOST_RECORDED = 2**26
-"""The most bytes of recorded attention in a view; browsers become slow above it."""
+"""The largest size in bytes of the recorded attention in a view; above it, browsers become slow."""
 
 
 def view_run(

@@ -56,7 +56,7 @@ class MappedGradients:
     def refusal(self, batches: MemberBatches) -> str | None:
         """Return why torch cannot map this model over members, or None if it can.
 
-        A user's module may contain operations that torch.func.vmap does not support.
+        A user's module may contain operations that `torch.func.vmap` does not support.
         """
         try:
             self(batches)
