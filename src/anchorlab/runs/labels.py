@@ -40,7 +40,7 @@ def shortest(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """
     names = sorted({name for row in rows for name in row})
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
-    # If several columns partition the rows in the same way, keep only the one that people would name first.
+    # If several columns partition the rows in the same way, keep only the field that people would name first.
     kinds: dict[tuple[int, ...], str] = {}
     for name in sorted(names, key=_rank):
         first: dict[str | None, int] = {}

@@ -84,7 +84,7 @@ class Fields:
     def resolve(self, name: str, at: str) -> str:
         """Return the full path of a field that may be abbreviated, such as `layers` for `model.layers`.
 
-        Without runs, names other than those of `OWN` are returned unchecked.
+        Without runs, names that are not in `OWN` are returned unchecked.
 
         Errors: `SpecError` at `at` for a field that no run has, and for an ambiguous abbreviation.
         """

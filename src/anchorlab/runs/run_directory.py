@@ -230,7 +230,7 @@ class RunDirectory(Run):
         remove_temporaries(self.state_path)
 
     def _note_environment(self) -> None:
-        """Record the current environment if a run is resumed in one that it does not list yet."""
+        """Add the current environment to the run's list of environments, unless it is listed already."""
         if environment() not in self.environments:
             record = {**self._record, "environments": [*self.environments, environment()]}
             write_json(self.path, self.spec_path.name, record)
