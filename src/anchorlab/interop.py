@@ -37,11 +37,11 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     - a model without feed-forward layers has no `hook_resid_mid`, which equals its `hook_resid_post`.
 
     A block with layer norms after its sums becomes the library's `BertBlock`; a model with unscaled scores gets
-    `use_attn_scale=False`. Needs TransformerLens 3: version 4 has no such model. Its own small model has norms before
-    the layers only, and shows the pattern under the name of the scores.
+    `use_attn_scale=False`. Needs TransformerLens 3. Version 4 has no `HookedTransformer`; its own small model has only
+    norms before the layers, and exposes the pattern under the name of the scores.
 
     Errors: `SpecError` for a part that is not converted (see `transformer_lens_weights`), for a member that does not
-    exist, and where the library is missing or is not version 3.
+    exist, and if the library is missing or is not version 3.
     """
     weights = transformer_lens_weights(model, member)
     layers = blocks(transformer(as_ensemble(model)))
@@ -168,7 +168,7 @@ def _scaled(block: Block) -> bool:
 
 
 def _heads(attention: Attention | MergedAttention, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the attention weights of a block, `[head width head_width]` and so on, under the library's names."""
+    """Return a block's attention weights and biases under the library's names (shapes: `transformer_lens_weights`)."""
     name = attention.name
     W_V = weights[f"{name}.W_V"]
     identity = torch.eye(W_V.shape[1]).to(W_V)

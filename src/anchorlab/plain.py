@@ -27,14 +27,14 @@ MOST_BYTES = 2**24
 MOST_BYTES_OF_RESULTS = 2**28
 """The largest file of results that is read at once, in bytes: findings with their views, and tables of metrics."""
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # never goes back: a string can be long
-_AS_LISTS = bytes.maketrans(b"{}", b"[]")  # one kind of bracket, so that one pass takes one level away
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)  # possessive: never backtracks in a long string
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")  # one kind of bracket, so that each pass removes one level
 _NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 _LINK, _OTHER = "is a link, which a store may not hold", "is neither a file nor a folder"
 
 
 def open_plain(path: Path) -> BufferedReader:
-    """Open a regular file for reading. Errors: `OSError`, for a link, a pipe, a device and a folder too."""
+    """Open a regular file for reading. Errors: `OSError`, also for a link, a pipe, a device or a folder."""
     _check_regular(path, path.lstat().st_mode)
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     return os.fdopen(descriptor, "rb")
@@ -52,10 +52,10 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
 def parse_json(content: bytes | str) -> Any:
     """Parse JSON. Errors: `ValueError` if it is invalid or nested too deeply."""
     text = content.encode() if isinstance(content, str) else content
-    said = text.decode()  # in UTF-16, which `json.loads` knows too, brackets and quotes are other bytes
+    said = text.decode()  # UTF-8 only: `json.loads` also accepts UTF-16, which the patterns below would miss
     if text.count(b"[") + text.count(b"{") > MOST_DEPTH:
         brackets = _STRING.sub(b"", text).translate(_AS_LISTS, _NO_BRACKETS)
-        for _ in range(MOST_DEPTH):  # takes the innermost ones away
+        for _ in range(MOST_DEPTH):  # each pass removes the innermost pairs
             brackets = brackets.replace(b"[]", b"")
         if brackets:
             raise ValueError(TOO_DEEP)
@@ -71,16 +71,16 @@ def is_plain_folder(path: Path) -> bool:
 
 
 def check_way(path: Path, root: Path) -> None:
-    """Raise `StoreError` if `path`, or anything on the way to it from `root`, is neither a file nor a folder.
+    """Raise `StoreError` if `path`, or any folder between `root` and it, is a link or other special file.
 
-    The folder `root` itself may be a link, since the user named it.
+    Missing parts raise nothing. The folder `root` itself may be a link, since the user named it.
     """
     steps = path.relative_to(root).parts
     for count in range(1, len(steps) + 1):
         part = root.joinpath(*steps[:count])
         try:
             mode = part.lstat().st_mode
-        except OSError:  # missing, below a file, or not ours to read: opening it raises the error
+        except OSError:  # missing, below a file, or no permission: opening it raises the error
             return
         if not (S_ISDIR(mode) or S_ISREG(mode)):
             raise _refused(part, mode)
@@ -91,7 +91,7 @@ def check_tree(folder: Path) -> None:
     waiting = [folder]
     while waiting:
         path = waiting.pop()
-        with suppress(OSError):  # removed by another process, or not ours to read: reading it raises the error
+        with suppress(OSError):  # removed by another process, or no permission: reading it raises the error
             mode = path.lstat().st_mode
             if not (S_ISDIR(mode) or S_ISREG(mode)):
                 raise _refused(path, mode)
@@ -101,7 +101,7 @@ def check_tree(folder: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a file, a link or a whole folder, as far as the system permits; the target of a link stays."""
+    """Remove a file, a link or a whole folder, and ignore errors; the target of a link stays."""
     if is_plain_folder(path):
         shutil.rmtree(path, ignore_errors=True)
     else:

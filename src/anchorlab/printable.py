@@ -1,16 +1,16 @@
-"""Make text from other people safe to print: it cannot move the cursor, colour the screen or reverse the writing."""
+"""Make foreign text safe to print, so that it cannot move the cursor, colour the screen or reverse the writing."""
 
 import unicodedata
 from collections.abc import Sequence
 
 _FEW = 5
-_JOINERS = "\u200c\u200d"  # within words of Persian and within emoji
+_JOINERS = "\u200c\u200d"  # needed inside Persian words and emoji
 
 
 def printable(text: str, *, lines: bool = False) -> str:
     """Return text with every invisible character escaped, such as `\\x1b` for ESC.
 
-    These are control characters, format characters (which reverse the direction of writing, or hide) and lone
+    Escapes control characters, format characters (which are invisible or reverse the direction of writing) and lone
     surrogates. With `lines`, line ends and tabs remain.
     """
     if text.isprintable():
@@ -20,13 +20,13 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def first_few(words: Sequence[str], between: str = ", ", most: int = _FEW) -> str:
-    """Return the first words joined, and how many more there are: `a, b and 3 more`."""
+    """Join the first `most` words and count the rest: `a, b and 3 more`."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return between.join(words[:most]) + more
 
 
 def _is_seen(sign: str) -> bool:
-    return sign.isprintable() or unicodedata.category(sign) == "Zs"  # spaces, such as the one that is not broken
+    return sign.isprintable() or unicodedata.category(sign) == "Zs"  # spaces, such as the no-break space
 
 
 def _written(sign: str) -> str:

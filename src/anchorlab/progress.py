@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on a terminal, a line in a notebook, plain lines elsewhere."""
+"""Show the progress of long work: a bar on a terminal, a line in a notebook, plain lines elsewhere."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from typing import Any
 from anchorlab.printable import printable
 
 FIRST, NEXT = 2.0, 10.0
-"""Seconds before anything is shown, and between two plain lines."""
+"""Seconds before progress is first shown, and between two plain lines."""
 
 _SEEN = 1.0  # seconds of work before the remaining time can be estimated
 _REDRAWN = 0.5  # seconds between two updates of a notebook's line
@@ -22,17 +22,17 @@ _showing: ContextVar[bool] = ContextVar("_showing", default=False)
 
 @dataclass
 class Status:
-    """How far work has come.
+    """The progress of some work.
 
     Fields
-        total: the amount of work: for training, the floating-point operations of all experiments
-        done: the part that is done
+        total: the amount of work; for training, the floating-point operations of all experiments
+        done: the amount done so far
         label: what is being done
         cells: the number of experiments
         cells_done: the number of finished experiments
         before: the part of `done` that was resumed from kept states, not computed now
         metrics: the newest metrics
-        note: what people should know, such as that something starts over; empty in the next report
+        note: a message for the user, such as that something starts over; empty again in the next report
     """
 
     total: int
@@ -49,21 +49,21 @@ Report = Callable[[Status], None]
 """A function that is called with the status a few times per second."""
 
 Counted = Callable[[int, int], None] | bool | None
-"""Where the progress of counted work goes: to a function of how much is done and of how much, or as in `shown`."""
+"""Where to report counted work: a function called with (done, total), or the `progress` argument of `shown`."""
 
 Phased = Callable[[str, int, int], None] | bool | None
-"""Likewise for work in phases: a function of the phase's name, how much of it is done and of how much."""
+"""Where to report work in phases: a function called with (phase, done, total), or the `progress` of `shown`."""
 
 
 @contextmanager
 def shown(progress: bool | None = None) -> Iterator[Report]:
-    """Yield a function that shows a status, once work has taken two seconds: label, share, time left, newest metrics.
+    """Yield a function that shows a status: label, share done, time left, newest metrics.
 
-    Nothing is shown within other work that shows its progress, which includes this work.
+    Nothing is shown in the first two seconds. Nested calls show nothing: the outer progress already counts their work.
 
     Args:
-        progress: True shows it everywhere, plain lines on the standard error where there is neither a terminal nor a
-            notebook; None shows it in a terminal or a notebook; False nowhere.
+        progress: True shows it everywhere, as plain lines on standard error if there is neither a terminal nor a
+            notebook; None shows it in a terminal or a notebook only; False shows nothing.
     """
     noting = progress is not False and not _showing.get()
     show, close = _display(progress)
@@ -77,7 +77,7 @@ def shown(progress: bool | None = None) -> Iterator[Report]:
 
 @contextmanager
 def reported(report: Report | None, progress: bool | None = None) -> Iterator[Report]:
-    """Yield `report` if it is given, and else as `shown`."""
+    """Yield `report` if given, else the function of `shown(progress)`; nested progress stays silent either way."""
     if report is None:
         with shown(progress) as show:
             yield show
@@ -91,7 +91,7 @@ def reported(report: Report | None, progress: bool | None = None) -> Iterator[Re
 
 @contextmanager
 def counted(label: str, progress: Counted) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of how much is done and of how much: `progress` itself, or one that shows it under a label."""
+    """Yield a function to call with (done, total): it calls `progress`, or shows the progress under `label`."""
     as_phase = (lambda _, done, total: progress(done, total)) if callable(progress) else progress
     with phased(as_phase) as tell:
         yield lambda done, total: tell(label, done, total)
@@ -99,14 +99,14 @@ def counted(label: str, progress: Counted) -> Iterator[Callable[[int, int], None
 
 @contextmanager
 def phased(progress: Phased) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function of a phase's name, how much of it is done and of how much: `progress`, or one that shows it."""
+    """Yield a function to call with (phase, done, total): it calls `progress`, or shows the phase."""
     report = (lambda status: progress(status.label, status.done, status.total)) if callable(progress) else None
     with reported(report, None if callable(progress) else progress) as show:
         yield lambda phase, done, total: show(Status(total, done, phase))
 
 
 def _display(progress: bool | None) -> tuple[Report, Callable[[], None]]:
-    """Return what shows a status here, and what ends it."""
+    """Return two functions: one shows a status in this environment, the other ends the display."""
     if progress is False or _showing.get():
         return lambda status: None, lambda: None
     if (notebook := _notebook()) is not None:
@@ -119,7 +119,7 @@ def _display(progress: bool | None) -> tuple[Report, Callable[[], None]]:
 
 
 def _notebook() -> Any:
-    """The function that displays something in this notebook; None elsewhere, such as at the prompt of IPython."""
+    """Return the display function of the running notebook; None elsewhere, such as at IPython's terminal prompt."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return ipython.display.display if getattr(shell, "kernel", None) is not None else None
@@ -159,23 +159,23 @@ class _Bar:
         )
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Stop updating the bar; it stays on the screen."""
         self.bar.stop()
 
 
 class _Left:
-    """The time that is left, by the pace since the first work was done."""
+    """Estimate the remaining time from the pace since the first progress."""
 
     def __init__(self) -> None:
-        # time before the first work, such as for starting processes, would bias the estimate
+        # the pace is measured from the first progress: start-up, such as of processes, would bias the estimate
         self.began, self.first, self.last, self.total = 0.0, 0, 0, 0
 
     def seconds(self, status: Status, now: float) -> float | None:
-        """Return the seconds that are left; None as long as too little was seen."""
+        """Return the estimated seconds left; None until there is enough progress to estimate from."""
         done = status.done - status.before
         if not status.done:
             return None
-        if not self.began or status.total != self.total or done < self.last:  # the first work, or that of a new phase
+        if not self.began or status.total != self.total or done < self.last:  # first progress, or a new phase
             self.began, self.first, self.total = now, done, status.total
         self.last = done
         if now < self.began + _SEEN or done <= self.first:
@@ -191,7 +191,7 @@ class _Lines:
         self.begins, self.label = self.due, ""
 
     def show(self, status: Status) -> None:
-        """Print the status, if a line is due; a new phase has a line at once."""
+        """Print the status if a line is due; a new phase without progress yet prints its label at once."""
         now = time.monotonic()
         left = self.left.seconds(status, now)
         if not status.done:
@@ -206,7 +206,7 @@ class _Lines:
 
 
 class _NotebookLine:
-    """One line in the output of a cell, which is replaced by the next."""
+    """One line in a notebook cell's output, redrawn in place."""
 
     def __init__(self, display: Any) -> None:
         self.display, self.left, self.began = display, _Left(), time.monotonic()
@@ -224,7 +224,7 @@ class _NotebookLine:
             self._draw(_text(status, left), status)
 
     def close(self) -> None:
-        """Say how long it took, if anything was shown."""
+        """Replace the line by a last one with the total time, if anything was shown."""
         if self.handle is not None and self.last is not None:
             took = f"{time.monotonic() - self.began:.0f} s"
             share = f"{self.last.label}: {self.last.done / max(self.last.total, 1):.0%} in {took}"

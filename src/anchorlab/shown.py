@@ -1,4 +1,4 @@
-"""How values show themselves. Their methods are theirs; the drawing is in `anchorlab.report`, found when it is used."""
+"""Let values draw themselves. The drawing code is in `anchorlab.report`, which is imported only when it is used."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def plotted(value: Any, **choices: Any) -> "Figure":
-    """Return the drawing of a value, as `anchorlab.report.plots` makes it for values of its class."""
+    """Return the figure that `anchorlab.report.plots` draws for a value of this class."""
     drawing: Figure = import_module("anchorlab.report.plots").plot(value, **choices)
     return drawing
 
@@ -17,5 +17,5 @@ class Shown:
     """A value that a notebook shows as a card."""
 
     def _repr_html_(self) -> str:
-        """Return the card, as `anchorlab.report.cards` makes it for values of this class."""
+        """Return the card, as HTML, that `anchorlab.report.cards` makes for a value of this class."""
         return str(import_module("anchorlab.report.cards").html(self))

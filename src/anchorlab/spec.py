@@ -14,8 +14,8 @@ from anchorlab.errors import SpecError
 JSON_CONFIG = ConfigDict(extra="forbid", ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
 """Pydantic settings of plain values that are kept as JSON: refuse unknown fields, write bytes in base64."""
 
-_LONGEST_DEFAULT = 30  # signs in a signature
-_LONGEST_VALUE = 120  # signs of a field where a specification is shown
+_LONGEST_DEFAULT = 30  # characters in a signature
+_LONGEST_VALUE = 120  # characters of a field's value in the repr of a specification
 
 SomeSpec = TypeVar("SomeSpec", bound="Spec")  # not typing.Self, which the run-time check of the tests cannot read
 
@@ -26,10 +26,10 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     other_names: ClassVar[Mapping[str, str]] = {}
-    """What to write in place of names that other libraries use, such as `learning_rate` for `lr`."""
+    """Names of other libraries and the field to write instead, such as `lr` and `learning_rate`."""
 
     by_place: ClassVar[str | None] = None
-    """The one field whose value says by itself what it is, as in `AdamW(1e-3)`: it may be given without its name."""
+    """The field that may be given without its name because its value is unmistakable, as in `AdamW(1e-3)`."""
 
     def __init__(self, *values: Any, **data: Any) -> None:
         if values:
@@ -46,7 +46,7 @@ class Spec(BaseModel):
 
     @classmethod
     def _named(cls, values: Sequence[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields with the one given by its place. Errors: `SpecError` that tells how to name the values."""
+        """Return the fields, the positional value named. Errors: `SpecError` that tells how to name the values."""
         free = [name for name in cls.__signature__.parameters if name not in data]
         if len(values) == 1 and cls.by_place in free and isinstance(values[0], Real | Sequence):
             return {cls.by_place: values[0], **data}
@@ -68,7 +68,7 @@ class Spec(BaseModel):
             raise SpecError(at or "spec", "has a field name that is not text") from None
 
     def __repr_args__(self) -> Iterable[tuple[str, "Cut"]]:
-        """Yield the fields that differ from their defaults, as one would write them; long ones are cut."""
+        """Yield the fields that differ from their defaults, as a user would write them; long values are cut."""
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if field.is_required() or value != field.get_default(call_default_factory=True):
@@ -86,7 +86,7 @@ class Spec(BaseModel):
 
 
 class Cut:
-    """A value whose text is cut after so many signs."""
+    """A value whose repr is cut to `_LONGEST_VALUE` characters."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -104,9 +104,9 @@ class _Long:
 
 
 def _signature(spec: type[Spec]) -> Signature:
-    """Return the signature that `help` shows: the class's own fields, then inherited ones, the needed ones first.
+    """Return the signature that `help` shows: required fields first, and the class's own before inherited ones.
 
-    Without types, which bury the names; without tags such as `kind`, which nobody sets.
+    Types are left out because they bury the names, and tags such as `kind` because nobody sets them.
     """
     own, found = vars(spec).get("__annotations__", {}), []
     fields = spec.model_fields.items()

@@ -1,4 +1,4 @@
-"""Run experiments, in this process or in several."""
+"""Run experiments in this process, in several processes, or on other machines."""
 
 from anchorlab.engine.compare import compare
 from anchorlab.engine.forecast import Forecast, ForecastCell, forecast

@@ -38,13 +38,14 @@ def compare(
 
     Args:
         task: a task or its name
-        models: specs, or kinds of models, which get their default size, the anchor paper's; a mapping names them
+        models: model specs, or kinds of models in their default size, which is the anchor paper's; the keys of a
+            mapping are the models' names in the table, which else are their kinds
         recipe, seeds, store, workers, device, report, progress: as for `train`
 
     Returns: a table with columns model, parameters (of one member), split, group, metric, and mean, lowest and highest
         over the seeds at the end of training.
 
-    Errors: `SpecError` that names the field, also for two models of one name; `StoreError` for a damaged store.
+    Errors: `SpecError` that names the field, also for two models with the same name; `StoreError` for a damaged store.
 
     >>> compare("anchor/identity", {"small": LSTMSpec(width=64), "large": "lstm"}, seeds=5)  # doctest: +SKIP
     """
@@ -62,7 +63,7 @@ def compare(
 
 
 def _named(models: Learners) -> dict[str, ModelSpec]:
-    """Return the specs by name: the name given, else the kind. Errors: `SpecError` for equal names, or no models."""
+    """Return the specs by given name, else by kind. Errors: `SpecError` for equal names, or no models."""
     pairs = models.items() if isinstance(models, Mapping) else [(_kind(model), model) for model in models]
     learners: dict[str, ModelSpec] = {}
     for name, model in pairs:
@@ -79,7 +80,7 @@ def _kind(model: str | ModelSpec) -> str:
 
 
 def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
-    """Return the last metrics of all runs, by name, as one table."""
+    """Return the final metrics of all runs as one table, with the model's name and number of parameters."""
     import polars as pl
 
     parts = []

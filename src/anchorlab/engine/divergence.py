@@ -7,11 +7,11 @@ from anchorlab.runs import Store
 
 
 def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
-    """Return in one line which members of finished runs diverged, and when; None if none did.
+    """Return one line that names the members of finished runs that diverged, and when; None if none did.
 
     Args:
         store: where the runs are
-        labels: their names by their addresses
+        labels: the runs' names for the message, by address
     """
     from anchorlab.runs.curves import all_diverged
     from anchorlab.runs.scan import with_tables

@@ -1,4 +1,4 @@
-"""Train jobs by workers elsewhere that share the folder of the store."""
+"""Train jobs with workers elsewhere that share the folder of the store."""
 
 import time
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from anchorlab.training import Progress
 
 @dataclass(frozen=True)
 class Folder:
-    """Workers that were started elsewhere, `anchorlab worker STORE`, on any machine that shares the store's folder.
+    """Workers started with `anchorlab worker STORE` on any machine that shares the store's folder.
 
-    Where no worker is alive, that is said after a while, and again from time to time.
+    If no worker is alive, a note says so after a while, and again from time to time.
 
     Fields
-        pause: seconds between two looks at the store
-        patience: seconds without a worker before that is said
-        again: seconds until it is said once more
+        pause: seconds between two checks of the store
+        patience: seconds without a worker before the first note
+        again: seconds between two notes
     """
 
     pause: float = 1.0
@@ -30,11 +30,11 @@ class Folder:
     again: float = 600.0
 
     def beginning(self, store: Path) -> str:
-        """Return how workers are started."""
+        """Return a message that tells how to start workers."""
         return f"waiting for workers: `anchorlab worker {store}`"
 
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Wait until workers have trained all jobs, as `Backend.train` says; those that failed are tried again."""
+        """Wait until workers have trained all jobs, as `Backend.train` requires; clear earlier failures first."""
         left = [part for job in jobs for part in job.parts]
         for job in left:
             forget_failure(job.chunk)
@@ -54,14 +54,14 @@ class Folder:
 
 
 class _Watch:
-    """Says that no worker is alive, and shows it until one is."""
+    """Tells the user when no worker is alive, and clears that message once there is one."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.due, self.said = time.monotonic() + folder.patience, False
 
     def look(self, job: Job, hear: Hear) -> None:
-        """Look for a worker; tell those who wait for a job if there has been none for a while."""
+        """Look for a worker; if there has been none for a while, report that as the progress of `job`."""
         store, now = job.chunk.path.parent.parent.parent, time.monotonic()
         if anyone_at_work(store):
             if self.said:

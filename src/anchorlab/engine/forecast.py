@@ -1,4 +1,4 @@
-"""What training experiments would take: how much is left, memory, disk, and time from a few measured steps."""
+"""Forecast the cost of training experiments: work left, memory, disk, and time from a few measured steps."""
 
 import heapq
 import resource
@@ -18,8 +18,8 @@ from anchorlab.training.joined import join
 from anchorlab.training.pace import Pace, measure_pace, pace_key
 from anchorlab.training.trainer import ExecutionName
 
-_SECONDS_TO_MEASURE = 8.0  # of steps, over all paces
-_MOST_PER_PACE = 1.0
+_SECONDS_TO_MEASURE = 8.0  # for all shapes together
+_MOST_PER_PACE = 1.0  # seconds for one shape
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class ForecastCell:
     """One experiment of a forecast.
 
     Fields
-        experiment: what would be trained
-        finished: whether the store has its run
-        begun: whether the store has an unfinished run of it; what that keeps is not subtracted
-        seconds: what all its members take together on one process; 0 if finished
+        experiment: the experiment that would be trained
+        finished: whether the store has its finished run
+        begun: whether the store has an unfinished run of it; the work already done is not subtracted
+        seconds: the time for all its members in one process; 0 if finished
     """
 
     experiment: Experiment
@@ -40,22 +40,22 @@ class ForecastCell:
 
     @property
     def member_steps(self) -> int:
-        """The optimiser steps of all members; none without training."""
+        """The optimiser steps of all members together; 0 for an untrained experiment."""
         return self.experiment.member_steps if self.experiment.trained else 0
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What training experiments would take on this machine; nothing is trained or written.
+    """The estimated cost of training experiments on this machine.
 
     Fields
         cells: every experiment once, in the order in which they are needed
         workers: the number of processes
-        seconds: an estimate, from measured steps, of the time until the last process is done
-        memory: bytes of all processes together at most; on CUDA, of the device
+        seconds: an estimate, from measured steps, of the time until the last process ends
+        memory: the peak of all processes together, in bytes; on CUDA, of the device
         disk: bytes of the checkpoints that would be written
-        measured_steps: how many steps were measured
-        paces: how many experiments of different shapes they were of
+        measured_steps: the number of measured steps, over all shapes
+        paces: the number of distinct shapes that were measured
         may_stop: whether a stop rule may end some members earlier
     """
 
@@ -82,10 +82,10 @@ def forecast(
     execution: ExecutionName = "auto",
     report: Report | None = None,
 ) -> Forecast:
-    """Return what `run` with the same arguments would train, and what that would take. Writes nothing.
+    """Forecast what `run` with the same arguments would train, and its cost. Writes nothing.
 
-    A few steps of every distinct shape are trained and forgotten, after a warm-up. How much else the machine does, then
-    and later, changes the time.
+    A few steps of every distinct shape are trained, after a warm-up, and discarded. Other load on the machine, during
+    the measurement or the training, changes the time.
 
     Errors: `SpecError` for a device that does not exist, and for workers below 1.
     """
@@ -133,7 +133,7 @@ def forecast(
 
 
 def _with_starts(experiments: Iterable[Experiment], store: Store) -> list[Experiment]:
-    """Return the experiments, and before them those that they go on from and that `run` would train first."""
+    """Return the experiments, preceded by the unfinished ones that they start from, which `run` would train first."""
     own = list(experiments)
     starts = [one.start for one in own if one.start is not None and one.cell not in store]
     return [*(_with_starts(starts, store) if starts else ()), *own]
@@ -146,9 +146,9 @@ def _paces(
     executions: Mapping[str, ExecutionName],
     report: Report | None,
 ) -> dict[str, Pace]:
-    """Return the pace of each distinct shape, by its key; trained experiments are measured before untrained ones.
+    """Return the pace of each distinct shape, by `pace_key`; a trained experiment represents its shape if there is one.
 
-    `executions` has the execution of each shape, by its key.
+    `executions` gives the execution of each shape, by `pace_key`.
     """
     shapes: dict[str, Experiment] = {}
     for one in sorted(experiments, key=lambda one: not one.trained):
@@ -164,7 +164,7 @@ def _paces(
 
 
 def _until_the_last(seconds: Iterable[float], processes: int) -> float:
-    """Return when the last of the processes is done, if each takes the longest job that is left."""
+    """Return the time until the last process ends, if each free process takes the longest job left."""
     busy = [0.0] * processes
     for one in sorted(seconds, reverse=True):
         heapq.heapreplace(busy, busy[0] + one)
@@ -172,6 +172,6 @@ def _until_the_last(seconds: Iterable[float], processes: int) -> float:
 
 
 def _memory_of_this_process() -> int:
-    """Return the bytes that this process has taken at most: about what a worker takes before it trains anything."""
+    """Return the peak memory of this process in bytes: about what a worker takes before it trains anything."""
     found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return found if sys.platform == "darwin" else found * 1024

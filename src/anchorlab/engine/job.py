@@ -28,7 +28,7 @@ class Job:
         device, execution, keep_every: as for `fit`
         threads: the number of threads that torch uses, which can change the last bits of a result
         start: the run whose final weights these members start from, and the members' indices there
-        places: where these members lie in the pass that computes them; None if they are all of it
+        places: the members' places in a pass of fixed size that other runs share; None if they are trained alone
     """
 
     experiment: Experiment
@@ -41,7 +41,7 @@ class Job:
     places: Places | None = None
 
     def __str__(self) -> str:
-        """The experiment's name and the seeds of the members, for people."""
+        """Return the experiment's label and the members' seeds."""
         seeds = self.experiment.members.seeds
         return (
             f"{self.experiment.cell.label}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds[:10]))}"
@@ -50,16 +50,16 @@ class Job:
 
     @property
     def parts(self) -> "tuple[Job, ...]":
-        """The jobs of single chunks: this one."""
+        """The jobs with one chunk each; here only this job."""
         return (self,)
 
     @property
     def finished(self) -> bool:
-        """Whether the chunk is finished, or its run, whose chunks are then gone."""
+        """Whether the chunk is finished, or its whole run, which no longer has chunks."""
         return self.chunk.finished or Run(self.chunk.path.parent.parent).finished
 
     def train(self, report: Callable[[Progress], None]) -> None:
-        """Train to the end, from the chunk's newest state if it has one; from the first step if that is damaged.
+        """Train to the end: from the chunk's newest state, or from the first step if there is none or it is damaged.
 
         Errors: `InUseError` while another process works on the chunk.
         """
@@ -74,11 +74,11 @@ class Job:
                     chunk.restart()
                     self._fit(chunk, report)
         except StoreError:
-            if not self.finished:  # by another process, which has removed what this one was writing
+            if not self.finished:  # if finished: another process did it and removed the files being written
                 raise
 
     def restarts(self, error: DamagedChunkError) -> str:
-        """Return in words that the job starts over because of damage."""
+        """Return a message that the job starts over because of a damaged file."""
         return f"{error.path}: {error.problem}; {self} starts over from its first step"
 
     def _fit(self, chunk: ChunkDirectory, report: Callable[[Progress], None]) -> None:
@@ -98,20 +98,21 @@ class Job:
         self.finish(trained.rows)
 
     def finish(self, rows: Iterable[Row]) -> None:
-        """Write what training has measured, and where it was done, to the chunk, which is then finished."""
+        """Finish the chunk: write the measured metrics to it, and where it was trained."""
         self.chunk.finish({"rows": [list(row) for row in rows], "made_by": self._made_by()})
 
     def _made_by(self) -> dict[str, str | None]:
-        """Return where these members were trained."""
+        """Return the host, the device and the version of torch that trained these members."""
         device = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else processor()
         return {"host": platform.node(), "device": device, "torch": environment()["torch"]}
 
 
 @contextmanager
 def with_threads(count: int) -> Iterator[None]:
-    """Let torch compute with `count` threads inside; one alone takes denormal numbers for zero.
+    """Let torch compute with `count` threads inside `with`; with one thread, denormals are flushed to zero.
 
-    Further threads would not follow, and which numbers each of them computes can change when a run is resumed.
+    With several threads they are not: the setting would not reach the other threads, and which numbers each of them
+    computes can change when a run is resumed.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)

@@ -1,4 +1,4 @@
-"""Joint jobs: several tiny runs, trained as one ensemble and kept each by itself."""
+"""Joint jobs: several tiny runs that are trained as one ensemble but kept separately."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,17 +14,21 @@ from anchorlab.training.trainer import TrainingState
 
 @dataclass(frozen=True)
 class JointJob(Job):
-    """Jobs that are trained together. Each claims, keeps and resumes its own chunk, so each can be trained alone too.
+    """Jobs that are trained together. Each claims, keeps and resumes its own chunk, so it can also be trained alone.
 
     Fields
-        jobs: of experiments that can be joined, at different places of one pass; the other fields describe all of them
+        jobs: jobs whose experiments can be joined and whose places in a pass do not overlap; the other fields describe
+            all of them together, except `chunk`, which is the first job's
     """
 
     jobs: tuple[Job, ...] = ()
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Job:
-        """Return the job that trains all of these, which have the same device, execution and threads, and fit."""
+        """Return one job that trains all `jobs`; they must be `compatible`, with equal device, execution and threads.
+
+        A single job is returned as it is.
+        """
         first, *others = jobs
         if not others:
             return first
@@ -38,7 +42,7 @@ class JointJob(Job):
 
     @property
     def parts(self) -> tuple[Job, ...]:
-        """The jobs of single chunks."""
+        """The jobs with one chunk each."""
         return self.jobs
 
     @property
@@ -47,9 +51,9 @@ class JointJob(Job):
         return all(job.finished for job in self.jobs)
 
     def train(self, report: Callable[[Progress], None]) -> None:
-        """Train all jobs to the end, each from its chunk's newest state; those with equally new ones go on together.
+        """Train all jobs to the end, each from its chunk's newest state; jobs at the same step continue together.
 
-        Errors: the first one of any job, after which the others may be unfinished too.
+        Errors: the first error of any job; the other jobs may then be unfinished too.
         """
         with ExitStack() as claims, with_threads(self.threads):
             found = []
@@ -73,7 +77,7 @@ class JointJob(Job):
 
 
 def _newest(job: Job, report: Callable[[Progress], None]) -> TrainingState | None:
-    """Return a chunk's newest state; None at its beginning, to which one with a damaged state goes back."""
+    """Return a chunk's newest state; None at its beginning. A chunk with a damaged state is restarted."""
     try:
         return ChunkKeeper(job.chunk).load()
     except DamagedChunkError as error:
@@ -83,7 +87,7 @@ def _newest(job: Job, report: Callable[[Progress], None]) -> TrainingState | Non
 
 
 def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
-    """Divide jobs into those that can be trained together: at different places of one pass."""
+    """Yield groups of jobs that can be trained together: their places in a pass do not overlap."""
     found: list[list[Job]] = []
     for job in jobs:
         group = next((group for group in found if all(_fits(job, other) for other in group)), None)
@@ -95,7 +99,7 @@ def compatible(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 
 
 def _fits(job: Job, other: Job) -> bool:
-    """Return whether two jobs of experiments that can be joined have different places of one pass."""
+    """Return whether two jobs can share a pass, given that their experiments can be joined."""
     return share_a_pass(job.places, len(job.experiment.members), other.places, len(other.experiment.members))
 
 
@@ -106,7 +110,7 @@ def _places(jobs: Iterable[Job]) -> list[Places]:
 def _equally_new(
     found: Sequence[tuple[Job, TrainingState | None]],
 ) -> Iterator[tuple[list[Job], list[TrainingState | None]]]:
-    """Yield jobs whose states are of the same step and execution, with these states."""
+    """Yield groups of jobs with states of the same step and execution, and these states."""
 
     def key(one: tuple[Job, TrainingState | None]) -> tuple[int, str]:
         state = one[1]

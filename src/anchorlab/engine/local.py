@@ -1,4 +1,4 @@
-"""Train jobs in this process, or in several, which end together with the process that started them."""
+"""Train jobs in this process, or in several child processes, which end together with this one."""
 
 import multiprocessing
 import os
@@ -21,27 +21,27 @@ from anchorlab.errors import AnchorlabError, is_out_of_memory
 from anchorlab.training import Progress
 
 _BEGUN = "begun"  # the first message of a worker
-_SECONDS_TO_EXIT = 20.0  # to keep its state; a worker that has not exited then is killed
+_SECONDS_TO_EXIT = 20.0  # in which a worker keeps its state; after that it is killed
 
 
 @dataclass(frozen=True)
 class Local:
-    """This machine: the process itself for one worker, else as many processes.
+    """This machine: one worker is the process itself, several workers are child processes.
 
     Fields
-        workers: the greatest number of processes
-        devices: the device of each worker in turn; None for those that the jobs name
+        workers: the maximum number of processes
+        devices: the devices that workers are spread over; None: each job names its own
     """
 
     workers: int = 1
     devices: tuple[str, ...] | None = None
 
     def beginning(self, store: Path) -> str:
-        """Return that several processes are started."""
+        """Return a message that several processes are being started; empty for one worker."""
         return f"starting {self.workers} processes" if self.workers > 1 else ""
 
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Train all jobs, as `Backend.train` says.
+        """Train all jobs, as `Backend.train` requires.
 
         After an error or an interrupt of this process, all workers keep their states and stop.
         """
@@ -52,11 +52,11 @@ class Local:
 
 
 class _DeathError(AnchorlabError):
-    """The end of a worker that nobody asked to end."""
+    """A worker process died unexpectedly."""
 
 
 class _Unheard(BaseException):
-    """An error of `hear`, which ends the training: it is no failure of the job."""
+    """Carries an error of `hear` through a job: it ends all training and is not a failure of the job."""
 
 
 def _here(jobs: Iterator[Job], hear: Hear, done: Done) -> None:
@@ -80,7 +80,7 @@ def _here(jobs: Iterator[Job], hear: Hear, done: Done) -> None:
 
 
 def _in_processes(jobs: Iterator[Job], local: Local, hear: Hear, done: Done) -> None:
-    # Not concurrent.futures, which misses the death of a process that starts while it polls, and then waits forever.
+    # concurrent.futures does not notice that a process dies which started while it polled, and then waits forever.
     team: list[_Worker] = []
     try:
         while busy := _assign(jobs, team, local):
@@ -94,7 +94,7 @@ def _in_processes(jobs: Iterator[Job], local: Local, hear: Hear, done: Done) -> 
                     ended, worker.job = worker.job, None
                     if isinstance(message, _DeathError):
                         team.remove(worker)
-                        if not worker.begun:  # no other would begin either
+                        if not worker.begun:  # another one would die too
                             raise message
                     done(ended, message)
     finally:
@@ -105,7 +105,7 @@ def _in_processes(jobs: Iterator[Job], local: Local, hear: Hear, done: Done) -> 
 
 
 def _assign(jobs: Iterator[Job], team: list["_Worker"], local: Local) -> dict["Connection[Any, Any]", "_Worker"]:
-    """Give jobs to idle workers, starting as many as there may be; return the busy ones by their connections."""
+    """Give jobs to idle workers, starting workers up to the limit; return the busy workers by connection."""
     while any(worker.job is None for worker in team) or len(team) < local.workers:
         job = next(jobs, None)
         if job is None:
@@ -121,14 +121,14 @@ def _assign(jobs: Iterator[Job], team: list["_Worker"], local: Local) -> dict["C
 
 
 class _Worker:
-    """A process, its device, the connection to it, and the job that it trains, or None when idle."""
+    """A worker process with its device (None: the job's), its connection, and its job (None when idle)."""
 
     def __init__(self, device: str | None) -> None:
         context = multiprocessing.get_context("spawn")
         self.device, self.begun = device, False
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
-        with _interrupts_ignored():  # the process inherits this
+        with _interrupts_ignored():  # inherited by the process
             self.process.start()
         theirs.close()
         self.job: Job | None = None
@@ -136,11 +136,11 @@ class _Worker:
     def start(self, job: Job) -> None:
         """Send a job to the process."""
         self.job = job
-        with suppress(BrokenPipeError, ConnectionResetError):  # it is dead, which `receive` notices
+        with suppress(BrokenPipeError, ConnectionResetError):  # the process is dead: `receive` reports it
             self.connection.send(job if self.device is None else replace(job, device=self.device))
 
     def receive(self) -> Progress | Exception | str | None:
-        """Return the next message: `_BEGUN`, progress, the error that ended the job, or None for a finished job."""
+        """Return the next message: `_BEGUN`, progress, None for a finished job, or the error that ended it."""
         try:
             message: Progress | Exception | str | None = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -173,7 +173,7 @@ class _Worker:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C inside. A terminal sends it to all its processes, but the parent alone should stop the workers."""
+    """Ignore Ctrl-C inside `with`: a terminal sends it to all processes, but only the parent should stop workers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -185,9 +185,9 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _work(connection: "Connection[Any, Any]", parent: int) -> None:
-    """Train the jobs that arrive until the connection closes; the main function of a worker."""
+    """Train the jobs that arrive, until the connection closes; this is a worker's main function."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)  # training delays it until it has kept its state
+    signal.signal(signal.SIGTERM, _leave)  # training delays it until the state is kept
     threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is done, or gone
         connection.send(_BEGUN)
@@ -196,7 +196,7 @@ def _work(connection: "Connection[Any, Any]", parent: int) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Leave the process, and what is open on the way."""
+    """Exit the process by an exception, so that open claims and files are closed on the way."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
@@ -215,14 +215,14 @@ def _outcome(connection: "Connection[Any, Any]") -> Exception | None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """Return the error itself if it is anchorlab's own, else a `RuntimeError` with its traceback as text."""
+    """Return an error that can be pickled: anchorlab's own as they are, others as text with their traceback."""
     if is_out_of_memory(error):
         return AnchorlabError("out of memory; use fewer workers, or reduce the size of the work")
     return error if isinstance(error, AnchorlabError) else RuntimeError("".join(traceback.format_exception(error)))
 
 
 def _exit_with(parent: int) -> None:
-    """Exit this process once its parent is gone, so that training leaves no processes behind when it is killed."""
+    """Exit this process once its parent is gone, so that no worker survives when training is killed."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Modules of users: they register the tasks and models that runs elsewhere name."""
+"""Import user modules, which register the tasks and models that runs name."""
 
 import sys
 import traceback
@@ -13,9 +13,9 @@ _imported: list[str] = []
 
 
 def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
-    """Import modules from a folder or from anywhere that Python looks.
+    """Import modules from a folder or from Python's search path, on which the folder is then first.
 
-    Errors: `SpecError` for what is no module's name, and for a module that is not there or fails.
+    Errors: `SpecError` for an invalid module name, and for a module that is missing or raises an error.
     """
     place = str(Path(folder).absolute())
     if names and place not in sys.path:
@@ -34,12 +34,12 @@ def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
 
 
 def imported_modules() -> tuple[str, ...]:
-    """Return the names of the modules that `import_modules` has imported in this process, for other processes."""
+    """Return the modules that `import_modules` imported in this process, so that other processes can do the same."""
     return tuple(_imported)
 
 
 def _told(error: BaseException) -> str:
-    """Return an error in words, with its place in the module."""
+    """Return an error as text, with the file and line where it was raised."""
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
     at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else ""
     return f"{type(error).__name__}: {error}".removesuffix(": ") + at

@@ -1,4 +1,4 @@
-"""Notes beside the chunks of a run: what workers elsewhere say of their progress, and of failures."""
+"""Notes next to the chunks of a run, in which workers elsewhere report progress and failures."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,18 +16,18 @@ _EVERY = 2.0  # seconds between two notes of progress
 
 
 class Noting:
-    """Writes the progress of a chunk now and then, for those who wait for it; remarks at once.
+    """Writes a chunk's progress to a note every few seconds, and messages for the user at once.
 
     Args:
-        chunk: where the notes go
-        say: called with remarks for people
+        chunk: the chunk that the notes are about
+        say: called with messages for the user
     """
 
     def __init__(self, chunk: ChunkDirectory, say: Callable[[str], None] = lambda text: None) -> None:
         self.chunk, self.say, self._due = chunk, say, 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Note the progress, if a note is due."""
+        """Write the progress if a note is due or the progress carries a message."""
         if progress.note:
             self.say(progress.note)
         if progress.note or time.monotonic() >= self._due:
@@ -36,13 +36,13 @@ class Noting:
 
 
 class News:
-    """Reads the progress of chunks, and passes on what is new."""
+    """Reads the progress of chunks, and returns only what has changed."""
 
     def __init__(self) -> None:
         self._known: dict[Path, Progress] = {}
 
     def of(self, chunk: ChunkDirectory) -> Progress | None:
-        """Return how far a chunk has come; None if that is no news."""
+        """Return the progress of a chunk; None if it is unknown or has not changed since the last call."""
         progress = read_progress(chunk)
         if progress is None or progress == self._known.get(chunk.path):
             return None
@@ -51,14 +51,14 @@ class News:
 
 
 def note_progress(chunk: ChunkDirectory, progress: Progress) -> None:
-    """Write how far a chunk has come, for those who wait for it; it is no loss if that cannot be written."""
+    """Write the progress of a chunk for the process that waits for it; ignore errors of writing."""
     found = {"step": progress.step, "steps": progress.steps, "metrics": dict(progress.metrics), "note": progress.note}
     with suppress(StoreError):
         _write(chunk, "progress", found)
 
 
 def read_progress(chunk: ChunkDirectory) -> Progress | None:
-    """Return how far a chunk has come; None if nobody has said."""
+    """Return the progress of a chunk; None before the first report."""
     match _read(chunk, "progress"):
         case {"step": int(step), "steps": int(steps), "metrics": dict(metrics), "note": str(note)} if all(
             isinstance(value, int | float) for value in metrics.values()
@@ -68,18 +68,18 @@ def read_progress(chunk: ChunkDirectory) -> Progress | None:
 
 
 def note_failure(chunk: ChunkDirectory, reason: str) -> None:
-    """Set a chunk aside: no worker takes it until its training is asked for again."""
+    """Record why a chunk failed: no worker takes it until its training is requested again."""
     _write(chunk, "failure", {"reason": reason})
 
 
 def read_failure(chunk: ChunkDirectory) -> str | None:
-    """Return why a chunk was set aside; None if it was not."""
+    """Return why a chunk failed; None if it did not."""
     found = _read(chunk, "failure")
     return None if found is None else str(found.get("reason"))
 
 
 def forget_failure(chunk: ChunkDirectory) -> None:
-    """Let workers try a chunk again."""
+    """Remove the record of a failure, so that workers try the chunk again."""
     path = _path(chunk, "failure")
     check_way(path.parent, chunk.path.parents[2])
     path.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ def _path(chunk: ChunkDirectory, kind: str) -> Path:
 
 def _write(chunk: ChunkDirectory, kind: str, data: Mapping[str, Any]) -> None:
     path = _path(chunk, kind)
-    with suppress(OSError):  # `write_json` says why
+    with suppress(OSError):  # `write_json` then raises the error
         path.parent.mkdir(exist_ok=True)
     check_way(path.parent, chunk.path.parents[2])
     write_json(path.parent, path.name, data)
@@ -101,7 +101,7 @@ def _read(chunk: ChunkDirectory, kind: str) -> dict[str, Any] | None:
     path = _path(chunk, kind)
     if not path.exists():
         return None
-    with suppress(StoreError):  # it was being removed, or is damaged: as if nothing had been said
+    with suppress(StoreError):  # removed meanwhile, or damaged: treat as missing
         check_way(path, chunk.path.parents[2])
         return read_json(path, chunk.address)
     return None

@@ -1,4 +1,4 @@
-"""The pieces of a set of experiments: planned run by run, trained by a backend, merged when a run has all of them."""
+"""Plan runs, divide them into pieces, let a backend train the pieces, and merge each run once its pieces are done."""
 
 import time
 from collections import deque
@@ -25,22 +25,22 @@ from anchorlab.training.plugins import modules_of
 from anchorlab.training.trainer import ExecutionName
 
 _MOST_THREADS = 4096
-_PAUSE = 0.5  # seconds between two looks at a piece that another process works on
+_PAUSE = 0.5  # seconds between two checks of a piece that another process works on
 
 
 Failure = tuple[str, Exception]
-"""A piece that failed, and why."""
+"""The name of a piece or run that failed, and its error."""
 
 
 @dataclass
 class Plan:
-    """How a run is trained, as it records it: everything that can change the last bits of its results.
+    """How a run is trained, as recorded with the run: everything that can change the last bits of its results.
 
     Fields
         chunks: the members of each chunk
-        threads: the number of threads of each
-        execution: the name of the execution
-        places: where its members lie in the pass that computes them, if it can be trained with other runs
+        threads: the number of threads for each chunk
+        execution: how the members are executed, as for `fit`
+        places: the members' places in a shared pass, if the run can be trained with other runs; else None
     """
 
     chunks: list[list[int]]
@@ -49,7 +49,7 @@ class Plan:
     places: Places | None = None
 
     def is_of(self, members: int) -> bool:
-        """Return whether this is a plan of a run of so many members; one that was read can say anything."""
+        """Return whether this is a valid plan for a run of `members` members; use it for plans read from a file."""
         numbers = [member for chunk in self.chunks for member in chunk]
         if not all(type(one) is int for one in (*numbers, self.threads, *(self.places or ()))):
             return False
@@ -64,9 +64,9 @@ class Plan:
 
     @classmethod
     def read(cls, run: Run, recorded: Any, members: int, asked: "Plan | None" = None) -> "Plan":
-        """Return the plan that a run of so many members has recorded; what an older one lacks is as it is `asked`.
+        """Parse the plan that a run of `members` members has recorded; fields that older plans lack come from `asked`.
 
-        Errors: `StoreError` for what is no plan of that run.
+        Errors: `StoreError` if `recorded` is not a valid plan for the run.
         """
         lacking = {"execution": "auto"} if asked is None else {**vars(asked), "places": None}
         try:
@@ -85,8 +85,8 @@ class Plans(NamedTuple):
     """How experiments are trained.
 
     Fields
-        of: the plan of each, by its address
-        together: the addresses in groups, each trained as one ensemble
+        of: the plan of each experiment, by address
+        together: the addresses in groups; the experiments of a group are trained as one ensemble
     """
 
     of: dict[str, Plan]
@@ -95,7 +95,7 @@ class Plans(NamedTuple):
 
 @dataclass
 class _Open:
-    """A run of which pieces are left: its plan, their number, and whether one has failed."""
+    """A run in training: its plan, the number of pieces left, and whether a piece has failed."""
 
     plan: Plan
     left: int
@@ -111,7 +111,7 @@ def job_of(
     keep_every: float,
     lease: float = LEASE,
 ) -> Job:
-    """Return the job of a chunk of an experiment's run in a store."""
+    """Return the job that trains chunk `index` of an experiment's run in a store."""
     members = range(plan.chunks[index][0], plan.chunks[index][-1] + 1)
     chunk = store.open(experiment.cell, lease=lease).chunk(index)
     before = experiment.start
@@ -121,7 +121,7 @@ def job_of(
 
 
 def finish(store: Store, experiment: Experiment, plan: Plan, lease: float = LEASE) -> None:
-    """Merge a run whose chunks are all finished, unless another process has. Errors: those of `merge`."""
+    """Merge a run whose chunks are all finished, unless another process has merged it. Errors: as `merge`."""
     while True:
         with suppress(InUseError), store.open(experiment.cell, inf, lease) as directory:
             if not directory.finished:
@@ -132,17 +132,17 @@ def finish(store: Store, experiment: Experiment, plan: Plan, lease: float = LEAS
 class Pieces:
     """The pieces of all runs that the store lacks.
 
-    A run is planned when its first piece is taken, and merged after its last: a study that is killed keeps its
-    finished runs. A piece that fails is set aside with its run, and all others go on.
+    A run is planned when its first piece is taken and merged after its last piece, so a killed study keeps its
+    finished runs. If a piece fails, its run is not merged, and all other pieces go on.
 
     Args:
         store: where runs are kept
         todo: the experiments by address
-        plans: how each would be trained; a run that has begun goes on as it was planned then
+        plans: how each experiment is trained; a run already started keeps its recorded plan
         device: where the jobs are trained
-        keep_every: seconds between two states
+        keep_every: seconds between two kept states
         report: called with the status
-        failures: what has failed before
+        failures: earlier failures, to be reported together with new ones
     """
 
     def __init__(
@@ -163,7 +163,10 @@ class Pieces:
         self._new = self._planned()
 
     def train(self, backend: Backend) -> None:
-        """Train all pieces. Errors: `IncompleteError` if some failed; the first one's own error if all failed alike."""
+        """Train all pieces.
+
+        Errors: `IncompleteError` if some pieces failed; their own error if all failed alike and no run was finished.
+        """
         while True:
             backend.train(self._jobs(), self.tally.update, self._done)
             if not self._again:
@@ -175,7 +178,10 @@ class Pieces:
             raise IncompleteError(self.failures) from self.failures[0][1]
 
     def plan(self) -> int:
-        """Plan all runs, let workers try again what has failed, and return how many pieces are left."""
+        """Plan all runs, clear earlier failures so that workers try again, and return how many pieces are left.
+
+        Errors: `IncompleteError` if a run cannot be planned.
+        """
         jobs = [part for job in self._planned() for part in job.parts]
         for job in jobs:
             forget_failure(job.chunk)
@@ -184,7 +190,7 @@ class Pieces:
         return len(jobs)
 
     def _jobs(self) -> Iterator[Job]:
-        """Yield what can be trained now: pieces to be done again, then those of further runs."""
+        """Yield the jobs that can be trained now: first pieces to be tried again, then pieces of further runs."""
         for _ in range(len(self._again)):
             job = self._again.popleft()
             if job.finished:
@@ -196,13 +202,13 @@ class Pieces:
         yield from self._new
 
     def _wait(self) -> None:
-        """Wait until one of the pieces that other processes work on can be trained, or is finished."""
+        """Wait until a piece that another process works on is free or finished."""
         while all((owner := job.chunk.owner) is not None and not job.finished for job in self._again):
             self.tally.show(f"{self._again[0].experiment.cell.label}: waiting for {owner}")
             time.sleep(_PAUSE)
 
     def _planned(self) -> Iterator[Job]:
-        """Yield all jobs, those of the longest runs first, so that all workers finish at about the same time."""
+        """Yield all jobs, longest runs first, so that all workers finish at about the same time."""
         note_modules(self.store.root, set[str]().union(*map(modules_of, self.todo.values())))
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
         for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
@@ -214,7 +220,7 @@ class Pieces:
         experiment = self.todo[address]
         try:
             with self.store.open(experiment.cell, wait=LEASE) as directory:
-                if directory.finished:  # by another process in the meantime
+                if directory.finished:  # by another process meanwhile
                     self.tally.status.cells_done += 1
                     return []
                 asked = self.plans.of[address]
@@ -236,7 +242,7 @@ class Pieces:
         return job_of(self.store, experiment, plan, index, self.device, self.keep_every)
 
     def _done(self, job: Job, error: Exception | None = None) -> None:
-        """Count a job that has ended; after the last one of a run, merge the run."""
+        """Record the end of a job: count it, queue it again, or note its failure; merge the run after its last job."""
         if len(job.parts) > 1:
             self._ended(job, error)
             return
@@ -254,7 +260,7 @@ class Pieces:
             self._merge(job.chunk.address, run)
 
     def _ended(self, job: Job, error: Exception | None) -> None:
-        """Count the parts of a joint job; after an error, each is tried by itself, and may have an error of its own."""
+        """Record the end of a joint job for each part; after an error, the parts are tried one by one."""
         for part in job.parts:
             if error is None:
                 self._done(part)
@@ -262,7 +268,7 @@ class Pieces:
                 self._again.append(part)
 
     def _merge(self, address: str, run: _Open) -> None:
-        """Merge a run; a chunk that turns out to be damaged is trained again."""
+        """Merge a run; if a chunk turns out to be damaged, queue it to be trained again."""
         experiment = self.todo[address]
         try:
             finish(self.store, experiment, run.plan)
@@ -276,7 +282,7 @@ class Pieces:
             self.tally.show(experiment.cell.label, job.restarts(error))
         except Exception as error:  # noqa: BLE001 - the other runs go on
             jobs = [self._job(experiment, run.plan, index) for index in range(len(run.plan.chunks))]
-            restarted = [job for job in jobs if not job.finished]  # by a process that found them damaged first
+            restarted = [job for job in jobs if not job.finished]  # by another process, which found the damage first
             if not restarted:
                 self.failures.append((experiment.cell.label, error))
             run.left = len(restarted)

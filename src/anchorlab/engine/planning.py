@@ -1,4 +1,4 @@
-"""Plans: how many processes train a set of experiments, with which members in each chunk, and with how many threads."""
+"""Plan how a set of experiments is trained: number of processes, members of each chunk, number of threads."""
 
 import os
 import sys
@@ -14,8 +14,8 @@ from anchorlab.training.cost import LEAST_MAPPED, estimated_seconds
 from anchorlab.training.joined import MOST_TOGETHER, Group, groups
 from anchorlab.training.trainer import ExecutionName, check_device
 
-_MEMORY_SHARE = 0.5  # of the machine's memory, for the members of one run
-_PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; for less, starting processes takes longer than it saves
+_MEMORY_SHARE = 0.5  # the part of the memory that members may take
+_PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; below, starting processes costs more time than it saves
 
 
 def local(
@@ -25,9 +25,9 @@ def local(
     execution: ExecutionName,
     asked: Iterable[Experiment],
 ) -> tuple[Local, Plans]:
-    """Return the processes of this machine, one for each of several devices, and the plans that suit them.
+    """Return the processes of this machine, by default one per device if there are several, and plans that suit them.
 
-    `asked` are all experiments that were asked for, finished ones too.
+    `asked` are all requested experiments, including finished ones, since groups must not depend on what is finished.
     """
     devices = None
     if device == "cuda" and torch.cuda.device_count() > 1:
@@ -50,7 +50,7 @@ def for_others(
     execution: ExecutionName,
     asked: Iterable[Experiment],
 ) -> Plans:
-    """Return plans for any number of workers elsewhere, each with one thread; by default each member is a chunk."""
+    """Return plans for any number of workers elsewhere, with one thread each; by default each member is a chunk."""
     found = _groups(todo, "cpu", execution, asked)
     return _plans(todo, found, _divisions(found, chunks, "cpu"), lambda division: Plan(division, 1, execution))
 
@@ -58,10 +58,10 @@ def for_others(
 def _groups(
     todo: Mapping[str, Experiment], device: str, execution: ExecutionName, asked: Iterable[Experiment]
 ) -> list[Group]:
-    """Return what is to do in groups that are trained together, of all that were asked for with it.
+    """Return the groups of requested experiments that are trained together, without groups that are finished.
 
-    The groups do not depend on the number of workers, nor on what is finished: both change between a run that is killed
-    and the one that goes on, and a run's last bits depend on its place in its group.
+    A group depends neither on the number of workers nor on which experiments are finished: both can change before a
+    killed run is resumed, and a run's last bits depend on its place in its group.
     """
     if device != "cpu" or execution == "member":
         return [Group([one]) for one in todo.values()]
@@ -75,9 +75,10 @@ def _addresses(group: Group) -> list[str]:
 
 
 def _divisions(found: Iterable[Group], chunks: int | None, device: str) -> dict[str, list[list[int]]]:
-    """Return the members of each chunk of each experiment: one chunk of those that are trained together.
+    """Return the members of each chunk, for each experiment by address.
 
-    Of others there are so many `chunks`, None for one each member; members that are mapped stay together in eights.
+    An experiment that is trained together with others is one chunk. Other experiments are cut into `chunks` chunks, or
+    one per member if None; mapped members stay together in chunks of at least `LEAST_MAPPED`, if there are as many.
     """
     divisions: dict[str, list[list[int]]] = {}
     for group in found:
@@ -99,7 +100,7 @@ def _plans(
     divisions: Mapping[str, list[list[int]]],
     plan: Callable[[list[list[int]]], Plan],
 ) -> Plans:
-    """Return the plans of what is to do; those that are mapped have one thread, the others what `plan` returns."""
+    """Return the plans of all experiments in `todo`: for mapped groups with one thread, for others from `plan`."""
     of = {
         address: Plan(divisions[address], 1, "mapped", places) if group.mapped else plan(divisions[address])
         for group in found
@@ -110,7 +111,7 @@ def _plans(
 
 
 def check_place(device: str, workers: int | None = None) -> str:
-    """Return the device's name, `cpu` for any name of it. Errors: `SpecError` for what cannot train."""
+    """Return the device's name, `cpu` for any CPU. Errors: `SpecError` for a missing device or `workers` below 1."""
     found = "cpu" if check_device(device).type == "cpu" else device
     if workers is not None and workers < 1:
         raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
@@ -118,7 +119,7 @@ def check_place(device: str, workers: int | None = None) -> str:
 
 
 def _choose_workers(experiments: Sequence[Experiment], device: str) -> int:
-    """Return the number of processes that trains the experiments fastest: one, or one per core."""
+    """Return the number of processes that trains the experiments fastest: one for little work, else one per core."""
     if device != "cpu" or sum(map(estimated_seconds, experiments)) < _PROCESSES_PAY_AFTER:
         return 1
     return cores()
@@ -130,7 +131,7 @@ def cores() -> int:
 
 
 def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]]:
-    """Divide members into consecutive chunks: enough to occupy the workers, each small enough for the memory."""
+    """Divide members into consecutive chunks: enough to occupy all workers, each small enough for the memory."""
     count = len(experiment.members)
     chunks = max(min(workers, count), -(-count // _fitting(experiment, workers, device)))
     ends = [count * (index + 1) // chunks for index in range(chunks)]
@@ -138,7 +139,7 @@ def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]
 
 
 def _fitting(experiment: Experiment, workers: int, device: str) -> int:
-    """Return how many members a worker's part of the memory has room for, at least one."""
+    """Return how many members fit into a worker's share of the memory, at least one."""
     if device == "cpu":
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
     else:
@@ -147,12 +148,12 @@ def _fitting(experiment: Experiment, workers: int, device: str) -> int:
 
 
 def _plan(division: list[list[int]], workers: int, jobs: int, device: str, execution: ExecutionName) -> Plan:
-    """Return the plan of a run that is divided so; threads are for cores that would idle."""
+    """Return the plan of a run with this division; on a CPU, more than one thread only if cores would idle."""
     threads = max(1, workers // jobs) if device == "cpu" else torch.get_num_threads()
     return Plan(division, threads, execution)
 
 
 def _importable(experiment: Experiment) -> bool:
-    """Return whether another process can import the task and model; not if defined in a notebook or at a prompt."""
+    """Return whether other processes can import the task and model: not if defined in a notebook or at a prompt."""
     parts = (experiment.task, experiment.model)
     return hasattr(sys.modules["__main__"], "__file__") or all(type(one).__module__ != "__main__" for one in parts)

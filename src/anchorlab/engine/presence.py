@@ -1,4 +1,4 @@
-"""Show which workers are alive: each holds a claim on a folder in the store's `workers`, even while it waits."""
+"""Show which workers are alive: each holds a claim on a folder of its own in the store's `workers`, even when idle."""
 
 import os
 import secrets
@@ -14,11 +14,11 @@ FOLDER = "workers"
 
 
 class Presence:
-    """Show other processes that a worker is alive; a killed worker disappears with its process, or when its lease ends.
+    """Shows other processes that a worker is alive. A killed worker disappears with its process or its lease.
 
     Args:
         root: the folder of the store
-        lease: seconds after which a claim that was not renewed is free
+        lease: seconds without renewal after which a claim expires
     """
 
     def __init__(self, root: Path, lease: float = LEASE) -> None:
@@ -26,10 +26,13 @@ class Presence:
         self._claim: Claim | None = None
 
     def show(self) -> None:
-        """Appear as alive, once the store exists. Errors: `StoreError` if `workers` cannot be written."""
+        """Claim a folder in `workers` if the store exists and no claim holds; remove the folders of dead workers.
+
+        Errors: `StoreError` if `workers` is a link or cannot be written.
+        """
         if not self.root.is_dir() or (self._claim is not None and self._claim.holds):
             return
-        self.end()  # of a claim that ran out, as while the machine slept
+        self.end()  # ends a claim that has expired, such as while the machine slept
         folder = self.root / FOLDER / secrets.token_hex(8)
         if folder.parent.is_symlink():
             raise StoreError(f"{folder.parent}: is a link; remove it")
@@ -40,11 +43,11 @@ class Presence:
         self._claim = Claim(folder, self.lease)
         self._claim.write()
         for other in _folders(self.root):
-            if holder(other) is None and (other / NAME).is_file():  # without the file it has only begun
+            if holder(other) is None and (other / NAME).is_file():  # without the file, it is just starting
                 _remove(other)
 
     def end(self) -> None:
-        """Stop appearing as alive."""
+        """Release the claim and remove its folder."""
         if self._claim is not None:
             self._claim.release()
             _remove(self._claim.directory)
@@ -52,12 +55,12 @@ class Presence:
 
 
 def anyone_at_work(root: Path) -> bool:
-    """Return whether a worker of a store is alive, on this machine or on another."""
+    """Return whether any worker of a store is alive, on this machine or another."""
     return any(holder(folder) is not None for folder in _folders(root))
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """Yield the folders of the workers that are alive or were killed."""
+    """Yield the folders of workers, alive or killed."""
     if not is_plain_folder(root / FOLDER):
         return
     with suppress(OSError), os.scandir(root / FOLDER) as found:

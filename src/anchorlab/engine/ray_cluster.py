@@ -21,22 +21,22 @@ from anchorlab.errors import AnchorlabError, InUseError, SpecError
 from anchorlab.runs import Run, Store
 
 _PATIENCE = 10.0  # seconds to wait for the cluster's answer
-_FAREWELL = 10.0  # seconds in which cancelled tasks keep their states
+_FAREWELL = 10.0  # seconds for cancelled tasks to keep their states
 
 
 @dataclass(frozen=True)
 class Ray:
-    """A Ray cluster. A task reads from the store what to train.
+    """A Ray cluster whose tasks read their experiments from the store.
 
-    A task whose process or node dies is tried again on another, and goes on from the chunk's last state.
+    If a task's process or node dies, the task is tried again elsewhere and resumes from the chunk's last state.
 
     Fields
-        address: of a cluster that runs already, `auto` for the one on this machine; None for `$RAY_ADDRESS`, or else a
-            new cluster on this machine for as long as the training takes
+        address: the address of a running cluster, `auto` for a cluster on this machine; None for `$RAY_ADDRESS`, else a
+            new cluster on this machine for the time of the training
         modules: Python modules that register the tasks and models of the runs
-        device: `cpu`, or `cuda` for a GPU for each task
+        device: `cpu`, or `cuda` for one GPU per task
         retries: how often a task is tried again after its process or node has died
-        pause: seconds between two looks at the tasks
+        pause: seconds between two checks of the tasks
     """
 
     address: str | None = None
@@ -46,11 +46,11 @@ class Ray:
     pause: float = 0.5
 
     def beginning(self, store: Path) -> str:
-        """Return that a cluster is sought, or started."""
+        """Return a message that a cluster is being connected to, or started."""
         return f"connecting to the Ray cluster at {self.address}" if self.address else "starting Ray"
 
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Train all jobs, as `Backend.train` says; when it ends early, all tasks are cancelled."""
+        """Train all jobs, as `Backend.train` requires; if it ends early, cancel all tasks."""
         with _connected(self.address) as ray:
             task = ray.remote(_train).options(
                 num_cpus=1, num_gpus=int(self.device == "cuda"), max_retries=self.retries, name="anchorlab"
@@ -70,7 +70,7 @@ class Ray:
                 _ended(ray, list(running), _FAREWELL)
 
     def _where(self, job: Job) -> tuple[Any, ...]:
-        """Return what a task needs to know, in plain values: the experiment itself is read from the store."""
+        """Return a task's arguments as plain values; the task reads the experiment itself from the store."""
         chunks = [(part.chunk.address, int(part.chunk.path.name.removeprefix("chunk-"))) for part in job.parts]
         store = job.chunk.path.parent.parent.parent.absolute()
         return str(store), chunks, self.device, job.keep_every, self.modules, str(Path.cwd())
@@ -79,7 +79,10 @@ class Ray:
 def _train(
     store: str, chunks: list[tuple[str, int]], device: str, keep_every: float, modules: tuple[str, ...], folder: str
 ) -> tuple[str, str] | None:
-    """Train chunks of runs, several as one ensemble; return None, or the kind of what ended it and its words."""
+    """Train chunks of runs, several of them as one ensemble; the task that Ray executes.
+
+    Return None when all are trained, else the kind of the error, `in use` or `failed`, and its message.
+    """
     left = [(run, index) for address, index in chunks if not (run := Run(Path(store) / address)).finished]
     if not left:
         return None
@@ -99,19 +102,19 @@ def _train(
 
 
 def _ended(ray: Any, references: list[Any], seconds: float) -> list[Any]:
-    """Return the tasks that have ended, when all have or the time is over."""
+    """Wait until all tasks have ended or the time is over, and return those that have ended."""
     try:
         ended: list[Any] = ray.wait(references, num_returns=len(references), timeout=seconds)[0] if references else []
-    except SystemError as error:  # Ray's C code puts it around what the handler of a signal raises
+    except SystemError as error:  # Ray's C code wraps errors of signal handlers in it
         raise error.__cause__ or error from None
     return ended
 
 
 def _error(ray: Any, reference: Any) -> Exception | None:
-    """Return what ended a task, None if it has done its work."""
+    """Return the error that ended a task; None if it succeeded."""
     try:
         found = ray.get(reference)
-    except ray.exceptions.RayError as error:  # its process or node died again and again
+    except ray.exceptions.RayError as error:  # its process or node died at every try
         return AnchorlabError(str(error).strip().splitlines()[-1])
     if found is None:
         return None
@@ -121,8 +124,8 @@ def _error(ray: Any, reference: Any) -> Exception | None:
 
 @contextmanager
 def _connected(address: str | None) -> Iterator[Any]:
-    """Connect to a cluster inside `with`, unless this process has a connection already."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    """Connect to a cluster and yield the module `ray`; an existing connection of this process is used and kept."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     try:
         import ray
     except ImportError:
@@ -137,7 +140,7 @@ def _connected(address: str | None) -> Iterator[Any]:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise AnchorlabError(f"Ray cannot be reached: {str(error).splitlines()[0]}") from None
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, ends)  # Ray's own would end the process without a word
+        signal.signal(signal.SIGTERM, ends)  # Ray's handler would end the process silently
     try:
         yield ray
     finally:
@@ -145,7 +148,7 @@ def _connected(address: str | None) -> Iterator[Any]:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise `AnchorlabError` where nobody listens at HOST:PORT, which Ray itself would try for minutes."""
+    """Raise `AnchorlabError` if nothing listens at HOST:PORT: Ray itself would keep trying for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         return

@@ -20,7 +20,7 @@ from anchorlab.training import Experiment, TrainedRun
 from anchorlab.training.trainer import ExecutionName
 
 On = Literal["local", "folder", "ray"]
-"""Where runs are trained: on this machine, by workers that share the folder of the store, or by a Ray cluster."""
+"""Where runs are trained: on this machine, by workers that share the store's folder, or by a Ray cluster."""
 
 
 def run(
@@ -35,36 +35,36 @@ def run(
 ) -> list[TrainedRun]:
     """Train the experiments that the store does not contain yet.
 
-    A run that was killed resumes from its last state, with its original chunks, and ends with the same bytes as one
-    that was not. Results do not depend on the number of workers: they are equal in float64 and agree within
-    rounding in float32.
+    A killed run resumes from its last state, with its original chunks, and ends with the same bytes as an uninterrupted
+    run. Results do not depend on the number of workers: they are equal in float64 and agree within rounding in float32.
 
-    Runs of a tiny model that differ only in numbers of their members are trained as one ensemble, and kept each by
-    itself.
+    Runs of a tiny model that differ only in per-member numbers, such as the learning rate, are trained as one ensemble
+    but kept separately.
 
     Args:
-        experiments: what to train; one that is given twice is trained once
+        experiments: the experiments to train; duplicates are trained once
         store: where runs are kept, a store or its directory; `Store()` when None
-        workers: the number of processes that share the members on a CPU; up to 64 members that are trained as one
-            ensemble have one process. None chooses: this process alone for work of
-            less than about half a minute, else one process per core. Each computes with one thread, or with more if
-            there are fewer jobs than workers. On CUDA all members are trained together in this process.
+        workers: the number of processes that share the members on a CPU; up to 64 members of tiny models that are
+            trained as one ensemble share one process. None chooses: only this process for less than about half a minute
+            of work, else one process per core. Each process computes with one thread, or with more if there are fewer
+            jobs than workers. On CUDA, None trains all members together in this process on a single device, else in one
+            process per device.
         device: `cpu` or `cuda`
         execution: as for `fit`
         report: called with the status a few times per second
         keep_every: seconds between two kept states
         on: `local` trains on this machine; `folder` plans the runs and waits for workers, `anchorlab worker STORE`, on
             any machine that shares the store's folder; `ray` trains on a Ray cluster whose nodes share that folder.
-            `Ray(...)` says which cluster, and names modules of your own. Except for `local`, `workers` is into how
-            many chunks the members of a run are divided, by default one each; workers have devices of their own.
+            `Ray(...)` selects a cluster and names user modules. Except for `local`, `workers` is the number of chunks
+            into which the members of a run are divided, by default one per member; workers choose their own devices.
 
     Returns: the finished run of each experiment.
 
-    One `DivergedWarning` names the members that diverged in the runs that were trained (see `TrainedRun.diverged`).
+    Issues one `DivergedWarning` that names the members that diverged in newly trained runs (see `TrainedRun.diverged`).
 
-    Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. A piece that
-    fails is set aside with what starts from its run, and all others are trained: then its own error if it is the only
-    piece, else `IncompleteError`.
+    Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. If a piece
+    fails, all pieces that do not depend on its run are still trained; then `IncompleteError` is raised, or the piece's
+    own error if nothing was finished and all failures are alike.
     """
     store = Store.of(store)
     if execution not in get_args(ExecutionName):
@@ -102,9 +102,9 @@ def plan(
     """Plan the runs that the store lacks, for workers; return the number of their chunks.
 
     Args:
-        experiments: what to train, each after the one that it starts from
+        experiments: the experiments to train; the experiment that one starts from is planned before it
         store: where runs are kept
-        chunks: into how many chunks the members of a run are divided, by default one each
+        chunks: the number of chunks into which the members of a run are divided; by default one per member
         execution: as for `fit`
     """
     asked = [two for one in experiments for two in (one.start, one) if two is not None]
@@ -116,7 +116,7 @@ def plan(
 def _without_start(
     todo: Mapping[str, Experiment], store: Store, error: Exception
 ) -> tuple[dict[str, Experiment], list[Failure]]:
-    """Return the experiments that can be trained although a start of some failed, and what has failed so far."""
+    """Return the experiments that can still be trained after some starts failed with `error`, and all failures."""
     lost = {address: one for address, one in todo.items() if one.start is not None and one.start.cell not in store}
     starts = {one.start.cell.address: one.start.cell.label for one in lost.values() if one.start is not None}
     failures = list(error.failures) if isinstance(error, IncompleteError) else [(one, error) for one in starts.values()]
@@ -125,16 +125,16 @@ def _without_start(
 
 
 def _elsewhere(on: On | Backend, device: str) -> Backend:
-    """Return the backend that is not this machine's own processes."""
+    """Return the backend for `on`, which is not `local`."""
     if isinstance(on, str):
         return Ray(device=device) if on == "ray" else Folder()
     return on
 
 
 def _check_finished(directory: RunDirectory) -> None:
-    """Raise `StoreError` for a damaged run, and remove what is left of a process killed just after finishing it."""
+    """Raise `StoreError` for a damaged run; remove leftovers if its writer was killed just after finishing it."""
     if problems := directory.problems():
         raise StoreError(problems[0])
     if directory.state_path.exists():
-        with suppress(StoreError), directory:  # another process may be removing it, or this user may not
+        with suppress(StoreError), directory:  # another process may be removing them, or this user lacks permission
             pass

@@ -1,4 +1,4 @@
-"""How far a set of experiments has come: the sum over its jobs."""
+"""Sum the progress of a set of experiments over its jobs."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,7 +8,7 @@ from anchorlab.training import Experiment, Progress, work_per_step
 
 
 class Tally:
-    """Add up the progress of all jobs, and report it.
+    """Sums the progress of all jobs, and reports it.
 
     Args:
         todo: the experiments by address
@@ -23,13 +23,13 @@ class Tally:
         self._done: dict[tuple[str, str], int] = {}
 
     def show(self, label: str, note: str = "") -> None:
-        """Report the status with a new label."""
+        """Report the status with a new label and a note for the user."""
         self.status.label, self.status.note = label, note
         if self._report is not None:
             self._report(self.status)
 
     def update(self, job: Job, progress: Progress) -> None:
-        """Count a job's progress, and keep its metrics."""
+        """Count a job's progress and keep its metrics; show its note or waiting message instead if it has one."""
         if progress.metrics:
             self.status.metrics = dict(progress.metrics)
         if progress.note or progress.waiting:
@@ -38,7 +38,10 @@ class Tally:
             self.count(job, progress.step)
 
     def count(self, job: Job, step: int) -> None:
-        """Count the first `step` steps of a job as done, and report the status."""
+        """Count the first `step` steps of a job as done, and report the status.
+
+        The steps in a chunk's first report were resumed from a kept state, so they also count in `Status.before`.
+        """
         for part in job.parts:
             key = part.chunk.address, part.chunk.path.name
             work = step * len(part.experiment.members) * self.work[part.chunk.address]

@@ -40,14 +40,15 @@ def train(
         recipe: how to train; `default_recipe` of the task when None
         seeds: one seed per member, or their number: 10 means the seeds 0 to 9
         store: where the run is kept, a store or its directory; `Store()` when None
-        workers: the number of processes that share the members on a CPU. None chooses: this process alone for work of
-            less than about half a minute, else one process per core. A script that uses several processes needs
+        workers: the number of processes that share the members on a CPU. None chooses: only this process for less than
+            about half a minute of work, else one process per core. A script that uses several processes needs
             `if __name__ == "__main__":`.
         device: `cpu` or `cuda`
-        execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device
+        execution: `member` trains one member after another, `mapped` all at once, `auto` chooses the faster way for the
+            device
         report: called with the status a few times per second, in place of showing it
         start: a run whose members are trained further, with its model unless `model` is given
-        progress: whether a bar shows how far training has come, and the time left, once it has taken two seconds. None
+        progress: whether to show a bar with the share done and the time left, once training has taken two seconds. None
             shows it on a terminal and in a notebook, True also in logs, as plain lines.
 
     Returns: the finished run. A `DivergedWarning` names the members that diverged, as `run.diverged` does.
@@ -75,5 +76,5 @@ def train(
 
 
 def _name(value: Any) -> str:
-    """The name of a class, or of a value's class."""
+    """Return the name of a class, or of a value's class."""
     return value.__name__ if isinstance(value, type) else type(value).__name__

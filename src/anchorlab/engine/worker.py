@@ -1,4 +1,4 @@
-"""Workers: train whatever a store has left to do, beside any number of other workers."""
+"""Workers: train the unfinished runs of a store, in parallel with any number of other workers."""
 
 import time
 import traceback
@@ -21,12 +21,12 @@ from anchorlab.training.trainer import check_device
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """An unfinished run.
+    """An unfinished run with its plan.
 
     Fields
         experiment, plan: what is trained, and how
-        work: how much that is; the longest go first
-        joined_with: what it has in common with runs that it can be trained with; None if it is trained by itself
+        work: the floating-point operations of the whole run; the longest runs are trained first
+        joined_with: the key, as of `common`, shared by runs that can be trained together; None if it is trained alone
     """
 
     experiment: Experiment
@@ -36,32 +36,32 @@ class Planned:
 
     @classmethod
     def read(cls, run: Run) -> "Planned":
-        """Return a run as its files describe it. Errors: `AnchorlabError` if this process cannot build it."""
+        """Read an unfinished run from its files. Errors: `AnchorlabError` if this process cannot rebuild it."""
         experiment = experiment_of(run)
         plan = Plan.read(run, run.recorded_plan(), len(experiment.members))
         work = work_per_step(experiment) * experiment.member_steps
         return cls(experiment, plan, work, None if plan.places is None else common(experiment))
 
     def fits(self, other: "Planned") -> bool:
-        """Return whether the members of two runs that can be joined have different places of one pass."""
+        """Return whether two runs can share a pass, given that their experiments can be joined."""
         members, others = len(self.experiment.members), len(other.experiment.members)
         return share_a_pass(self.plan.places, members, other.plan.places, others)
 
 
 class Worker:
-    """A process that trains chunks of the store's unfinished runs, and merges a run whose last chunk it has finished.
+    """Trains chunks of a store's unfinished runs, and merges a run after its last chunk.
 
-    Chunks that others work on are left to them, and taken over once their claims have run out. A chunk that fails is
-    set aside with its reason, for the one who asked for the training. Tiny runs that were planned to be trained as one
-    ensemble are taken together, as many of them as are free.
+    Chunks of other workers are left alone until their claims expire. If a chunk fails, the reason is recorded for the
+    process that requested the training, and no worker takes the chunk again. Tiny runs that were planned to be trained
+    as one ensemble are taken together, as far as they are free.
 
     Args:
         store: where the runs are
-        device: `cpu`, `cuda`, or one of several, `cuda:1`
-        say: called with a line for people when something begins or ends
+        device: `cpu`, `cuda`, or one of several, such as `cuda:1`
+        say: called with a line of text when a job begins or ends
         keep_every: seconds between two kept states
         pause: seconds to wait when there is nothing to do
-        lease: seconds after which a claim that was not renewed is free
+        lease: seconds without renewal after which a claim expires
 
     Errors: `SpecError` for a device that does not exist.
     """
@@ -81,7 +81,7 @@ class Worker:
         self._known: dict[str, Planned | None] = {}
 
     def work(self, until_empty: bool = False) -> int:
-        """Train what there is, for ever or until nothing is left; return the number of chunks that were trained."""
+        """Train chunks for ever, or until none is left; return the number of chunks that were trained or failed."""
         trained, presence = 0, Presence(self.store.root, self.lease)
         try:
             while True:
@@ -96,7 +96,11 @@ class Worker:
             presence.end()
 
     def _round(self) -> tuple[int, int]:
-        """Train the first chunk that can be; return how many are left beside, also with others, and how many it did."""
+        """Train the first chunk that is free, with chunks that can join it.
+
+        Return the number of chunks seen up to it that are neither finished nor failed, other workers' included, and the
+        number that this call has trained or that failed in it.
+        """
         left = 0
         unfinished = self._unfinished()
         for place, planned in enumerate(unfinished):
@@ -117,7 +121,7 @@ class Worker:
         return left, 0
 
     def _unfinished(self) -> list[Planned]:
-        """Return the runs that are planned and not finished, the longest first."""
+        """Return the unfinished runs that have a plan, the longest first."""
         found = []
         for run in self.store.runs():
             if run.finished or not run.plan_path.exists():
@@ -130,7 +134,7 @@ class Worker:
         return sorted(found, key=lambda one: -one.work)
 
     def _read(self, run: Run) -> Planned | None:
-        """Return an unfinished run as its files describe it; None if this process cannot build it."""
+        """Read an unfinished run from its files; if this process cannot rebuild it, say so and return None."""
         try:
             return Planned.read(run)
         except (AnchorlabError, TypeError) as error:
@@ -142,11 +146,11 @@ class Worker:
         return job_of(self.store, planned.experiment, planned.plan, index, self.device, self.keep_every, self.lease)
 
     def _can_begin(self, job: Job) -> bool:
-        """Return whether nobody works on a chunk, and the run that it starts from is finished."""
+        """Return whether no process works on the chunk, and the run that it starts from, if any, is finished."""
         return job.chunk.owner is None and (job.start is None or Run(job.start[0]).finished)
 
     def _others(self, planned: Planned, unfinished: Sequence[Planned]) -> dict[Planned, Job]:
-        """Return the runs that can be trained with this one and that nobody works on, with their jobs."""
+        """Return the free runs that can be trained together with this one, with their jobs."""
         found: dict[Planned, Job] = {}
         if planned.joined_with is None:
             return found
@@ -159,15 +163,15 @@ class Worker:
         return found
 
     def _train(self, job: Job) -> int:
-        """Train a job; return how many of its chunks have ended, and not been left to another worker.
+        """Train a job; return how many of its chunks were trained or failed, 0 if it was left to another worker.
 
-        A joint job that fails is tried again part by part.
+        If a joint job fails, its parts are tried one by one.
         """
         try:
             self.say(f"training {job}")
             job.train(Noting(job.chunk, self.say))
         except Exception as error:  # noqa: BLE001 - whoever asked for the training reads it
-            if isinstance(error, InUseError):  # of runs that are trained together, the next round takes those left
+            if isinstance(error, InUseError):  # the next round takes the free parts of a joint job
                 self.say(f"left {job} to another: {error}")
                 return 0
             if len(job.parts) > 1:
@@ -181,7 +185,7 @@ class Worker:
         return len(job.parts)
 
     def _merge(self, planned: Planned) -> bool:
-        """Merge a run if all its chunks are finished; return whether nothing of it is left to do here."""
+        """Merge a run if all its chunks are finished; return False if a damaged chunk must be trained again."""
         jobs = [self._job(planned, index) for index in range(len(planned.plan.chunks))]
         if not all(job.chunk.finished for job in jobs):
             return True
@@ -201,7 +205,7 @@ class Worker:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a training failed, in one line."""
+    """Return the reason for a failure, in one line; for foreign errors with the file and line."""
     if is_out_of_memory(error):
         return "out of memory"
     if isinstance(error, AnchorlabError):

@@ -1,4 +1,4 @@
-"""Turn a circuit that `find_circuit` found into a panel of a figure, and into a figure."""
+"""Turn a circuit found by `find_circuit` into a panel of a figure, or into a figure."""
 
 from anchorlab.findings.figures import CircuitArrow, CircuitFigure, CircuitPanel
 from anchorlab.lens import Circuit
@@ -7,7 +7,7 @@ from anchorlab.lens import Circuit
 def circuit_panel(title: str, circuit: Circuit, layers: int) -> CircuitPanel:
     """Return the panel of a circuit in a model of `layers` layers; an arrow's label is the live loss without its path.
 
-    The columns are the roles, and to the left of them the keys and queries that are not roles: distances, the farthest
+    The right columns are the roles. To their left are the keys and queries that are not roles: distances, the farthest
     first, then names such as `same token` and `every position`. The arrow of a query that attends to itself begins and
     ends in the query's column.
     """

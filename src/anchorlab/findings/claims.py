@@ -1,4 +1,4 @@
-"""Claims of papers, the bands of values that accept them, and verdicts with their scope."""
+"""Claims of papers, the bands of accepted values, and verdicts with their scope."""
 
 from math import inf, isfinite
 from typing import Literal, SupportsFloat
@@ -14,8 +14,9 @@ Band = tuple[float | None, float | None]
 _ROUNDING = 1e-6  # relative; float32 has 6e-8 in each operation
 
 Scope = Literal["paper", "exact", "other", "own", "precondition"]
-"""How a value was obtained: in the paper's own setting, by an exact computation, in another setting, or in a study or
-setting of one's own, where no paper claims anything. A precondition of claims has its own scope and is not counted."""
+"""How a value was obtained: in the paper's own setting (`paper`), by an exact computation (`exact`), in another setting
+(`other`), or for a study's own hypothesis or setting, about which no paper claims anything (`own`). A precondition of
+claims has a scope of its own (`precondition`) and is not counted."""
 
 Verdict = Literal[
     "reproduced",
@@ -39,16 +40,16 @@ VERDICTS: tuple[Verdict, ...] = (
     "undecided",
     "not measured",
 )
-"""The verdicts on a paper's claim, first those that settle it; the others are on hypotheses and preconditions."""
+"""The verdicts on a paper's claim, decisive ones first. Hypotheses and preconditions have other verdicts."""
 
 SMOKE = "smoke"
-"""The name of profiles that only exercise the code; not even an exact claim is decided there."""
+"""The name of profiles that only exercise the code; they do not even decide exact claims."""
 
 UNTRAINED, OTHER_TASK = "untrained", "other task"
-"""The headings of the columns of both controls."""
+"""The column headings of the two controls."""
 
 MARKS = {UNTRAINED: "also holds untrained", OTHER_TASK: "also holds for another task"}
-"""The mark of a claim that members pass before any training, or after training on another task than the study's."""
+"""The marks of a claim that untrained members pass, or members trained on a task other than the study's."""
 
 SYMBOLS: dict[Verdict, str] = {
     "reproduced": "✓",
@@ -86,13 +87,13 @@ def within(low: float, high: float) -> Band:
 
 
 def accepts(band: Band, value: float | None) -> bool:
-    """Return whether a band accepts a value; none accepts None, NaN or infinity."""
+    """Return whether a band accepts a value; None, NaN and infinity are never accepted."""
     low, high = _edges(band)
     return value is not None and isfinite(value) and low <= value <= high
 
 
 def splits(band: Band, interval: tuple[float, float] | None) -> bool:
-    """Return whether an interval reaches from inside a band to outside, so that its value decides nothing."""
+    """Return whether an interval lies partly inside and partly outside a band, so that its value decides nothing."""
     if interval is None:
         return False
     low, high = _edges(band)
@@ -101,9 +102,9 @@ def splits(band: Band, interval: tuple[float, float] | None) -> bool:
 
 
 def _edges(band: Band) -> tuple[float, float]:
-    """Return the lowest and the highest value that a band accepts, each moved outwards by the rounding of float32.
+    """Return the lowest and the highest value that a band accepts, moved outwards to tolerate float32 rounding.
 
-    A mean of accuracies of 1 may come out as 1.0000001.
+    For example, the mean of accuracies of 1 may be 1.0000001.
     """
     low, high = (-inf if band[0] is None else band[0]), (inf if band[1] is None else band[1])
     return low - _ROUNDING * abs(low) if isfinite(low) else low, high + _ROUNDING * abs(high) if isfinite(
@@ -112,7 +113,7 @@ def _edges(band: Band) -> tuple[float, float]:
 
 
 def check_band(band: Band, at: str = "band") -> None:
-    """Raise `SpecError` unless a band has a lowest and a highest value in order, or None where a side is open."""
+    """Raise `SpecError` unless a band is a pair of lowest and highest value, in order; None leaves a side open."""
     if not isinstance(band, tuple) or len(band) != 2:
         raise SpecError(at, f"{band!r} is not a band", "use at_least, at_most or within")
     low, high = band
@@ -121,7 +122,7 @@ def check_band(band: Band, at: str = "band") -> None:
 
 
 def band_text(band: Band) -> str:
-    """Return a band in words, such as `at least 0.95`."""
+    """Return a band as text, such as `at least 0.95`."""
     low, high = band
     if low is None:
         return "any value" if high is None else f"at most {high:g}"
@@ -137,14 +138,15 @@ class Claim:
     Fields
         id: the names of the study and of the measure, such as `anchor/identity/enough-data`
         statement: what the paper says, in one sentence
-        source: where it says so, such as `anchor functions, Fig 4`
-        paper: the paper's value in words
+        source: where the paper says so, such as `anchor functions, Fig 4`
+        paper: the paper's value as text
         measured_as: how our value is measured
-        band: the values that accept the claim
-        exact: whether a derivation, an enumeration or an exact computation decides, without training
-        always: whether it is said of every trial, or of their maximum or minimum, which one trial cannot reproduce
-        precondition: whether other claims presuppose it, such as that the task is learned; it is not counted
-        other_work: whether another work than the three papers says it
+        band: the values that support the claim
+        exact: whether a derivation, an enumeration or an exact computation decides the claim, without training
+        always: whether the claim is about every trial, or about their maximum or minimum, so that one trial cannot
+            reproduce it
+        precondition: whether other claims presuppose this one, such as that the task is learned; it is not counted
+        other_work: whether the claim is from a work other than the three papers
     """
 
     id: str
@@ -160,7 +162,7 @@ class Claim:
 
     @property
     def band_text(self) -> str:
-        """The band in words, such as `at least 0.95`."""
+        """The band as text, such as `at least 0.95`."""
         return band_text(self.band)
 
     def judge(
@@ -180,11 +182,11 @@ class Claim:
         Args:
             value: our value; None, NaN and infinity count as not measured
             profile: the name of the profile
-            spread: in words, how the value varies over seeds
-            detail: in words, anything else that a reader should know
+            spread: text on how the value varies over seeds
+            detail: text with anything else that a reader should know
             paper_setting: whether the profile is the paper's own setting for this claim
-            untrained: what untrained members give; None where there is no such control
-            own: whether the claim is a hypothesis of one's own, about which no paper says anything
+            untrained: the result of untrained members; None without such a control
+            own: whether the claim is the study's own hypothesis, about which no paper says anything
             units: one value for each independent unit, such as a seed
             interval: the ends of the value's 95 % interval over units
         """
@@ -197,16 +199,16 @@ class Claim:
 
 
 PRESUPPOSES = "no member meets what the measure presupposes"
-"""Why a control has no value, unless it says otherwise: the measure judges what training reached."""
+"""The default reason why a control has no value: the measure presupposes a result of training."""
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Control:
-    """What the measure of a claim gives on other members: never trained, or trained on another task.
+    """A claim's measure on control members, which are untrained or were trained on another task.
 
     Fields
-        value: in place of our value; None if the measure gives none
-        note: in words, how the value varies over seeds, or why there is none
+        value: the measure's value on these members; None if it has none
+        note: text on how the value varies over seeds, or why there is none
     """
 
     value: float | None
@@ -228,12 +230,12 @@ class ClaimResult:
 
     Fields
         scope: how the value was obtained
-        untrained: the control; None for a claim that no training decides, and where no control was computed
-        other_task: the control of members that were trained on another task; None where there are none, and for a claim
-            that reads no weights
-        units: one value for each independent unit, such as a seed; empty where none were kept
-        interval: the ends of the value's 95 % interval over units; None for a single unit, and where nothing is drawn
-        disputed: whether another profile of the study, in a setting that is not the paper's either, says the opposite
+        untrained: the control of untrained members; None if no training decides the claim, or if it was not computed
+        other_task: the control of members trained on another task; None if there are none, or if the claim reads no
+            weights
+        units: one value for each independent unit, such as a seed; empty if none were kept
+        interval: the ends of the value's 95 % interval over units; None for a single unit, or if nothing is random
+        disputed: whether two profiles of the study, both in settings other than the paper's, give opposite verdicts
     """
 
     claim: Claim
@@ -250,17 +252,17 @@ class ClaimResult:
 
     @property
     def apart(self) -> bool:
-        """Whether it is a claim of another work or a question of one's own, counted apart from the papers' claims."""
+        """Whether the claim is from another work or the study's own, counted apart from the three papers' claims."""
         return self.scope == "own" or (self.claim.other_work and not self.claim.precondition)
 
     @property
     def agrees(self) -> bool:
-        """Whether the value is in the band, in whatever setting it was measured."""
+        """Whether the value is in the band, regardless of the setting."""
         return accepts(self.claim.band, self.value)
 
     @property
     def interval_text(self) -> str:
-        """The interval in words, in three significant digits; one value alone has none and says so."""
+        """The interval as text, in three significant digits; `one value` for a single value without an interval."""
         if self.interval is not None:
             return f"95 % interval {self.interval[0]:.3g} to {self.interval[1]:.3g}"
         alone = len(self.units) == 1 and self.spread is None and not self.claim.exact
@@ -268,7 +270,7 @@ class ClaimResult:
 
     @property
     def holds_untrained(self) -> bool:
-        """Whether untrained members pass too, so that the claim says little about what training does."""
+        """Whether untrained members pass too, so that the claim says little about the effect of training."""
         return self._accepts(self.untrained)
 
     @property
@@ -281,30 +283,30 @@ class ClaimResult:
 
     @property
     def controls(self) -> dict[str, Control]:
-        """The controls that there are, by the heading of their column."""
+        """The controls of this result, by column heading."""
         both = {UNTRAINED: self.untrained, OTHER_TASK: self.other_task}
         return {name: control for name, control in both.items() if control is not None}
 
     @property
     def marks(self) -> dict[str, str]:
-        """The marks of the controls that pass, by the same headings."""
+        """The marks of the controls that pass, by column heading."""
         return {name: MARKS[name] for name, control in self.controls.items() if self._accepts(control)}
 
     @property
     def scope_text(self) -> str:
-        """The scope in words; empty for a setting that is not the paper's."""
+        """The scope as text; empty unless it is `paper` or `exact`."""
         return {"paper": "in the paper's own setting", "exact": "exact"}.get(self.scope, "")
 
     @property
     def verdict(self) -> Verdict:
         """Whether the value supports the claim; `not measured` without a finite value.
 
-        A claim is `undecided` if the interval of its value has a part in the band and a part outside, or if the result
-        is `disputed`. Otherwise, in the paper's own setting, and by an exact computation, a value in the band has
-        `reproduced` the claim and one outside has `contradicted` it. In any other setting the claim `agrees at small
-        scale` in the band and `differs at small scale` outside; neither settles it. A single trial in the paper's own
-        setting counts as small scale too where it agrees with a claim on all trials. A hypothesis of one's own is
-        `supported` in its band and `not supported` outside, a precondition `met` or `not met`, whatever its interval.
+        - `met`, `not met`: a precondition, by whether the value is in the band, regardless of its interval.
+        - `undecided`: the value's interval lies partly inside and partly outside the band, or the result is `disputed`.
+        - `supported`, `not supported`: the study's own hypothesis, inside and outside the band.
+        - `reproduced`, `contradicted`: in the paper's own setting, or by an exact computation.
+        - `agrees at small scale`, `differs at small scale`: in any other setting; neither settles the claim. A single
+          trial in the paper's own setting that agrees with a claim about all trials counts as small scale too.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"

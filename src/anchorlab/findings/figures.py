@@ -20,7 +20,7 @@ Range = tuple[float | None, float | None]
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Line:
-    """One curve: its mean at each `x`, with a band from `low` to `high`, both empty for none. NaN leaves a gap."""
+    """One curve: its mean at each `x`, and a band from `low` to `high`, both empty for no band. NaN leaves a gap."""
 
     label: str
     x: Numbers
@@ -50,8 +50,8 @@ class LineFigure:
 
     Fields
         y_range: the ends of the y axis
-        seeds: the seeds that it shows, in words, if not all those of the findings
-        drawn: what lines and bands mean; printed only if there is a band
+        seeds: the seeds shown, as text; None for all seeds of the findings
+        drawn: the meaning of lines and bands; printed only if there is a band
     """
 
     title: str
@@ -69,7 +69,7 @@ class LineFigure:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether any line has a band of some width; that of a single member has none."""
+        """Whether any line has a band of nonzero width; the band of a single member has none."""
         return any(line.low != line.high for line in self.lines)
 
 
@@ -77,7 +77,7 @@ class LineFigure:
 class Map:
     """One heat map of `values` `[row column]`. Ticks are labelled with the given texts, or from 0 if there are none.
 
-    `x_label` and `y_label` name its axes, if they are not those of the figure.
+    `x_label` and `y_label` name the axes if they differ from the figure's.
     """
 
     title: str
@@ -106,7 +106,7 @@ class MapFigure:
     Fields
         maps: `[row of the grid][column of the grid]`
         value_range: the ends of the colour scale
-        signed: whether white is at zero, for values of both signs
+        signed: whether the colour scale is white at zero, for values of both signs
         seeds: as in `LineFigure`
     """
 
@@ -142,7 +142,7 @@ class ScatterFigure:
     """Clouds of points side by side, all on one colour scale but each with its own axis ranges.
 
     Fields
-        value_names: the name of each value 0, 1, .. where values are kinds and not numbers, such as `("no", "yes")`
+        value_names: the names of the values 0, 1, .. if values are categories, such as `("no", "yes")`; else empty
         seeds: as in `LineFigure`
     """
 
@@ -166,9 +166,9 @@ class ScatterFigure:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Dots:
-    """One panel: at each of `ticks` a point for each of its `values` `[tick][point]`, NaN for none.
+    """One panel: at each of `ticks`, a point for each entry of `values` `[tick][point]`; NaN for no point.
 
-    `marked` is the index of a tick that stands out, such as the setting from which all others differ.
+    `marked` is the index of a highlighted tick, such as the reference setting that all others modify.
     """
 
     title: str
@@ -185,7 +185,7 @@ class Dots:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class DotFigure:
-    """Panels of points on one y axis, each with the means joined by a line; `seeds` is as in `LineFigure`."""
+    """Panels of points on one y axis; a line joins the means in each panel. `seeds` is as in `LineFigure`."""
 
     title: str
     caption: str
@@ -202,7 +202,7 @@ class DotFigure:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Bars:
-    """One bar in each group, with an interval from `low` to `high`, both empty for none; NaN for no bar."""
+    """One bar in each group, with an interval from `low` to `high`; both are empty without one. NaN means no bar."""
 
     label: str
     values: Numbers
@@ -221,10 +221,10 @@ class BarFigure:
 
     Fields
         groups: the name of each group
-        bars: those of one colour; each has a value for every group
-        dashed: the height of each group's line; empty for none
-        dashed_label: what the lines are
-        drawn: what intervals mean; printed only if there are any
+        bars: one entry per colour, with a value for every group
+        dashed: the height of each group's dashed line; empty for no lines
+        dashed_label: the meaning of the dashed lines
+        drawn: the meaning of the intervals; printed only if there are any
     """
 
     title: str
@@ -254,7 +254,7 @@ class BarFigure:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Event:
-    """The step at which something happened in each member, None for never. Events of one `group` share a colour."""
+    """The step at which something happened in each member; None for never. Events of one `group` share a colour."""
 
     label: str
     group: str
@@ -265,7 +265,7 @@ class Event:
 class TimelineFigure:
     """Events along training, one row each: a point for every member and a bar at their median.
 
-    `end` is the last step of training; the drawing says there how many members never had the event. `seeds` is as in
+    `end` is the last step of training, where the drawing notes how many members never had the event. `seeds` is as in
     `LineFigure`.
     """
 
@@ -296,7 +296,7 @@ class CircuitArrow:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class CircuitPanel:
-    """One circuit, as `circuit_panel` makes it: its columns from left to right, the number of layers, and its paths.
+    """One circuit, as made by `circuit_panel`: its columns from left to right, the number of layers, and its paths.
 
     `roles` names the columns: roles of the task, and keys or queries that are not roles, such as `every position`.
     """

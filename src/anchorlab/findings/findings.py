@@ -1,6 +1,6 @@
-"""Findings: all results of a study under one profile, as one plain value that is written as JSON.
+"""Findings: all results of a study under one profile, as one plain value that can be written as JSON.
 
-Findings are frozen, can be compared, are checked when they are made, and hold no tensors.
+Findings are frozen, comparable, validated on creation, and hold no tensors.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _of_today(figure: Any) -> Any:
-    """Return a figure's data without the empty field `provenance`, which figures had before they had `seeds`."""
+    """Return a figure's data without an empty `provenance`, a field of older figures that had no `seeds`."""
     if isinstance(figure, dict) and figure.get("provenance", ...) is None:
         return {name: value for name, value in figure.items() if name != "provenance"}
     return figure
@@ -31,7 +31,7 @@ def _of_today(figure: Any) -> Any:
 class Findings(Shown):
     """All results of a study under one profile.
 
-    `summary` says what was studied, and how the profile differs from the paper's setting.
+    `summary` describes the study, and how the profile differs from the paper's setting.
     """
 
     study: str
@@ -50,7 +50,7 @@ class Findings(Shown):
         return f"Findings of {self.study}, profile {self.profile}: {', '.join(counts) or 'nothing'}"
 
     def __str__(self) -> str:
-        """The study's claims, a line each: verdict, statement and value."""
+        """Return the study's claims, one line each: verdict, statement, value and marks."""
         lines = [f"{self.study}, {self.provenance.line}"]
         for result in self.claims:
             value = result.detail if result.verdict == "not measured" else f"{result.value:.4g}"
@@ -59,19 +59,19 @@ class Findings(Shown):
         return "\n".join(lines)
 
     def plot(self, title: str | None = None) -> "Drawing":
-        """Draw a figure by its title, or by a part of it that no other title has; None where there is only one figure.
+        """Draw the figure whose title is or contains `title`; None draws the only figure.
 
-        Errors: `SpecError` for a title that no figure or several have; it names those that there are.
+        Errors: `SpecError`, which lists the titles, if no figure or several figures match.
         """
         return plotted(self, title=title)
 
     def to_json(self) -> str:
-        """Return the findings as JSON; numbers that are not finite are strings. Equal findings give the same text."""
+        """Return the findings as JSON; non-finite numbers become strings. Equal findings give the same text."""
         return _ADAPTER.dump_json(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes, at: str = "findings") -> "Findings":
-        """Return the findings that `to_json` wrote, also with a checksum, as the store keeps them.
+        """Parse the output of `to_json`, with or without the checksum that the store adds.
 
         Errors: `SpecError` that names the damaged field, with a path that begins with `at`.
         """

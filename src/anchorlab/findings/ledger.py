@@ -1,4 +1,4 @@
-"""The ledger: every claim with its results under all profiles, the strongest first."""
+"""The ledger: every claim with its results under all profiles, strongest evidence first."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ SCOPES: tuple[Scope, ...] = ("paper", "exact", "other")
 """The scopes of the papers' claims."""
 
 PROFILES = ("paper", "scaled", "quick")
-"""Profiles from the strongest evidence to the weakest; any other comes after these, and `smoke` last."""
+"""Profiles from the strongest evidence to the weakest; other profiles come after these, and `smoke` last."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Entry:
-    """A claim of a study with its evidence, at least one, the strongest first."""
+    """A claim of a study with its evidence: at least one result, strongest first."""
 
     study: str
     claim: Claim
@@ -44,15 +44,16 @@ class Entry:
 
     @property
     def strongest(self) -> ClaimResult:
-        """The result that decides on the claim."""
+        """The result that decides the claim."""
         return self.evidence[0].result
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many claims have each verdict, by the scope of their strongest evidence, and how many a control passes too.
+    """The number of claims with each verdict and scope of their strongest evidence, and of claims that controls pass.
 
-    `also_untrained` counts those that hold untrained, `also_other_task` those that hold for another task.
+    `also_untrained` counts the claims that hold for untrained members too, `also_other_task` the claims that hold for
+    members trained on another task too.
     """
 
     verdicts: Mapping[Verdict, Mapping[Scope, int]]
@@ -60,7 +61,7 @@ class Counts:
     also_other_task: int
 
     def of(self, verdict: Verdict) -> int:
-        """Return the number of claims with a verdict, whatever its scope."""
+        """Return the number of claims with a verdict, over all scopes."""
         return sum(self.verdicts[verdict].values())
 
     @property
@@ -70,9 +71,9 @@ class Counts:
 
 
 def counts(results: Iterable[ClaimResult]) -> Counts:
-    """Count the three papers' claims by verdict and scope, given a result for each; each is there, with 0 at least.
+    """Count the three papers' claims by verdict and scope, given one result per claim; every pair has a count.
 
-    Preconditions are left out, and so is what `counts_apart` counts.
+    Preconditions are left out, and so are the claims that `counts_apart` counts.
     """
     found = [result for result in results if result.scope in SCOPES and not result.apart]
     pairs = Counter((result.verdict, result.scope) for result in found)
@@ -84,7 +85,7 @@ def counts(results: Iterable[ClaimResult]) -> Counts:
 
 
 def counts_apart(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
-    """Count the claims of other works and the questions of one's own by verdict; only verdicts that there are."""
+    """Count the claims of other works and the studies' own questions by verdict; verdicts without any are left out."""
     found = Counter(result.verdict for result in results if result.apart)
     return {verdict: found[verdict] for verdict in SYMBOLS if found[verdict]}
 
@@ -92,9 +93,10 @@ def counts_apart(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
 def ledger(findings: Iterable[Findings]) -> list[Entry]:
     """Return one entry for every claim in the findings of any number of studies and profiles, in order of appearance.
 
-    Preconditions have none. Within an entry, results with a measured value come before those without; then the paper's
-    own setting and exact computation before other settings; then more units, such as seeds, before fewer; then profiles
-    in the order of `PROFILES`. Where profiles in other settings than the paper's disagree, the strongest is `disputed`.
+    Preconditions have no entries. Within an entry, profiles called `smoke` come last; then measured results come before
+    unmeasured ones, the paper's own setting and exact computations before other settings, more units (such as seeds)
+    before fewer, and profiles follow the order of `PROFILES`. If profiles in settings other than the paper's disagree,
+    the strongest result is `disputed`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:
@@ -112,7 +114,10 @@ def ledger(findings: Iterable[Findings]) -> list[Entry]:
 
 
 def _disputed(ranked: Sequence[ClaimResult]) -> bool:
-    """Return whether own profiles of a study, all in settings that are not the paper's, are on both sides of a band."""
+    """Return whether results in settings other than the paper's both agree and differ, with no stronger result.
+
+    Only the study's own profiles count: not `smoke`, and no variant such as `quick@gpt2` or `quick:2`.
+    """
     if ranked[0].scope != "other":
         return False
     decided = {"agrees at small scale", "differs at small scale"}

@@ -1,4 +1,4 @@
-"""Provenance: the profile, seeds, hardware, commit and time behind a result."""
+"""Provenance: the profile, seeds, hardware, commit and computing time behind a result."""
 
 from collections.abc import Sequence
 
@@ -14,17 +14,18 @@ from anchorlab.training import TrainedRun
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Provenance:
-    """Where numbers come from: what a reader needs to reproduce them.
+    """The origin of numbers: everything that a reader needs to reproduce them.
 
     Fields
-        seeds: in words, such as `0..9`
-        hardware: in words, such as `2 CPU cores (Xeon)`
+        profile: the name of the profile
+        seeds: the seeds as text, such as `0..9`
+        hardware: the hardware as text, such as `2 CPU cores (Xeon)`
         commit: the commits that the runs were made with, joined by commas
-        torch: its versions, likewise
+        torch: the versions of torch that the runs were made with, joined by commas
         seconds: the wall-clock time of training and analysis, without the training of reused runs
-        reused: how many runs were already in the store; None if this was not counted
-        model: the pretrained model that was measured, in words; None for models of our own
-        chosen_on: the seeds on which the setting was chosen, in words; empty if the study names none
+        reused: the number of runs that were already in the store; None if this was not counted
+        model: the pretrained model that was measured, as text; None for models trained here
+        chosen_on: the seeds on which the setting was chosen, as text; empty if the study names none
     """
 
     profile: str
@@ -39,13 +40,13 @@ class Provenance:
 
     @property
     def line(self) -> str:
-        """Profile, pretrained model, seeds, hardware and commit in one line, which is printed with every figure."""
+        """Profile, pretrained model, seeds, hardware and commit in one line, for printing with every figure."""
         parts = (f"profile {self.profile}", self.model, self.seeds_text, self.hardware, f"commit {self.short_commit}")
         return " · ".join(part for part in parts if part)
 
     @property
     def seeds_text(self) -> str:
-        """The seeds in words: `seeds 0..9`, or `no seeds` if nothing was drawn."""
+        """The seeds as text: `seeds 0..9`, or `no seeds` if nothing was drawn at random."""
         return "no seeds" if self.seeds in ("", "none") else f"seeds {self.seeds}"
 
     @property
@@ -57,14 +58,14 @@ class Provenance:
 def provenance(
     profile: str, runs: Sequence[TrainedRun], seconds: float, device: str = "cpu", reused: int = 0
 ) -> Provenance:
-    """Return the provenance of numbers that were read from runs.
+    """Return the provenance of numbers that were measured on runs.
 
     Args:
         profile: the name of the profile
         runs: the runs; empty for numbers that were computed in this process
         seconds: the wall-clock time of training and analysis
         device: the device of the training, such as `cpu` or `cuda`
-        reused: how many of the runs were already in the store
+        reused: the number of these runs that were already in the store
     """
     seeds = sorted({seed for run in runs for seed in run.experiment.members.seeds})
     return Provenance(
@@ -79,7 +80,7 @@ def provenance(
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds in words: `0..9`, or a list such as `0, 3, 5` if they have gaps."""
+    """Return seeds as text: `0..9`, or a list such as `0, 3, 5` if there are gaps."""
     if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}..{seeds[-1]}"
     return ", ".join(map(str, seeds))

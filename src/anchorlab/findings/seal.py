@@ -1,4 +1,4 @@
-"""A checksum as the last field of a JSON object, which reveals whether any other byte has changed."""
+"""Add a checksum as the last field of a JSON object; it reveals any change of another byte."""
 
 import hashlib
 import re
@@ -9,13 +9,13 @@ _SEAL = re.compile(rb',\n "checksum": "([0-9a-f]{64})"\n}\s*\Z')
 
 
 def seal(text: str) -> str:
-    """Return the text of an indented JSON object with the SHA-256 of that text as a further field, `checksum`."""
+    """Return the text of an indented JSON object with its own SHA-256 added as a last field, `checksum`."""
     checksum = hashlib.sha256(text.encode()).hexdigest()
     return text.removesuffix("\n}") + f',\n "checksum": "{checksum}"\n}}\n'
 
 
 def unseal(text: str | bytes, at: str) -> bytes:
-    """Return the text that `seal` was given; a text without a checksum is returned as it is.
+    """Return the text that was given to `seal`; text without a checksum is returned unchanged.
 
     Errors: `SpecError` at `<at>.checksum` if a byte has changed.
     """

@@ -1,4 +1,4 @@
-"""Models: modules for one member, with named sites."""
+"""Models: modules that compute one member and expose named sites."""
 
 from anchorlab.models.associative import AssociativeSpec
 from anchorlab.models.cpu import denormals_as_zero, fast_float32

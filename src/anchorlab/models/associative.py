@@ -24,7 +24,7 @@ class AssociativeSpec(ModelSpec):
     The e_i and the u_j are unit vectors of `width` coordinates, drawn once per member and not trained: independent and
     uniform on the sphere, or two independent orthonormal families. The trained matrix `memory.W_F` is the transpose of
     the paper's W, since vectors are rows here. It starts as N(0, 1 / width), times the members' `initialisation_scale`;
-    0 gives the start from zero of assumption C.2.
+    a scale of 0 gives the zero initialisation of assumption C.2.
     """
 
     kind: Literal["associative"] = "associative"

@@ -1,4 +1,4 @@
-"""Attention, written out: queries, keys, values, scores, pattern and output of each head are sites."""
+"""Attention in explicit steps: queries, keys, values, scores, pattern and output of each head are sites."""
 
 import math
 
@@ -49,7 +49,7 @@ class Attention(nn.Module):
 
     @property
     def key_value_heads(self) -> int:
-        """The number of heads of keys and values; each query head has its own."""
+        """The number of key-value heads; each query head has its own."""
         return self.heads
 
     @property
@@ -83,11 +83,12 @@ class Attention(nn.Module):
 class MergedAttention(nn.Module):
     """One head with a merged key-query matrix (truncated weights, section 4).
 
-    Computes `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as in the authors' code. Without `scaled` it does not divide, as
-    printed in the paper. With `factored` the value map is a product `W_V W_O` of two square matrices (Figure 12).
+    Computes `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as in the authors' code. Without `scaled` the scores are not
+    divided, as printed in the paper. With `factored` the value map is a product `W_V W_O` of two square matrices
+    (Figure 12).
 
-    With the identity tap the same result takes less work: given `positions`, values are mixed before they are mapped;
-    otherwise the embedding tables are mapped rather than x, if x is known as a sum of their rows.
+    With the identity tap, the same result takes less work: given `positions`, values are mixed before they are mapped;
+    otherwise, if x is known as a sum of table rows, the embedding tables are mapped instead of x.
     """
 
     def __init__(self, name: str, width: int, *, factored: bool = False, scaled: bool = True) -> None:
@@ -144,7 +145,7 @@ def attend(
     scores = (q * scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
     if mask is not None:
-        scores = scores + mask.to(scores.dtype)  # a sum, whose backward pass is free, unlike a fill's
+        scores = scores + mask.to(scores.dtype)  # unlike a fill, a sum has a free backward pass
     scores = tap(f"{name}.hook_attn_scores", scores)
     pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1))
     return tap(f"{name}.hook_z", (pattern @ v.transpose(1, 2)).transpose(1, 2))
@@ -162,10 +163,10 @@ def affine(
 def causal_mask(
     queries: Int[Tensor, "*batch query"], keys: Int[Tensor, "key"], dtype: torch.dtype
 ) -> Float[Tensor, "*heads query key"]:
-    """Return what to add to scores: 0 for keys up to the query's position, minus infinity for later keys.
+    """Return the mask to add to scores: 0 for keys up to the query's position, minus infinity for later keys.
 
-    For queries `[batch query]` the mask has an axis of size 1 for the heads. It is made on the device, without a
-    transfer to the host.
+    For queries `[batch query]`, the mask is `[batch 1 query key]`, with an axis of size 1 for the heads. It is computed
+    on the device, without a transfer from the host.
     """
     ahead = keys > queries.unsqueeze(-1)
     mask = torch.zeros_like(ahead, dtype=dtype).masked_fill(ahead, -math.inf)
@@ -173,7 +174,7 @@ def causal_mask(
 
 
 def _shift(v: Tensor, by: int) -> Tensor:
-    """Return values `[batch key head head_width]` with that of position s + `by` at s, zero beyond the ends."""
+    """Return values `[batch key head head_width]`, shifted: position s gets value s + `by`, or zero beyond the ends."""
     length = v.shape[1]
     by = max(-length, min(length, by))
     if by > 0:

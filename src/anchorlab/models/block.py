@@ -18,7 +18,7 @@ STREAM = ("batch", "position", "width")
 class LayerNorm(nn.Module):
     """`(x - mean) / sqrt(variance + 1e-5) * w + b` over the width; its output is the site `hook_normalized`."""
 
-    centred, epsilon, offset = True, 1e-5, 0.0  # as in `language.parts.Norm`, which has other kinds
+    centred, epsilon, offset = True, 1e-5, 0.0  # the fields of `StackedNorm`; `language.parts.Norm` has other values
 
     def __init__(self, name: str, width: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class LayerNorm(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The site of its output."""
+        """The site of the norm's output."""
         return [Site(f"{self.name}.hook_normalized", STREAM)]
 
     def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
@@ -37,10 +37,10 @@ class LayerNorm(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward around a residual stream; the block may lack `ln1`, `ln2` and `mlp`.
+    """Attention and feed-forward around a residual stream; `ln1`, `ln2` and `mlp` are optional.
 
     Args:
-        name: the prefix of its sites, such as `blocks.0`
+        name: the prefix of the block's sites, such as `blocks.0`
         attention: the attention layer
         feed_forward: the feed-forward layer, or None
         norm_width: the width of the layer norms; None leaves them out
@@ -49,7 +49,7 @@ class Block(nn.Module):
         causal: mask positions after the query
         parallel: let both layers read the stream that enters the block and sum their outputs. This is
             `x + Attn(ln1(x)) + MLP(ln2(x))`, Pythia's form and, with equal norms, GPT-J's; without `residual`,
-            `Attn(x) + MLP(x)` (truncated weights, equation 1). Such a block has no `hook_resid_mid`.
+            `Attn(x) + MLP(x)` (truncated weights, equation 1). A parallel block has no `hook_resid_mid`.
 
     Errors: `SpecError` for a parallel block with layer norms after the sums.
     """
@@ -114,7 +114,7 @@ class Block(nn.Module):
         tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and normed is x else {}
         attended = self.attn(normed, positions, mask if self.causal else None, tap, **tables)
         attended = tap(f"{name}.hook_attn_out", attended)
-        read = gather_positions(x, positions)  # what a parallel feed-forward layer reads; replaced below otherwise
+        read = gather_positions(x, positions)  # input of a parallel feed-forward layer; otherwise replaced below
         x = read + attended if self.residual else attended
         if not self.parallel:
             read = x = tap(f"{name}.hook_resid_mid", x)

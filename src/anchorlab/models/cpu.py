@@ -1,4 +1,4 @@
-"""How a CPU computes: the library that multiplies float32 matrices, and numbers too small for full precision."""
+"""Control how a CPU computes: the library for float32 products, and the treatment of denormal numbers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ import torch
 
 @contextmanager
 def fast_float32() -> Iterator[None]:
-    """Compute float32 products on the CPU with oneDNN inside, where that keeps full float32 precision.
+    """Compute float32 products on the CPU with oneDNN inside `with`, if that keeps full float32 precision.
 
     PyTorch uses MKL unless a lower precision is allowed. MKL does not use the AVX-512 units of AMD processors; oneDNN
-    is more than twice as fast there, and four times for batched products. Nothing changes where oneDNN would round to
-    bfloat16 (AMX units), or if PyTorch lacks the switch. The choice depends on the machine, never on a timing, so a
+    is more than twice as fast there, and four times as fast for batched products. Nothing changes if oneDNN would round
+    to bfloat16 (AMX units), or if PyTorch lacks the switch. The choice depends on the machine, never on a timing, so a
     resumed run computes the same bytes.
     """
     if not _keeps_float32():
@@ -26,10 +26,10 @@ def fast_float32() -> Iterator[None]:
 
 @contextmanager
 def denormals_as_zero() -> Iterator[None]:
-    """Take numbers below 1.2e-38 for zero inside, in the calling thread alone.
+    """Flush denormals (magnitudes below 1.2e-38) to zero inside `with`, in the calling thread only.
 
-    A processor computes with such numbers many times more slowly, and models that fit their data are full of them: in
-    attention that is nearly 0, and in gradients behind it. What they are added to does not change.
+    A processor computes with denormals many times more slowly, and models that fit their data are full of them: in
+    attention weights near 0, and in the gradients that pass through them. Sums with normal numbers do not change.
     """
     before = float(torch.tensor([1e-39]) * 1.0) == 0.0
     torch.set_flush_denormal(True)
@@ -48,14 +48,14 @@ _TRIED = (
     (1, 1024, 64, 256),
     (1, 512, 400, 1200),
 )
-"""Batches of products `(products, rows, summed, columns)` from the smallest to the largest that are trained."""
+"""Shapes of products to test, `(products, rows, summed, columns)`, over the range of sizes that occur in training."""
 
 
 @cache
 def _keeps_float32() -> bool:
-    """Return whether products under the switch have float32 precision at every size, in batches and by themselves.
+    """Return whether products under the switch have float32 precision at every tested size, batched and single.
 
-    A library may have other code for each size.
+    A library may use different code for each size.
     """
     if not hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"):
         return False
@@ -67,7 +67,7 @@ def _is_float32(products: int, rows: int, summed: int, columns: int) -> bool:
     """Return whether products of this shape have the errors of float32; bfloat16's are over ten times the limit."""
     left = torch.sin(torch.arange(products * rows * summed, dtype=torch.float32)).view(products, rows, summed)
     right = torch.cos(torch.arange(products * summed * columns, dtype=torch.float32)).view(products, summed, columns)
-    some = slice(None, None, -(-rows // 8))  # rows that are also computed in float64, which takes longer
+    some = slice(None, None, -(-rows // 8))  # check only some rows in float64, which is slow
     exact = left[:, some].double() @ right.double()
     found = torch.bmm(left, right), torch.stack([a @ b for a, b in zip(left, right, strict=True)])
     return all(bool((one[:, some] - exact).abs().max() <= summed * 2**-20) for one in found)
@@ -75,7 +75,7 @@ def _is_float32(products: int, rows: int, summed: int, columns: int) -> bool:
 
 @contextmanager
 def _onednn_allowed() -> Iterator[None]:
-    """Set the switch that lets PyTorch use oneDNN: the permission to compute in bfloat16."""
+    """Set the switch that lets PyTorch use oneDNN inside `with`: the permission to compute in bfloat16."""
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"

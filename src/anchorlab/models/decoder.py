@@ -26,10 +26,10 @@ class DecoderSpec(ModelSpec):
     `y = LN(x + Attn(x) W_O)`, then `LN(y + ReLU(y W_in) W_out)`, without biases; the projection `W_U` has one.
     `residual`, `output_linear`, `layer_norm`, `feed_forward` and `mask` apply to all blocks or are given per block.
 
-    Without `output_linear` the concatenated heads are the stream, so `heads * head_width` must equal `width`. Without
-    `projection` the stream is the prediction, so `width` must equal the number of outputs. `shift_values = 1` gives
-    position s the value of position s + 1 (Figure 15, last experiment), one position beyond the mask.
-    `initialisation = "gamma"` uses `draw_gamma`; `Members.gamma` sets a member's γ.
+    Without `output_linear` the concatenated heads are the layer's output, so `heads * head_width` must equal `width`.
+    Without `projection` the stream is the prediction, so `width` must equal the number of outputs. `shift_values = 1`
+    gives position s the value of position s + 1 (Figure 15, last experiment), which lets a query see one position
+    beyond the mask. `initialisation = "gamma"` uses `draw_gamma`; `Members.gamma` sets a member's γ.
     """
 
     kind: Literal["decoder"] = "decoder"

@@ -1,4 +1,4 @@
-"""Weight edits, as data: functions from parameters to parameters that do not affect training."""
+"""Weight edits as data: each maps the weights to edited copies and does not affect training."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,18 +13,18 @@ from anchorlab.errors import SpecError
 from anchorlab.spec import Spec, unknown_name
 
 BLOCK = 32
-"""The number of entries that share a scale when a matrix is quantised."""
+"""The number of entries, along the input, that share a scale when a matrix is quantised."""
 
 Decompose = Callable[..., tuple[Tensor, Tensor, Tensor]]
-"""A cached singular value decomposition of stacked matrices, or of products of two."""
+"""A cached singular value decomposition of stacked matrices, or of stacked products of two matrices."""
 
 
 class Truncate(Spec):
     """Replace a matrix by its best approximation of lower rank, from its singular values (LASER).
 
     Give either `rank`, or `fraction`, which keeps rank floor(fraction x min(d_in, d_out)): 0 drops the matrix, and 1
-    leaves it bit for bit as it is. `weight` names a matrix, or a product of two as in
-    `blocks.0.attn.W_V @ blocks.0.attn.W_O`; both matrices then become factors of the product's best approximation.
+    leaves it unchanged bit for bit. `weight` names a matrix, or a product of two matrices such as
+    `blocks.0.attn.W_V @ blocks.0.attn.W_O`; both then become factors of the product's best approximation.
     Source: truncated weights, section 2.2.
     """
 
@@ -40,7 +40,7 @@ class Truncate(Spec):
         return self
 
     def names(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of the weights that change. Errors: `SpecError` with the nearest name for an unknown one."""
+        """Return the names of the weights that change. Errors: `SpecError` for an unknown name, with the nearest."""
         known, parts = list(known), [part.strip() for part in self.weight.split("@")]
         for part in parts:
             if part not in known:
@@ -130,9 +130,10 @@ class Remove(Spec):
 class Quantise(Spec):
     """Round a matrix, or all matrices below a prefix, to few bits: `blocks` rounds every matrix of every block.
 
-    As in GGUF's Q8_0 and Q4_0, 32 entries along the input share one scale of 16 bits, and each becomes the nearest
-    multiple of it. With 8 bits the scale is the largest magnitude over 127, and multiples go from -127 to 127; with 4
-    bits it is the entry of the largest magnitude over -8, and they go from -8 to 7. Biases and layer norms stay.
+    As in GGUF's Q8_0 and Q4_0, 32 entries along the input share one scale of 16 bits, and each entry becomes the
+    nearest multiple of the scale. With 8 bits the scale is the largest magnitude / 127, and multiples range from -127
+    to 127; with 4 bits the scale is the entry with the largest magnitude / -8, and multiples range from -8 to 7. Biases
+    and layer norms stay.
     """
 
     kind: Literal["quantise"] = "quantise"
@@ -140,11 +141,11 @@ class Quantise(Spec):
     bits: Literal[4, 8]
 
     def names(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of the weights below the prefix. Errors: `SpecError` as of `Remove`."""
+        """Return the names of the weights below the prefix, except layer norms. Errors: as `Remove.names`."""
         return Remove(weight=self.weight).names(known)
 
     def check(self, weights: Mapping[str, Tensor]) -> None:
-        """Raise `SpecError` for an unknown name, no matrix below it, and inputs that are no multiple of 32."""
+        """Raise `SpecError` for an unknown name, no matrix below it, or a number of inputs not a multiple of 32."""
         self._matrices({name: weights[name].unsqueeze(0) for name in self.names(weights)})
 
     def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
@@ -162,7 +163,7 @@ class Quantise(Spec):
 
 
 def round_blocks(matrix: Tensor, bits: int) -> Tensor:
-    """Return matrices `[... input output]` rounded to 8 or 4 bits in blocks of 32 inputs, as `Quantise` says."""
+    """Return matrices `[... input output]` rounded to 8 or 4 bits in blocks of 32 inputs (see `Quantise`)."""
     blocks = torch.unflatten(matrix.detach().float(), -2, (-1, BLOCK))
     largest = blocks.abs().max(dim=-2, keepdim=True)
     if bits == 8:
@@ -174,15 +175,15 @@ def round_blocks(matrix: Tensor, bits: int) -> Tensor:
 
 
 AnyEdit = Truncate | Remove | Quantise
-"""What changes weights."""
+"""Any weight edit."""
 
 Edit = Annotated[AnyEdit, Field(discriminator="kind")]
 
 
 def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[AnyEdit]) -> dict[str, Tensor]:
-    """Return stacked weights, each `[member ...]`, after edits in order; unedited weights are shared, not copied.
+    """Return stacked weights, each `[member ...]`, after applying edits in order; unedited weights are not copied.
 
-    Errors: `SpecError` for an unknown weight, one that is not a matrix, or one whose rank is already lower.
+    Errors: `SpecError` for an unknown weight, or an edit that does not fit it: not a matrix, or a rank above full rank.
     """
     return apply_each(weights, [edits])[0]
 
@@ -217,7 +218,7 @@ def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return U, the singular values and Vᵀ of stacked matrices `[member input output]`, or of products of two."""
     exact = [factor.detach() if factor.dtype == torch.float64 else factor.detach().float() for factor in factors]
     whole = exact[0] if len(exact) == 1 else exact[0] @ exact[1]
-    # the decomposition fails for all members if one has diverged: that one is decomposed as zeros and gets NaN
+    # one diverged member would make the decomposition fail for all: decompose it as zeros, and return NaN for it
     finite = whole.isfinite().all(dim=-1).all(dim=-1)[:, None, None]
     left, singular, right = torch.linalg.svd(torch.where(finite, whole, 0.0), full_matrices=False)
     left, right = (torch.where(finite, factor, torch.nan) for factor in (left, right))

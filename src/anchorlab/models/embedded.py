@@ -1,4 +1,4 @@
-"""Embedded sequences as sums of table rows, so that a linear map can act on the tables instead of every position."""
+"""Keep embedded sequences as sums of table rows, so that linear maps can act on the tables, not on every position."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Embedded(NamedTuple):
 
     @property
     def pays(self) -> bool:
-        """Whether mapping the tables is less work: they have fewer rows than the batch has positions."""
+        """Whether mapping the tables is less work than mapping the stream: they have fewer rows than it has."""
         rows = len(self.tokens) + (0 if self.places is None else len(self.places))
         return rows < self.inputs.numel()
 

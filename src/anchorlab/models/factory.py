@@ -1,4 +1,4 @@
-"""Register a user's own module: the function that builds it becomes a model spec."""
+"""Register a user's own module: turn the function that builds it into a model spec."""
 
 import inspect
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from anchorlab.models.model import ModelSpec, register_model
 def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[ModelSpec]]:
     """Turn a function `factory(shape, ...) -> nn.Module` into a model spec, registered as `kind`.
 
-    The module may be any that maps inputs to `[batch position output]`. The function's further arguments need defaults
-    and types, and become the fields of the spec:
+    Any module that maps inputs to `[batch position output]` is accepted. The function's further arguments become the
+    fields of the spec, and need defaults, which give their types if they are not annotated:
 
         @al.register_module("mean-pool")
         def mean_pool(shape, width: int = 64):
@@ -23,7 +23,7 @@ def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[Mode
 
         al.train("anchor/identity", model=mean_pool(width=32))
 
-    Errors: `TypeError` for an argument without a default, `ValueError` for a kind that is taken.
+    Errors: `TypeError` for an argument without a default; `ValueError` for a kind that is already registered.
     """
 
     def register(factory: Callable[..., nn.Module]) -> type[ModelSpec]:

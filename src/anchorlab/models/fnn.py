@@ -26,9 +26,9 @@ class FNNSpec(ModelSpec):
     """A fully connected network that makes one prediction per sequence (anchor functions, 4.1 and appendix A).
 
     Concatenates the sums of token and position embeddings, `length * width` numbers, and applies `layers` blocks
-    `x + ReLU(x W_in + b_in) W_out + b_out`, a map to `width` and one to the outputs, all with biases. The defaults are
-    the paper's model: 416 M parameters on 9 positions and its vocabulary of 201. For tasks that score only the last
-    position.
+    `x + ReLU(x W_in + b_in) W_out + b_out`, then a map to `width` and a map to the outputs, all with biases. The
+    defaults are the paper's model: 416 M parameters on 9 positions and its vocabulary of 201. Use it for tasks that
+    score only the last position.
     """
 
     kind: Literal["fnn"] = "fnn"
@@ -74,9 +74,9 @@ class FNN(Model):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
-        """Return the prediction for each sequence at the one position in `positions`, or repeated at all when None.
+        """Return one prediction per sequence, at the single position in `positions`, or repeated everywhere when None.
 
-        Errors: `SpecError` for more than one position, and for sequences of another length than the task's.
+        Errors: `SpecError` for more than one position, and for sequences whose length is not the task's.
         """
         if positions is not None and positions.shape[-1] > 1:
             problem = f"an 'fnn' makes one prediction for a whole sequence, not {positions.shape[-1]}"

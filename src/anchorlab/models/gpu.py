@@ -1,4 +1,4 @@
-"""How PyTorch computes on a GPU while members are trained."""
+"""Control the precision with which PyTorch computes on a GPU in training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,16 +8,16 @@ import torch
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Compute convolutions and recurrent layers in full float32 inside.
+    """Compute convolutions and recurrent layers in full float32 inside `with`.
 
-    By default cuDNN rounds their factors to TF32, with 10 bits after the point; matrix products keep full precision
-    unless the user allows less. Our own models use neither, but a user's module may. Nothing changes if the user has
-    chosen a precision for one of the two operations.
+    By default cuDNN rounds their factors to TF32, which has 10 mantissa bits; matrix products keep full precision
+    unless the user allows less. anchorlab's models use neither operation, but a user's module may. Nothing changes if
+    the user has chosen different precisions for the two operations.
     """
     cudnn = torch.backends.cudnn
     try:
         before = cudnn.allow_tf32
-    except RuntimeError:  # the two operations differ, so somebody has chosen
+    except RuntimeError:  # the two operations differ: the user has chosen
         yield
         return
     cudnn.allow_tf32 = False

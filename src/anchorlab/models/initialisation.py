@@ -1,4 +1,4 @@
-"""Draw initial weights: PyTorch's defaults, normal at a rate γ, unit embeddings, or GPT-2's recipe."""
+"""Draw initial weights: PyTorch's defaults, normal with a rate γ, unit embeddings, or GPT-2's recipe."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def weight_group(weight: str) -> WeightGroup | None:
 
 
 def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
-    """Draw PyTorch's defaults: embeddings N(0, 1), maps and biases uniform within 1/sqrt(inputs), norms 1 and 0."""
+    """Draw PyTorch's defaults: embeddings N(0, 1), maps and biases uniform in ±1/sqrt(inputs), norms 1 and 0."""
     for path, weight in model.named_parameters():
         stem, _, name = path.rpartition(".")
         if name in ("W_E", "W_pos"):
@@ -51,9 +51,10 @@ def draw_torch_default(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def size_of(weight: str, shape: Sequence[int]) -> int:
-    """Return the d of a weight matrix's standard deviation `d^-γ`: the inputs of a map, its rows.
+    """Return the size d in a weight matrix's standard deviation `d^-γ`: the number of inputs (rows) of a map.
 
-    Rows of token and position embeddings are drawn like what they are added to, with the width of the stream for d.
+    For token and position embeddings, d is the width of the stream: their rows are drawn like the vectors to which they
+    are added.
     """
     return shape[1] if weight_group(weight) == "embedding" else shape[0]
 
@@ -61,9 +62,9 @@ def size_of(weight: str, shape: Sequence[int]) -> int:
 def draw_gamma(model: nn.Module, generator: torch.Generator) -> None:
     """Draw every matrix as N(0, d^-2γ) with γ = 0.5 and d from `size_of`; biases 0, norms 1 and 0.
 
-    To get another γ, multiply by `gamma_factor`.
-    Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
-    Memorizing (2024), whose initialisation rate γ this is.
+    For another γ, multiply by `gamma_factor`.
+    Source of the initialisation rate γ: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite
+    Functions by Reasoning or Memorizing (2024).
     """
     _draw_normal(model, generator, lambda path, weight: size_of(path, weight.shape) ** -GAMMA)
 
@@ -78,7 +79,7 @@ def _draw_normal(model: nn.Module, generator: torch.Generator, deviation: Callab
 
 
 def gamma_factor(size: int, gamma: float) -> float:
-    """Return the factor that gives a matrix of this size drawn by `draw_gamma` the standard deviation `size^-gamma`."""
+    """Return the factor that changes the standard deviation of `draw_gamma` for this size to `size^-gamma`."""
     return float(size ** (GAMMA - gamma))
 
 
@@ -92,7 +93,7 @@ DRAWS: dict[Initialisation, Callable[[nn.Module, torch.Generator], None]] = {
 def draw_unit_embeddings(model: nn.Module, generator: torch.Generator, embeddings: Embeddings) -> None:
     """Draw every map from N(0, 1 / inputs), and unit vectors for the rows of `embed.W_E` and columns of `unembed.W_U`.
 
-    The two families are independent: each is normalised on the sphere, or made orthonormal.
+    The two families are independent. In each, the vectors are independent on the sphere, or orthonormal.
     """
     _draw_normal(model, generator, lambda path, weight: weight.shape[0] ** -0.5)
     for name, axis in (("embed.W_E", 1), ("unembed.W_U", 0)):
@@ -102,7 +103,7 @@ def draw_unit_embeddings(model: nn.Module, generator: torch.Generator, embedding
         else:
             columns = vectors if axis == 0 else vectors.T
             basis, triangle = torch.linalg.qr(columns)
-            columns.copy_(basis * triangle.diagonal().sign())  # without these signs the basis is not uniform
+            columns.copy_(basis * triangle.diagonal().sign())  # makes the basis uniform
 
 
 def require_room(embeddings: Embeddings, width: int, shape: TaskShape) -> None:
@@ -119,7 +120,8 @@ def draw_gpt2(
     """Draw GPT-2's initial weights: maps N(0, scale²), biases 0, norms 1 and 0.
 
     Maps that write into the stream are multiplied by `into_stream`, which is 1 / sqrt(2 layers) in GPT-2. With
-    `keys_like_queries` every key map starts as a copy of its query map, so that positions first attend to similar ones.
+    `keys_like_queries` every key map starts as a copy of its query map, so that positions attend to similar positions
+    at first.
     """
     for path, weight in model.named_parameters():
         name = path.rpartition(".")[2]

@@ -20,11 +20,11 @@ _STREAM = ("batch", "position", "width")
 
 @register_model("lstm")
 class LSTMSpec(ModelSpec):
-    """Token embedding, `layers` of LSTM, projection with bias (anchor functions, 4.1 and appendix A).
+    """Token embedding, `layers` LSTM layers, projection with bias (anchor functions, 4.1 and appendix A).
 
     There are no position embeddings. The defaults are the paper's model of 5.3 M parameters: 5 293 801 for its 201
-    tokens. The appendix says "hidden size 4" where it means four layers: the count requires a width of 400. Equations,
-    both bias vectors and the initial distribution are those of `torch.nn.LSTM`; `initialisation = "gamma"` uses
+    tokens. The appendix says "hidden size 4" but means four layers: the parameter count requires a width of 400.
+    Equations, both bias vectors and the initial distribution are as in `torch.nn.LSTM`; `initialisation = "gamma"` uses
     `draw_gamma`.
     """
 
@@ -43,7 +43,7 @@ class LSTMSpec(ModelSpec):
 
 
 class LSTM(Model):
-    """Embedding, recurrent layers and output map, in operations that can be mapped over members."""
+    """Embedding, recurrent layers and output map, built from operations that can be mapped over members."""
 
     def __init__(self, tokens: int, width: int, layers: int, outputs: int, draw: Draw) -> None:
         super().__init__()
@@ -63,8 +63,9 @@ class LSTM(Model):
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
 
-        With `positions`, nothing after the last of them is computed, and sites from the last layer's `hook_hidden` on
-        have `scored` rows. A change at a `hook_hidden` reaches the layers above, but not the layer's own recurrence.
+        With `positions`, positions after the last scored one are not computed if that is known on the CPU, and sites
+        from the last layer's `hook_hidden` on have `scored` rows. A change at a `hook_hidden` reaches the layers above,
+        but not the layer's own recurrence.
         """
         if positions is not None:
             inputs = inputs[:, : _needed(positions, inputs.shape[1])]
@@ -112,9 +113,9 @@ def _step(
 
 
 def _needed(positions: Tensor, length: int) -> int:
-    """Return how many positions to compute: up to the last scored one, or all where that one cannot be read cheaply."""
+    """Return how many positions to compute: up to the last scored one, or all if it cannot be read cheaply."""
     if positions.device.type != "cpu" or positions.numel() == 0:
-        return length  # reading a number from a device waits for it, and cannot be captured in a graph
+        return length  # reading a number from a GPU would wait for it, and cannot be captured in a graph
     try:
         return min(length, int(positions.max()) + 1)
     except RuntimeError:  # mapped over members, each of which has its own positions

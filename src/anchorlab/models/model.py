@@ -22,8 +22,8 @@ class Model(nn.Module):
 
     Subclasses set `sites`, and `_draw`, which draws their weights.
 
-    A user's own module need not inherit from this: any `forward(inputs)` that returns `[batch position output]` can be
-    trained, and one that takes `positions` or `tap` receives them.
+    A user's own module need not inherit from this class: any module whose `forward(inputs)` returns
+    `[batch position output]` can be trained; `positions` and `tap` are passed if `forward` takes them.
     """
 
     sites: Sites
@@ -31,7 +31,7 @@ class Model(nn.Module):
     predicts_last_alone: ClassVar[bool] = False
     """Whether the model makes one prediction per sequence, and so fits only tasks that score just the last position."""
     positions_narrow_sites: ClassVar[bool] = True
-    """Whether some sites lack the positions that the forward is not given; otherwise only the logits lack them."""
+    """Whether given `positions` also narrow some sites to these positions; otherwise they narrow only the logits."""
 
     @abstractmethod
     def forward(
@@ -43,7 +43,7 @@ class Model(nn.Module):
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw every weight anew, from `generator` only."""
+        """Draw every weight again, from `generator` only."""
         with torch.no_grad():
             self._draw(self, generator)
 
@@ -59,7 +59,7 @@ class ModelSpec(Spec):
     def build(self, shape: TaskShape) -> nn.Module:
         """Build a module for a task's shape; `initialise` draws its weights later.
 
-        Errors: `SpecError` where the spec does not fit the shape.
+        Errors: `SpecError` if the spec does not fit the shape.
         """
 
 

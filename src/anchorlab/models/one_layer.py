@@ -30,8 +30,8 @@ class OneLayerSpec(ModelSpec):
 
     `W_KQ`, `W_V` and `W_F` start at zero, or with `start = "normal"` as N(0, 1 / width) times the members'
     `initialisation_scale`. Rows of `W_E` and columns of `W_U` are unit vectors, drawn once per member and not trained:
-    two orthonormal families (assumption D.1), or independent and uniform on the sphere. The default width is that of
-    the paper's experiments.
+    two orthonormal families (assumption D.1), or independent and uniform on the sphere. The default width is the one
+    used in the paper's experiments.
     """
 
     kind: Literal["recall-one-layer"] = "recall-one-layer"

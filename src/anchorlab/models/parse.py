@@ -1,4 +1,4 @@
-"""Parse model specs from plain data, and choose a model for a task when none is named."""
+"""Parse model specs from plain data, and choose a task's default model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from anchorlab.spec import unknown_name
 
 
 def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> ModelSpec:
-    """Return the spec that `data` describes: the one registered for its `kind`, with its fields.
+    """Build the spec that is registered for the `kind` in `data`, with the fields in `data`.
 
     Errors: `SpecError` below `at` for a missing or unknown kind (with the nearest known one), and for an unknown field
     or an invalid value.

@@ -1,4 +1,4 @@
-"""What a module with an embedding of ours can read: tokens of its vocabulary, or vectors of its features."""
+"""Check that a module can read its inputs: tokens of its vocabulary, or vectors of its number of features."""
 
 import torch
 from jaxtyping import Shaped
@@ -11,9 +11,10 @@ from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
 def readable(inputs: Tensor, module: nn.Module, field: str = "inputs") -> Shaped[Tensor, "batch position *feature"]:
     """Return inputs that a module can read; a single sequence becomes a batch of one.
 
-    A module without an embedding of ours gets its inputs as they are, since nothing is known of what it reads.
+    For a module without one of anchorlab's embeddings, nothing is checked: it is unknown what such a module reads.
 
-    Errors: `SpecError` at `field` for ids outside the vocabulary, too many positions, and tokens in place of vectors.
+    Errors: `SpecError` at `field` for ids outside the vocabulary, too many positions, inputs of another shape, and
+    tokens in place of vectors or the reverse.
     """
     embed, places = getattr(module, "embed", None), getattr(module, "pos_embed", None)
     if isinstance(embed, VectorEmbedding):
@@ -40,17 +41,17 @@ def readable(inputs: Tensor, module: nn.Module, field: str = "inputs") -> Shaped
 
 
 def check_range(numbers: Tensor, size: int, field: str, what: str, remedy: str) -> None:
-    """Raise `SpecError` at `field` unless all numbers are from 0 to `size - 1`; `what` says what one of them is."""
+    """Raise `SpecError` at `field` unless all numbers are from 0 to `size - 1`; `what` names one, such as `a token`."""
     if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
         wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
         raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)
 
 
 def whole(values: Tensor) -> bool:
-    """Return whether values are integers."""
+    """Return whether a tensor holds integers, by its dtype."""
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
 def numbers_text(values: Tensor) -> str:
-    """Return the kind of numbers of a tensor in words, such as `integers` or `float32`."""
+    """Return the kind of numbers in a tensor for messages, such as `integers` or `float32`."""
     return "integers" if values.dtype in (torch.int64, torch.int32) else str(values.dtype).removeprefix("torch.")

@@ -25,8 +25,8 @@ class RecallSpec(ModelSpec):
     `feed_forward_2` are the paper's F_1 and F_2: a two-layer ReLU perceptron, one matrix, or nothing.
     `factored_values` makes the value map a product `W_V W_O`.
 
-    Dividing by sqrt(width) is the authors' code; without `scale_scores`, scores are `x_t W_KQ x_sᵀ`, as printed.
-    With `learned_positions` the p_t are trained as well.
+    Dividing by sqrt(width) follows the authors' code; without `scale_scores`, scores are `x_t W_KQ x_sᵀ`, as printed.
+    With `learned_positions` the p_t are trained too.
     """
 
     kind: Literal["recall"] = "recall"

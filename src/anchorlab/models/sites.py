@@ -1,4 +1,4 @@
-"""Sites: the named places of a model where a value can be read or changed, and the `tap` that visits them."""
+"""Sites: the named places in a model where a value can be read or changed, and the `tap` that visits them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ def identity_tap(site: str, value: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Site:
-    """A named place of a model, and the axes of its value.
+    """A named place in a model, and the axes of its value.
 
-    An attention pattern has the axes `("batch", "head", "query", "key")`. Names are those of TransformerLens, where it
-    has such a site, as in `blocks.0.attn.hook_pattern`.
+    For example, an attention pattern `blocks.0.attn.hook_pattern` has the axes `("batch", "head", "query", "key")`.
+    Names follow TransformerLens if it has such a site.
     """
 
     name: str

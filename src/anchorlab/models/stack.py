@@ -1,4 +1,4 @@
-"""What a stack of blocks around a residual stream says of itself: own transformers and pretrained models alike."""
+"""The common interface of stacks of blocks around a residual stream: anchorlab's transformers and pretrained models."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -10,9 +10,9 @@ from anchorlab.models.sites import Sites, Tap
 
 @runtime_checkable
 class StackedNorm(Protocol):
-    """A norm `(x - mean) / scale * (offset + w) + b`; without `centred` it leaves the mean in and has no b.
+    """A norm `(x - mean) / scale * (offset + w) + b`; if not `centred`, the mean is not subtracted and there is no b.
 
-    The scale is the square root of the variance, or of the mean square where not centred, plus `epsilon`.
+    The scale is sqrt(variance + `epsilon`), or sqrt(mean square + `epsilon`) if not centred.
     """
 
     name: str
@@ -27,7 +27,7 @@ class StackedNorm(Protocol):
 
 @runtime_checkable
 class StackedAttention(Protocol):
-    """Attention with separate maps; several query heads may share one head of keys and values."""
+    """Attention with separate query and key maps; several query heads may share one key-value head."""
 
     name: str
     heads: int
@@ -35,13 +35,13 @@ class StackedAttention(Protocol):
 
     @property
     def key_value_heads(self) -> int:
-        """The number of heads of keys and values."""
+        """The number of key-value heads."""
         ...
 
 
 @runtime_checkable
 class StackedBlock(Protocol):
-    """A block with its parts; the fields mean the same as those of `Block`."""
+    """A block with its parts; the fields mean the same as in `Block`."""
 
     name: str
     attn: StackedAttention

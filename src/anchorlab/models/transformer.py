@@ -1,4 +1,4 @@
-"""The transformer that several kinds of models share: embedding, blocks, output map."""
+"""The transformer shared by several kinds of models: embedding, blocks, output map."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,7 +20,7 @@ Entering = tuple[int, Float[Tensor, "batch position width"]]
 
 
 class Transformer(Model):
-    """Embedding, blocks, final layer norm and output map; parts that are None are left out."""
+    """Embedding, position embedding, blocks, final layer norm and output map; a part given as None is left out."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Transformer(Model):
 
         Args:
             inputs: `[batch position]` token ids, or `[batch position feature]` vectors
-            positions: `[scored]` or `[batch scored]`. The last block has queries only there, and its sites and later
-                ones have `scored` rows instead of all positions.
+            positions: `[scored]` or `[batch scored]`. In the last block only these positions are queries; its query
+                sites and all later sites have `scored` rows instead of all positions.
             tap: called at every site
             entering: start at this block, with this stream, instead of at the embedding
         """
@@ -71,7 +71,7 @@ class Transformer(Model):
             first, x = entering
         place = torch.arange(x.shape[1], device=x.device)
         mask = causal_mask(place, place, x.dtype)
-        # `embedded` by name: torch's operation counter wraps positional tensors, and fails on views without gradients
+        # pass `embedded` by name: torch's operation counter wraps positional tensors, and fails on gradient-free views
         for block in self.blocks[first:-1]:
             x, embedded = block(x, None, mask, tap, embedded=embedded), None
         if positions is not None:
@@ -82,7 +82,7 @@ class Transformer(Model):
         return tap("hook_logits", x if self.unembed is None else self.unembed(x))
 
     def _embed(self, inputs: Tensor, tap: Tap) -> tuple[Tensor, Embedded | None]:
-        """Return the stream that enters the first block, and for token inputs the same as a sum of table rows."""
+        """Return the stream that enters the first block; for token inputs, also as an `Embedded` sum of table rows."""
         x = tap("hook_embed", self.embed(inputs))
         places = None if self.pos_embed is None else self.pos_embed.W_pos[: x.shape[1]]
         if places is not None:
@@ -91,7 +91,7 @@ class Transformer(Model):
 
 
 def require_inputs(spec: ModelSpec, shape: TaskShape, inputs: InputKind) -> None:
-    """Raise `SpecError` if a task's inputs are not of the kind that a model reads."""
+    """Raise `SpecError` if a task's inputs are not of the kind `inputs`, which the model reads."""
     if shape.inputs != inputs:
         problem = f"a {spec.kind!r} model reads {inputs}, but the task has {shape.inputs}"
         raise SpecError("kind", problem, "use 'decoder'" if shape.inputs == "tokens" else "use 'vectors'")

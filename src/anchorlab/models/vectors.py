@@ -22,9 +22,9 @@ class VectorSpec(ModelSpec):
     """A GPT-2 transformer on vectors (retrieval, sections 6 to 8): `x + Attn(LN(x))`, then `x + MLP(LN(x))`.
 
     All maps have biases, the activation is GELU, and a layer norm precedes the output map. Inputs contain their
-    positions, so no embedding is added. Weights start as N(0, `initial_scale`²); those that write into the stream are
-    divided by sqrt(2 layers) unless `residual_scaling` is off. With `keys_like_queries` (not in the paper) key maps
-    start as copies of the query maps. The defaults are the deepest model of the paper's layer study.
+    positions, so no position embedding is added. Weights start as N(0, `initial_scale`²); weights that write into the
+    stream are divided by sqrt(2 layers) unless `residual_scaling` is off. With `keys_like_queries` (not in the paper),
+    key maps start as copies of the query maps. The defaults are the deepest model of the paper's layer study.
     """
 
     kind: Literal["vectors"] = "vectors"

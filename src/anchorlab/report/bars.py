@@ -1,4 +1,4 @@
-"""Bars in groups, such as the accuracy of models on several tasks, beside guessing."""
+"""Draw bars in groups, such as the accuracy of models on several tasks compared with guessing."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from matplotlib.figure import Figure as Drawing
 from anchorlab.findings import BarFigure
 from anchorlab.report.style import INK, LINES, MUTED
 
-_HEIGHT, _WIDTH = 3.5, 0.32  # inches, of a bar the width
-_FILLED = 0.8  # the part of a group that its bars take
+_HEIGHT, _WIDTH = 3.5, 0.32  # inches: height of the figure, width of a bar
+_FILLED = 0.8  # the share of a group's width that its bars take
 
 
 def draw_bars(drawing: Drawing, figure: BarFigure) -> None:

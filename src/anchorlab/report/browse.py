@@ -1,4 +1,4 @@
-"""The page that browses a store: a table of its runs, their curves, and the studies with their claims."""
+"""Make the page that browses a store: a table of its runs, their curves, and the studies with their claims."""
 
 import json
 from base64 import b64encode
@@ -19,26 +19,26 @@ from anchorlab.report.page import environment, value_text, write_page
 from anchorlab.runs import Entry, Fields, Index, Store, differences, studies_by_run, text_of, words
 
 MOST_CURVES = 20_000
-"""The most runs whose curves a page carries, about 0.8 kB each; those of older runs can be seen when it is served."""
+"""The largest number of runs with curves in a page, about 0.8 kB each; a served page has the curves of all runs."""
 
-_TELLING = 5  # fields that tell runs apart and are shown without asking
+_TELLING = 5  # fields that tell runs apart and are shown by default
 _ALSO = ("members", "state", "when", "MB", "studies")
 _FOLDER = files("anchorlab.report") / "vendor"
 
 
 @dataclass(frozen=True)
 class StudyRow:
-    """Findings with the address of their page from the browsing page; None if they have no page."""
+    """Findings, and the address of their page relative to the browsing page; None if they have no page."""
 
     findings: Findings
     page: str | None
 
 
 def write_browser(store: Store | str | Path | None = None, path: Path | str | None = None) -> Path:
-    """Write one page over a store and return its path; by default `browse.html` in the store.
+    """Write a page that browses a store and return its path; by default `browse.html` in the store.
 
-    The page loads nothing from the network. It has a table of all runs to filter and sort, curves of chosen runs over
-    one another, with a band from the lowest to the highest member, and the studies with their claims.
+    The page loads nothing from the network. It has a table of all runs to filter and sort, the overlaid curves of
+    selected runs, with a band from the lowest to the highest member, and the studies with their claims.
 
     Errors: `SpecError` if the folder does not exist; `StoreError` that names damaged findings.
     """
@@ -59,7 +59,7 @@ def browser_page(
     studies: Sequence[StudyRow],
     curves: Mapping[str, bytes] | None,
 ) -> str:
-    """Return the page as text. Without `curves` it asks its server for those of a run, at `curves/ADDRESS`."""
+    """Return the page as text. Without `curves`, the page requests each run's curves from its server."""
     table = run_table(Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(store.root)))
     order = [entries[at].address for at in table["order"]]
     packed = [b64encode((curves or {}).get(address, b"")).decode() for address in order]
@@ -83,7 +83,7 @@ def browser_page(
 
 
 def _study_data(row: StudyRow) -> dict[str, Any]:
-    """Return the texts that the page shows for a study."""
+    """Return the data that the page shows for a study."""
     found = row.findings
     claims = [
         {
@@ -102,11 +102,11 @@ def _study_data(row: StudyRow) -> dict[str, Any]:
 
 
 def run_table(fields: Fields) -> dict[str, Any]:
-    """Return the table of runs by columns, the newest run first: every field in which runs differ, and their metrics.
+    """Return the table of runs by columns, newest run first: every field in which runs differ, and their metrics.
 
-    A column with few different values has them once, in `values`, and their places in `of`; another has the values of
-    all rows in `values`. `texts` are `values` for people where that is not the value itself. `telling` are the fields
-    that tell most runs apart.
+    A column with few distinct values has each of them once in `values`, and each row's index into `values` in `of`; any
+    other column has the values of all rows in `values`. `texts` are readable forms of `values`, if they differ from the
+    values. `telling` are the fields that tell most runs apart.
     """
     entries = fields.entries
     order = sorted(range(len(entries)), key=lambda at: entries[at].modified, reverse=True)
@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
 
 
 def study_rows(store: Store, address: Callable[[Path], str]) -> list[StudyRow]:
-    """Return the studies in a store; `address` gives the address of a page's file. Errors: `StoreError`."""
+    """Return the studies in a store; `address` returns the address of a page's file. Errors: `StoreError`."""
     from anchorlab.studies import findings_directory, kept_findings
 
     rows = []

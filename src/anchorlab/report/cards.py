@@ -1,4 +1,4 @@
-"""Cards: how tasks, runs and other values show themselves in a notebook, in the colours and type of our pages."""
+"""Make cards: the HTML with which a notebook shows tasks, runs and other values, in the style of our pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ from anchorlab.tasks.task import Proof
 from anchorlab.training import Ensemble, TrainedRun
 from anchorlab.training.evaluation import UNEDITED
 
-_FEW = 4  # sequences of a batch
-_TOKENS = 40  # of a sequence of a batch
+_FEW = 4  # sequences shown of a batch
+_TOKENS = 40  # tokens shown of a sequence of a batch
 _PLAIN = ("noise", "plain", "token")  # roles without a colour
 _COLOURS = 6
 _TONES = {"reproduced": "good", "supported": "good", "contradicted": "bad", "not supported": "bad", "not met": "bad"}
@@ -39,7 +39,7 @@ class Badge:
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of a card."""
+    """A table in a card."""
 
     caption: str
     columns: Sequence[str]
@@ -48,7 +48,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Card:
-    """What a card says, from the top: kind, name and badges, note, facts, lines, a table, a last remark."""
+    """The content of a card, from the top: kind, name and badges, note, facts, lines, a table, a last remark."""
 
     kind: str
     name: str
@@ -214,12 +214,12 @@ def _circuit(circuit: Circuit) -> Card:
 
 
 def _fields(spec: Spec, without: Sequence[str]) -> dict[str, str]:
-    """The fields that differ from their defaults, in words."""
+    """Return the fields that differ from their defaults, as text."""
     return {name.replace("_", " "): _text(shown.value) for name, shown in spec.__repr_args__() if name not in without}
 
 
 def _text(value: Any) -> str:
-    """A field's value: the entries of a mapping as `name: value`."""
+    """Return a field's value as text; the entries of a mapping are `name: value`."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_text(one)}" for name, one in value.items())
     return value if isinstance(value, str) else repr(value)
@@ -234,8 +234,8 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _sequence(example: Example, roles: list[str]) -> Markup:
-    """The tokens in the colours of their roles, which `roles` collects, and the oracle's trace below."""
-    spans: list[tuple[str, str]] = []  # neighbours of one role share an element
+    """Return the tokens in the colours of their roles, and the oracle's trace; new roles are added to `roles`."""
+    spans: list[tuple[str, str]] = []  # neighbours with the same role share an element
     for token in example.tokens:
         if token.role not in (*_PLAIN, *roles):
             roles.append(token.role)
@@ -250,7 +250,7 @@ def _sequence(example: Example, roles: list[str]) -> Markup:
 
 
 def _ids(batch: Batch, at: int) -> Markup:
-    """The token ids of a sequence, the scored positions in colour."""
+    """Return the token ids of a sequence, with the scored positions in colour."""
     positions = batch.positions if batch.positions.ndim == 1 else batch.positions[at]
     scored, tokens = set(positions.tolist()), batch.inputs[at].tolist()
     shown = [
@@ -262,6 +262,6 @@ def _ids(batch: Batch, at: int) -> Markup:
 
 
 def _answer(batch: Batch, at: int) -> str:
-    """The answers of a sequence; of distributions the shape alone."""
+    """Return the answers of a sequence; if they are distributions or vectors, only the shape."""
     answers = batch.answers[at]
     return _listed(answers.tolist()) if answers.ndim == 1 else _shape(answers.shape)

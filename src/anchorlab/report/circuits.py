@@ -1,7 +1,7 @@
-"""Drawings of circuits: roles from left to right, layers upwards, one arrow per attention path.
+"""Draw circuits: roles from left to right, layers upwards, one arrow per attention path.
 
-Every role (such as `key 1`) has a column with a vertical line, its residual stream. An arrow starts at the stream of
-the key and ends at that of the query, one layer higher.
+Every role (such as `key 1`) has a column with a vertical line, its residual stream. An arrow starts at the key's stream
+and ends at the query's stream, one layer higher.
 """
 
 from collections import Counter
@@ -23,15 +23,15 @@ Curve = Float[np.ndarray, "point xy"]
 Box = Float[np.ndarray, "corner xy"]
 """A rectangle by its lower left and upper right corners."""
 
-# Lengths, like the coordinates of every panel, are in inches.
+# Lengths are in inches, as are the coordinates of every panel.
 _USED = 0.6  # height of a layer with a path
-_UNUSED, _ALL_UNUSED = 0.15, 1.2  # height of a layer without a path, and at most of all of them together
+_UNUSED, _ALL_UNUSED = 0.15, 1.2  # height of a layer without a path, and largest height of all such layers together
 _COLUMN = 0.5  # least width of a column
 _LETTER, _LINE = 0.063, 0.14  # width of a letter and height of a line of text
 _BOLD = 0.085  # width of a letter of a title
 _NAMES = 0.95  # width of the layer names
 _SHORTEST, _LONGEST = 6, 14  # bounds on the letters per line of a role's name
-_WIDEST = 11.0  # most width of a row of panels
+_WIDEST = 11.0  # largest width of a row of panels
 _APART = 0.1  # between two arrows with the same ends
 _TIP = 0.03  # from the end of an arrow to the middle of its head
 
@@ -39,9 +39,9 @@ _TIP = 0.03  # from the end of an arrow to the middle of its head
 def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> None:
     """Draw the panels of a figure in rows of at most three.
 
-    Each head has its own colour, counted from the lowest layer of its panel. A stream is dark up to the last layer in
-    which a path reads it, and light above; if it is written after that, it is dark to the top. Layers without a path
-    are thin. `margin` is the height in inches to keep for the figure's title and provenance.
+    Heads get colours in order, from the lowest layer of their panel. A stream is dark up to the last layer in which a
+    path reads it and light above, but dark to the top if a path writes it after that. Layers without a path are thin.
+    `margin` is the height in inches to keep for the figure's title and provenance.
     """
     names = [_wrapped(panel.roles) for panel in figure.panels]
     columns = [
@@ -68,7 +68,7 @@ def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> Non
 
 
 def _wrapped(roles: tuple[str, ...]) -> list[str]:
-    """Return the names, wrapped to the width of the longest word."""
+    """Return the names, wrapped to the length of the longest word within `_SHORTEST` and `_LONGEST`."""
     longest = max(len(word) for role in roles for word in role.split() or [role])
     return [fill(role, min(max(longest, _SHORTEST), _LONGEST)) for role in roles]
 
@@ -79,7 +79,7 @@ def _letters(texts: list[str]) -> int:
 
 
 def _lines(texts: list[str]) -> int:
-    """Return the number of lines of the longest text."""
+    """Return the largest number of lines of a text."""
     return max(text.count("\n") + 1 for text in texts)
 
 
@@ -110,7 +110,7 @@ def _draw_frame(axes: Axes, panel: CircuitPanel, texts: list[str], column: float
         axes.vlines(column * index, 0, live, color=MUTED, linewidth=0.9, zorder=1)
     axes.set_xticks([])
     for index, text in enumerate(texts):
-        for line, words in enumerate(text.split("\n")):  # one by one, so that the lines of all names are level
+        for line, words in enumerate(text.split("\n")):  # line by line, so that the lines of all names align
             below = (0, -12 - 10 * line)
             axes.annotate(words, (column * index, 0), below, textcoords="offset points", ha="center", size=7.5)
     middles = [float(levels[layer] + levels[layer + 1]) / 2 for layer in used]
@@ -157,7 +157,7 @@ def _write(axes: Axes, label: str, box: Box, colour: str) -> None:
 
 
 def _labels(panel: CircuitPanel) -> list[str]:
-    """Return the label of each arrow; it names the head unless all heads of the panel are the first of their layer."""
+    """Return the label of each arrow; it includes the head unless all heads of the panel have index 0."""
     if not any(arrow.head for arrow in panel.arrows):
         return [arrow.label for arrow in panel.arrows]
     return [f"{arrow.layer}.{arrow.head} · {arrow.label}".rstrip(" ·") for arrow in panel.arrows]
@@ -166,7 +166,8 @@ def _labels(panel: CircuitPanel) -> list[str]:
 def _corners(start: float, end: float, low: float, high: float, aside: float) -> Float[np.ndarray, "four xy"]:
     """Return the control points of a curve that leaves one stream upwards and joins another from below.
 
-    `start` and `end` are the streams' columns; equal ones give a loop. `aside` moves the curve off its middle line.
+    `start` and `end` are the x coordinates of the streams; if equal, the curve is a loop. `aside` moves the curve off
+    its middle line.
     """
     if start == end:
         out = start + 0.33 + aside / 2
@@ -186,7 +187,7 @@ def _curve(corners: Float[np.ndarray, "four xy"]) -> Curve:
 def _free_box(
     text: str, own: Curve, curves: list[Curve], streams: Float[np.ndarray, "position"], taken: list[Box]
 ) -> Box:
-    """Return the best box for a label beside its curve: the one that covers the fewest curves, streams and labels."""
+    """Return a box for a label next to its curve that covers as few curves, streams and other labels as possible."""
     half = np.array([_LETTER * len(text) + 0.02, _LINE]) / 2
     best, least = np.zeros((2, 2)), np.inf
     for at in range(8, 25, 2):

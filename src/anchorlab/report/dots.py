@@ -1,4 +1,4 @@
-"""Drawings of points in panels, on one y axis."""
+"""Draw points in panels that share one y axis."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def draw_dots(drawing: Drawing, figure: DotFigure, margin: float) -> None:
         axes.set_ylabel(figure.y_label)
     bottom, top = figure.y_range
     if bottom is not None and top is not None:
-        room = 0.04 * (top - bottom)  # so that a point at an end of the range is not clipped
+        room = 0.04 * (top - bottom)  # keeps points at the ends of the range from being clipped
         bottom, top = bottom - room, top + room
     grid[0, 0].set_ylim(bottom, top)
 

@@ -1,4 +1,4 @@
-"""Draw figures in one style, as matplotlib drawings, as files, and as SVG inside a page."""
+"""Draw figures in one style: as matplotlib drawings, as files, and as SVG inside a page."""
 
 import io
 import re
@@ -35,10 +35,10 @@ _MARGIN = 0.55  # inches for a figure's title and provenance
 
 
 def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = False) -> Drawing:
-    """Return a figure as a matplotlib drawing, with its title above and its provenance, where it is known, below.
+    """Return a figure as a matplotlib drawing, with its title above and its provenance, if known, below.
 
-    `bare` leaves out title and provenance, for a page that prints them itself. No global state changes: neither the
-    backend nor the settings of matplotlib. The drawing shows itself in a notebook.
+    `bare` leaves out title and provenance, for a page that prints them itself. matplotlib's global state (backend and
+    settings) does not change. A notebook displays the drawing.
     """
     with matplotlib.rc_context(dict(DRAWING)):
         drawing = ShownFigure(layout="constrained")
@@ -68,7 +68,7 @@ def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = Fals
 
 
 def footer(figure: Figure, provenance: Provenance | None) -> str:
-    """Return the line below a figure: what its lines and bands mean, if it has any, and where its numbers come from."""
+    """Return the line below a figure: the meaning of its bands or intervals, if any, and the provenance, if known."""
     drawn = figure.drawn if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals else ""
     if provenance is None:
         return drawn
@@ -95,7 +95,7 @@ def figure_kind(path: Path) -> str:
 
 
 def page_svg(figure: Figure, provenance: Provenance) -> str:
-    """Return the bare figure as an `<svg>` element in a page's colours and font, with a name for screen readers."""
+    """Return the bare figure as an `<svg>` element in the page's colours and font, with a name for screen readers."""
     text = _bytes(draw(figure, provenance, bare=True), "svg").decode()
     text = text[text.index("<svg") :]
     used = set(re.findall(r"(?:url\(|href=\")#([\w-]+)", text))

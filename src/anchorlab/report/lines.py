@@ -1,4 +1,4 @@
-"""Drawings of curves with bands, each named at its right end."""
+"""Draw curves with bands, each labelled at its right end."""
 
 from collections.abc import Sequence
 from math import log10
@@ -38,10 +38,10 @@ def draw_lines(drawing: Drawing, figure: LineFigure) -> None:
 
 
 def _distinct(lines: Sequence[Line]) -> list[tuple[int, Line, list[str]]]:
-    """Return the curves with their places and names; of equal ones the first, with the names of all."""
+    """Return the distinct curves, each with its index and names; equal curves are merged under all their names."""
     found: dict[str, tuple[int, Line, list[str]]] = {}
     for index, line in enumerate(lines):
-        same = repr((line.x, line.mean, line.low, line.high))  # text, since NaN is no equal of NaN
+        same = repr((line.x, line.mean, line.low, line.high))  # as text, since NaN does not equal NaN
         found.setdefault(same, (index, line, []))[2].append(line.label)
     return list(found.values())
 
@@ -65,7 +65,7 @@ def _scale(axes: Axes, figure: LineFigure) -> None:
     axes.margins(x=0.02)
     bottom, top = figure.y_range
     if bottom is not None and top is not None and not figure.log_y:
-        margin = 0.025 * (top - bottom)  # so that a curve along an end of the range is not clipped
+        margin = 0.025 * (top - bottom)  # keeps curves along an end of the range from being clipped
         bottom, top = bottom - margin, top + margin
     axes.set_ylim(bottom, top)
 
@@ -81,7 +81,7 @@ def _spread(values: Sequence[float]) -> list[float]:
 
 
 def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
-    """Write the name of each curve at its right end, moved so that names do not overlap; many curves get a legend."""
+    """Write each curve's name at its right end, moved so that names do not overlap; many curves get a legend."""
     labels: list[tuple[str, float, str]] = []
     many = len(figure.lines) > len(LINES)
     if many:
@@ -96,7 +96,7 @@ def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
     for mark in figure.references:
         if mark.axis == "x":
             _annotate(axes, mark.label, (mark.value, 1.0), above, (0.0, 3.0), MUTED, "center", "bottom")
-    drawing.draw_without_rendering()  # lays out the axes, which gives their heights
+    drawing.draw_without_rendering()  # lays out the axes, so that their heights are known
     points = 72 / drawing.dpi
     wanted = [float(axes.transData.transform((axes.get_xlim()[0], value))[1]) * points for _, value, _ in labels]
     heights = [10.5 * (text.count("\n") + 1) for text, _, _ in labels]
@@ -134,13 +134,13 @@ def _annotate(
 
 
 def _apart(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
-    """Return centres near `wanted` for boxes of these heights without overlap, inside `low..high` if they fit.
+    """Return centres near `wanted` for boxes of these heights, without overlap, inside `low..high` if they fit.
 
-    Boxes that touch form a block around the mean of their wanted centres; blocks that touch are joined.
+    Boxes that touch form a block as near as possible to their wanted centres; blocks that touch are joined.
     """
     # Boxes with the same wanted centre, to a tenth of a point, keep the given order, from the top.
     order = sorted(range(len(wanted)), key=lambda index: (round(wanted[index], 1), -index))
-    blocks: list[tuple[list[int], float, float]] = []  # members from below, bottom, height
+    blocks: list[tuple[list[int], float, float]] = []  # boxes from bottom to top, y of the bottom, height
 
     def block(members: list[int]) -> tuple[list[int], float, float]:
         total = sum(heights[index] for index in members)

@@ -1,4 +1,4 @@
-"""Drawings of heat maps in a grid, on one colour scale."""
+"""Draw heat maps in a grid, on one colour scale."""
 
 from collections.abc import Callable
 from textwrap import fill
@@ -16,11 +16,11 @@ from anchorlab.findings import Map, MapFigure
 from anchorlab.report.style import GRID, INK, PAPER, SEQUENTIAL, SIGNED
 
 _MOST_TICK_LABELS = 24  # a map with more tokens has numbers as tick labels
-_MOST_NUMBERS, _NUMBER = 24, 0.36  # in maps of at most so many cells each has its number, in so many inches
+_MOST_NUMBERS, _NUMBER = 24, 0.36  # maps of up to this number of cells have numbers in cells of this size in inches
 
 
 def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
-    """Draw a grid of heat maps on one colour scale: rows of values downwards along y, columns along x.
+    """Draw a grid of heat maps on one colour scale: rows of values run downwards along y, columns along x.
 
     `margin` is the height in inches to keep for the figure's title and provenance.
     """
@@ -65,7 +65,7 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
 
 
 def _numbers(axes: Axes, values: np.ndarray, image: AxesImage) -> None:
-    """Write the number of each cell into it, in the colour of the paper where the cell is dark."""
+    """Write each cell's number into it, in the colour of the paper if the cell is dark."""
     for row, column in np.argwhere(np.isfinite(values)):
         red, green, blue, _ = image.to_rgba(values[[row], [column]])[0]
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
@@ -89,7 +89,7 @@ def _colour_scale(figure: MapFigure) -> tuple[Normalize, LinearSegmentedColormap
 
 
 def _map_ticks(axes: Axes, one: Map, left: Map | None, below: Map | None) -> None:
-    """Label the ticks with tokens if there is room; a map with the same ticks as its neighbour shares them."""
+    """Label the ticks with tokens if there is room; leave labels out that the map to the left or below has too."""
     axes.tick_params(length=0, pad=2, labelsize=7)
     sides: list[tuple[tuple[str, ...], int, Callable[..., object], matplotlib.axis.Axis, bool]] = [
         (one.row_ticks, len(one.values), axes.set_yticks, axes.yaxis, left is None or left.row_ticks != one.row_ticks),

@@ -1,4 +1,4 @@
-"""One self-contained HTML page for the findings of one or more studies; it loads nothing from the network."""
+"""Write one self-contained HTML page for the findings of one or more studies; it loads nothing from the network."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -20,8 +20,8 @@ from anchorlab.viewer import view_json, viewer_script, viewer_style
 def write_report(findings: Findings | Sequence[Findings], path: Path | str, title: str | None = None) -> Path:
     """Write the page of one or more studies and return its path.
 
-    The same findings give the same bytes. The file is written as by `write_page`. `title` defaults to the title of the
-    study, or to `anchorlab report` for several.
+    The same findings give the same bytes. `write_page` writes the file. `title` defaults to the title of the study, or
+    to `anchorlab report` for several studies.
 
     Errors: `SpecError` if there are no findings, and if the folder does not exist.
     """
@@ -59,7 +59,7 @@ def render(studies: Sequence[Findings], title: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return jinja's environment: the page templates with the functions, scripts and styles that they use."""
+    """Return the jinja environment: the page templates with the functions, scripts and styles that they use."""
     made = Environment(
         loader=PackageLoader("anchorlab.report", "."),
         autoescape=True,
@@ -83,7 +83,7 @@ def environment() -> Environment:
 
 
 def rebuild_command(findings: Findings) -> str | None:
-    """Return the command that makes findings again; None for a study of one's own, which a script runs."""
+    """Return the command that reproduces findings; None for a study that is not registered, such as in a script."""
     try:
         study(findings.study).profile(findings.profile)
     except SpecError:
@@ -92,14 +92,14 @@ def rebuild_command(findings: Findings) -> str | None:
 
 
 def value_text(value: str | int | float | None) -> str:
-    """Return a table cell: four significant digits for a float, a dash for None and for numbers that are not finite."""
+    """Return the text of a table cell: floats in four significant digits, None and non-finite numbers as a dash."""
     if value is None or (isinstance(value, float) and not isfinite(value)):
         return "—"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def time_text(source: Provenance) -> str:
-    """Return the wall-clock time in words, and how many runs from the store were reused, whose training it excludes."""
+    """Return the wall-clock time as text, and the number of reused runs, whose training the time does not include."""
     took = duration_text(source.seconds)
     if not source.reused:
         return took
@@ -107,7 +107,7 @@ def time_text(source: Provenance) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a time in words: `45 s`, `2 min 21 s`, `3 h 05 min`."""
+    """Return a duration as text: `45 s`, `2 min 21 s`, `3 h 05 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -117,9 +117,9 @@ def duration_text(seconds: float) -> str:
 
 
 def placed(figures: Sequence[Figure]) -> list[tuple[Figure, str]]:
-    """Return figures with their places on the page: `wide` over a row, `alone` in one, or empty beside another."""
+    """Return figures with their layout on the page: `wide` (a whole row), `alone` (in a row), or empty (in a pair)."""
     places: list[str] = []
-    waiting = False  # whether the last figure has room beside it
+    waiting = False  # whether the last figure has room for a neighbour
     for figure in figures:
         wide = _is_wide(figure)
         if waiting and wide:

@@ -1,4 +1,4 @@
-"""What `plot` of a value draws: a figure as a plain value, which `draw` draws."""
+"""Draw a value's `plot`: make a figure as a plain value, then `draw` it."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from anchorlab.training import TrainedRun
 
 @singledispatch
 def plot(value: Any, **choices: Any) -> Drawing:
-    """Return the drawing of a value; `choices` are the arguments of the `plot` of its class."""
+    """Return the drawing of a value; `choices` are the arguments of its class's method `plot`."""
     raise TypeError(f"a {type(value).__name__} has no figure")
 
 
@@ -137,7 +137,7 @@ def _circuit(circuit: Circuit, title: str) -> Drawing:
 def _places(
     grid_of: Sweep | Patching, members: int, member: int | None, heat_map: Callable[[int], Tensor]
 ) -> MapFigure:
-    """Return the heat maps of a grid of sites and places, one for each member or for one, without a title."""
+    """Return a figure, without title, with a heat map over sites and places for each member, or only for `member`."""
     shown = range(members) if member is None else [member]
     if len(shown) > MOST_MAPS:
         raise SpecError("member", f"{len(shown)} maps do not fit into a figure", "choose one, as in member=0")
@@ -160,5 +160,5 @@ def _places(
 
 
 def _pattern(sites: Sequence[str]) -> str:
-    """The sites as one pattern where they differ in numbers alone, such as `blocks.*.attn.hook_z`."""
+    """Return the sites as patterns: sites that differ only in numbers are one, such as `blocks.*.attn.hook_z`."""
     return ", ".join(sorted({re.sub(r"\d+", "*", site) for site in sites}))

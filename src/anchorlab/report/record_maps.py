@@ -1,4 +1,4 @@
-"""The figure of a recorded site: a map for each head or candidate, of one member and one sequence."""
+"""Make the figure of a recorded site: a map for each head or candidate, of one member and one sequence."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -8,7 +8,7 @@ from anchorlab.findings import Map, MapFigure, grid
 from anchorlab.lens import Record
 
 MOST_MAPS = 32
-"""The largest number of maps of a figure."""
+"""The largest number of maps in a figure."""
 
 _IN_A_ROW = 4
 _PANELS = ("candidate", "head")  # axes that become maps rather than rows or columns
@@ -16,13 +16,12 @@ _OF_TOKENS = ("position", "query", "key")
 
 
 def record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Sequence[str] | None = None) -> MapFigure:
-    """Return the figure of a site at the given indices; of the axes left out, `member` and `batch` are at 0.
+    """Return the figure of a site at the given indices; `member` and `batch` default to index 0.
 
-    `tokens` are the texts of the sequence's positions; None: its token ids.
+    Of the remaining axes, the last two other than `candidate` and `head` become rows and columns; all others become
+    separate maps. `tokens` are the texts of the sequence's positions; None shows its token ids.
 
-    The last two axes that remain are rows and columns; candidates, heads and any earlier axis are maps of their own.
-
-    Errors: those of `Record.at`; `SpecError` for more axes or maps than a figure has room for.
+    Errors: as `Record.at`; `SpecError` for more axes or maps than fit in a figure.
     """
     record.at(site, **index)  # its errors name the sites, the axes and their sizes
     axes = record.axes(site)
@@ -63,17 +62,17 @@ def record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Seq
 
 
 def in_rows(maps: Sequence[Map], columns: int = _IN_A_ROW) -> tuple[tuple[Map, ...], ...]:
-    """Return maps in rows of so many."""
+    """Return maps in rows of `columns` maps."""
     return tuple(tuple(maps[start : start + columns]) for start in range(0, len(maps), columns))
 
 
 def _padded(sizes: Sequence[int]) -> list[int]:
-    """Two sizes: those of one axis or none have 1 before them."""
+    """Return exactly two sizes: up to two given sizes, padded with 1 in front."""
     return [1, 1, *sizes][-2:]
 
 
 def _name(record: Record, panels: Sequence[str], at: Sequence[int]) -> str:
-    """The places of a map, such as `head 1`."""
+    """Return the name of a map by its indices along the axes `panels`, such as `head 1`."""
     return ", ".join(
         record.candidates[place]
         if axis == "candidate" and record.candidates
@@ -83,7 +82,7 @@ def _name(record: Record, panels: Sequence[str], at: Sequence[int]) -> str:
 
 
 def _ids(record: Record, sequence: int) -> tuple[str, ...]:
-    """The token ids of a sequence; nothing for vectors."""
+    """Return the token ids of a sequence as text; empty for vectors."""
     if record.inputs.ndim != 2 or record.inputs.is_floating_point():
         return ()
     return tuple(map(str, record.inputs[sequence].tolist()))

@@ -1,4 +1,4 @@
-"""Drawings of coloured points."""
+"""Draw clouds of coloured points."""
 
 from textwrap import fill
 from typing import Any
@@ -39,7 +39,7 @@ def _numbers(drawing: Drawing, figure: ScatterFigure, grid: Any) -> None:
 
 
 def _kinds(drawing: Drawing, figure: ScatterFigure, grid: Any) -> None:
-    """Draw each kind of point in its own colour and form, named beside the clouds."""
+    """Draw each kind of point with its own colour and marker, and a legend to the right."""
     for axes, one in zip(grid[0], figure.scatters, strict=True):
         kinds = np.array(one.values)
         for kind, name in enumerate(figure.value_names):

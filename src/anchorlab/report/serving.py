@@ -1,4 +1,4 @@
-"""Serve the page over a store on this machine alone, to whoever has the token of its address."""
+"""Serve the page that browses a store, on this machine only, to visitors who have the token in its address."""
 
 import hmac
 import os
@@ -24,14 +24,14 @@ from anchorlab.runs import Index, Run, Store
 from anchorlab.runs.names import is_address
 
 MOST_VISITORS = 32
-"""The most connections at once; a new one then ends the one that has waited longest without a whole request."""
+"""The largest number of connections; one more ends the connection that has waited longest without a full request."""
 
 LONGEST_REQUEST = 10.0
-"""Seconds for a visitor to send a request."""
+"""Seconds for a visitor to send a whole request."""
 
-_MOST_FIELDS = 10  # of an address
-_MOMENT = 1.0  # seconds for a thread to end whose connection has ended
-_LONGEST_PAUSE = 30.0  # seconds in which a visitor takes nothing of an answer
+_MOST_FIELDS = 10  # query fields of an address
+_MOMENT = 1.0  # seconds to wait for a thread whose connection was ended
+_LONGEST_PAUSE = 30.0  # seconds without progress after which a connection is given up
 
 _SECURITY = {
     "Cache-Control": "no-store",
@@ -43,34 +43,35 @@ _NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ances
 _INLINE = "; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _INDEX = f"{_NOTHING}{_INLINE}; connect-src 'self'"
 _SANDBOX = f"sandbox; {_NOTHING}"
-# a page of the store may come from a stranger: its scripts run, but of no origin, so that they reach nothing beside it
+# a page in the store may be untrusted: its scripts run in a sandbox without an origin, and can reach nothing else
 _PAGE = f"sandbox allow-scripts; {_NOTHING}{_INLINE}"
 
 
 class Browser(ThreadingHTTPServer):
-    """A server of the page over a store on the loopback, made anew at every visit; `serve_forever` runs it.
+    """A server, on the loopback interface, of the page that browses a store. Run it with `serve_forever`.
 
-    A request needs the token: in the address, as in `address`, or in the cookie that such a visit sets. Other pages of
-    the browser have neither, and a request under another host's name is refused. It only reads the store, besides its
-    index. What the store's files hold is shown in a sandbox, from which the page over the store cannot be read.
+    The page is rebuilt at every visit. A request needs the token, either in the address (see `address`) or in the
+    cookie that such a visit sets; other pages in the browser have neither. Requests for another host name are refused.
+    The server writes nothing to the store except its index. Files of the store are shown in a sandbox, from which the
+    browsing page cannot be read.
 
     Errors: `SpecError` for a port that is not free.
     """
 
     daemon_threads = True
-    request_queue_size = 128  # by default 5: then a sixth visitor at once tries again after a second
+    request_queue_size = 128  # with the default of 5, a sixth simultaneous visitor must try again after a second
 
     def __init__(self, store: Store, port: int = 0) -> None:
         self.store, self.index, self.token = store, Index(store.root), secrets.token_urlsafe(24)
         self._room, self._changing = threading.Semaphore(MOST_VISITORS), threading.Lock()
-        self._waiting = dict[socket.socket, float]()  # who has not sent a whole request, and since when
+        self._waiting = dict[socket.socket, float]()  # connections without a whole request, and their start
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             raise SpecError("port", f"{port} cannot be used ({error})", "leave it out for a free one") from None
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a visitor in a thread of its own; where all are taken, in place of the one that waits longest."""
+        """Answer a visitor in a new thread; if all are taken, end the connection that has waited longest first."""
         if not self._room.acquire(blocking=False):
             self._hang_up(self._longest_waiting()[:1])
             if not self._room.acquire(timeout=_MOMENT):
@@ -81,34 +82,34 @@ class Browser(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def has_asked(self, request: socket.socket) -> None:
-        """Note that nothing more of a visitor's request is waited for."""
+        """Record that a visitor's request is complete, or no longer waited for."""
         with self._changing:
             self._waiting.pop(request, None)
 
     def service_actions(self) -> None:
-        """Leave visitors that do not come to the end of a request; called twice a second."""
+        """End connections that have not sent a whole request in time; called twice a second."""
         self._hang_up(self._longest_waiting(LONGEST_REQUEST))
 
     def _longest_waiting(self, seconds: float = 0.0) -> list[socket.socket]:
-        """Return who has waited for so long, the longest first."""
+        """Return the connections that have waited at least `seconds` without a whole request, longest first."""
         with self._changing:
             return [one for one, since in self._waiting.items() if time.monotonic() - since >= seconds]
 
     def _hang_up(self, visitors: Sequence[socket.socket]) -> None:
-        """End connections whose threads wait for more of a request; these then end by themselves."""
+        """Shut down connections whose threads wait for the rest of a request; the threads then end."""
         for one in visitors:
             self.has_asked(one)
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
-        """End a visitor's connection."""
+        """End a visitor's connection and free its place."""
         self.has_asked(request)
         super().shutdown_request(request)
         self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a visitor who left."""
+        """Report an error, unless it only means that a visitor has left."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -119,7 +120,7 @@ class Browser(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names under which it answers."""
+        """The host names, with port, for which requests are answered."""
         return f"127.0.0.1:{self.server_port}", f"localhost:{self.server_port}"
 
 
@@ -134,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
             parts = urlsplit(self.path)
             given = parse_qs(parts.query, max_num_fields=_MOST_FIELDS).get("token", [""])[0]
             may_read, names = self._may_read(given), unquote(parts.path).removeprefix("/").split("/")
-        except (ValueError, CookieError):  # of an address or a cookie that no browser sends
+        except (ValueError, CookieError):  # a malformed address or cookie, which no browser sends
             self._say(400, "this request is not understood")
             return
         try:
@@ -151,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: a line would contain the token."""
 
     def end_headers(self) -> None:
-        """Add to every answer, of errors too, what keeps it apart from other pages."""
+        """Add the headers that isolate the answer from other pages, to errors too."""
         for name, value in _SECURITY.items():
             self.send_header(name, value)
         self.send_header("Content-Security-Policy", self._policy)
@@ -212,9 +213,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _page_file(studies: Path, names: Sequence[str]) -> BufferedIOBase | None:
-    """Open the page of a study, a file `report.html` two folders below `studies`; None where there is none.
+    """Open the page of a study, a file `report.html` two folders below `studies`; None if there is none.
 
-    Links are not followed, since they can lead out of the store, and what is not a file is not read.
+    Links are not followed, since they can lead out of the store, and only regular files are read.
     """
     if len(names) != 3 or names[-1] != "report.html" or any(one in ("", ".", "..") for one in names):
         return None
@@ -223,5 +224,5 @@ def _page_file(studies: Path, names: Sequence[str]) -> BufferedIOBase | None:
         if any(place.is_symlink() for place in (studies, page.parent.parent, page.parent)):
             return None
         return open_plain(page)
-    except (OSError, ValueError):  # of a name that no file has
+    except (OSError, ValueError):  # missing, not a file, or an invalid name
         return None

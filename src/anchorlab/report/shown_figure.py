@@ -1,4 +1,4 @@
-"""Drawings that show themselves in a notebook."""
+"""Drawings that a notebook can display without pyplot."""
 
 import io
 
@@ -9,13 +9,13 @@ from anchorlab.report.style import DRAWING
 
 
 class ShownFigure(Figure):
-    """A matplotlib figure that a notebook shows as the value of a cell, also where pyplot was never imported.
+    """A matplotlib figure that a notebook displays as the value of a cell, even if pyplot was never imported.
 
-    matplotlib registers its figures with IPython when pyplot makes one; ours are made without pyplot's global state.
+    matplotlib registers figures with IPython only when pyplot makes one; ours are made without pyplot's global state.
     """
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        """Return the image, and the size at which it is shown: smaller than its pixels, for dense screens."""
+        """Return the image, and its display size, which is smaller than its number of pixels for dense screens."""
         out = io.BytesIO()
         with matplotlib.rc_context(dict(DRAWING)):
             self.savefig(out, format="png")

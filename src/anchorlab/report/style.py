@@ -1,4 +1,4 @@
-"""The style of figures and pages. Colour-blind readers can distinguish the colours, on paper and on screen."""
+"""The style of figures and pages. Colour-blind readers can tell the colours apart, on paper and on screen."""
 
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ PAGE_COLOURS = MappingProxyType(
         **{colour: f"var(--line-{index})" for index, colour in enumerate(LINES)},
     }
 )
-"""The CSS variable that replaces each colour of a drawing inside a page, so that it follows the light or dark theme."""
+"""The CSS variable that replaces each colour of a drawing in a page, so that it follows the light or dark theme."""
 
 DRAWING: MappingProxyType[Any, Any] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""Drawings of timelines: one row per event, training from left to right."""
+"""Draw timelines: one row per event, with training from left to right."""
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
@@ -13,8 +13,8 @@ _ROW, _AXIS, _LEGEND = 0.3, 0.75, 0.25  # inches
 def draw_timeline(drawing: Drawing, figure: TimelineFigure, margin: float) -> None:
     """Draw one row per event, the first at the top; groups differ in colour and marker.
 
-    Each point is one member. The bar is the median, drawn if more than half of the members have the event. `margin` is
-    the height in inches to keep for the figure's title and provenance.
+    Each point is one member. A bar marks the median if more than half of the members have the event. `margin` is the
+    height in inches to keep for the figure's title and provenance.
     """
     groups = list(dict.fromkeys(event.group for event in figure.events))
     above = _LEGEND if len(groups) > 1 else 0.0

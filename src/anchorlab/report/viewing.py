@@ -1,4 +1,4 @@
-"""The attention viewer on its own: in a notebook, or as a page."""
+"""Show the attention viewer alone, in a notebook or as a page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _HEIGHT = 900  # initial height in pixels of the notebook frame; the page then s
 
 @dataclass(frozen=True, repr=False)
 class Viewer:
-    """An attention view that draws itself in a notebook and can be saved as a page."""
+    """An attention view that a notebook displays and that can be saved as a page."""
 
     view: AttentionView
 
@@ -44,10 +44,10 @@ class Viewer:
 def show(what: AttentionView | TrainedRun | LanguageModel, texts: str | Sequence[str] = ()) -> Viewer:
     """Return the viewer of an attention view, of a trained run, or of a language model on texts.
 
-        show(run)  # as `view_run` shows it by default
+        show(run)  # with the defaults of `view_run`
         show(al.pretrained("smollm2"), ["The capital of France is"])
 
-    Errors: `SpecError` for a language model without texts, and for texts that nothing else reads.
+    Errors: `SpecError` for a language model without texts, and for texts without a language model.
     """
     if isinstance(what, LanguageModel):
         return Viewer(read_texts(what, texts).view)

@@ -1,4 +1,4 @@
-"""Stores of results: cells, addressed by their content, and the directories of their runs."""
+"""Stores of results: content-addressed cells and the directories of their runs."""
 
 from anchorlab.runs.cell import Cell, canonical_json
 from anchorlab.runs.chunk_directory import ChunkDirectory, ChunkState

@@ -18,7 +18,7 @@ class Cell:
     equal and have the same address; the order of keys does not matter. `label` is a name for people and not
     part of the address.
 
-    Errors: `SpecError` that names a field which is not plain JSON (NaN, an object, a key that is not a string).
+    Errors: `SpecError` that names the first field that is not plain JSON (NaN, an object, a non-string key).
 
     >>> Cell({"a": 1, "b": 2}).address == Cell({"b": 2, "a": 1}, label="same").address
     True
@@ -36,9 +36,9 @@ class Cell:
 
 
 def canonical_json(data: Any, at: str = "") -> str:
-    """Return the canonical text of plain JSON data: keys sorted, no spaces, shortest exact floats.
+    """Return the canonical text of plain JSON data: keys sorted, no spaces, floats in their shortest exact form.
 
-    Errors: `SpecError` below `at` for NaN, infinity, keys that are not strings, and values that JSON does not have.
+    Errors: `SpecError` for NaN, infinity, non-string keys and other values outside JSON; it names the field below `at`.
     """
     return json.dumps(_plain(data, at), sort_keys=True, separators=(",", ":"), allow_nan=False)
 

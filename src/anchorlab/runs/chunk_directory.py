@@ -36,13 +36,13 @@ class ChunkState:
 class ChunkDirectory:
     """The states, checkpoint parts and result of one chunk.
 
-    Open it for writing with `with run.chunk(0) as chunk:`, which claims it. A chunk that is not open can be sent to
-    another process (pickled). Resume it from `latest_state`; it is finished once it has a result. Every file's name
+    Open it for writing with `with run.chunk(0) as chunk:`, which claims it. A chunk that is not open can be pickled
+    and sent to another process. Resume it from `latest_state`; it is finished once it has a result. Every file's name
     contains a digest of its content, which reveals damage.
 
-    Each opening is an attempt, a folder named by its number: attempt 3 of `chunk-0000` is `chunk-0000.3`. A process
-    whose claim has ended loses its folder, which the next attempt renames, and so can never write beside it. A finished
-    chunk is opened without a claim and keeps its folder, since another process may be reading it.
+    Each opening is a numbered attempt with its own folder: attempt 3 of `chunk-0000` is `chunk-0000.3`. A new attempt
+    renames the folder of the previous one, so a process whose claim has expired can no longer write into it. A
+    finished chunk is opened without a claim and keeps its folder, since another process may be reading it.
     """
 
     def __init__(self, path: Path, address: str, wait: float = 0.0, lease: float = LEASE) -> None:
@@ -58,7 +58,7 @@ class ChunkDirectory:
         return self
 
     def _open(self, again: bool) -> None:
-        """Claim the chunk; a finished one only `again`."""
+        """Claim the chunk. A finished chunk is claimed only with `again`; otherwise it is opened for reading."""
         deadline = time.monotonic() + self.wait
         while True:
             found = self._newest()
@@ -80,7 +80,7 @@ class ChunkDirectory:
 
     @property
     def owner(self) -> str | None:
-        """The process that works on the chunk, in words, or None."""
+        """The process that works on the chunk, such as `process 7 on HOST`; None if there is none."""
         found = self._newest()
         return None if found is None else holder(found[1])
 
@@ -89,7 +89,7 @@ class ChunkDirectory:
         return any(parent.name.partition(".")[0] == self.path.name for parent in path.parents)
 
     def restart(self) -> None:
-        """Remove everything that the chunk has, so that it is trained from its first step; also if it is finished."""
+        """Remove all files of the chunk, finished or not, so that training starts again from the first step."""
         if self._claim is None:
             self._open(again=True)
         folder, self._opened_finished = self._require_claim(), False
@@ -99,13 +99,14 @@ class ChunkDirectory:
     def write_state(self, step: int, tensors: Mapping[str, "torch.Tensor"], metadata: Any = None) -> None:
         """Write everything needed to resume from `step`, and remove the previous state.
 
-        `metadata` is any JSON data, NaN included. Write checkpoints up to `step` first: the state records their names.
+        `metadata` is any JSON data, including NaN. Write all checkpoints up to `step` first: the state records their
+        names.
         """
         kept = self._write(f"step-{step:08d}", tensors, metadata)
         self._remove_states(but=kept)
 
     def latest_state(self) -> ChunkState | None:
-        """Return the newest state, or None at the beginning, and remove checkpoints written after it.
+        """Return the newest state and remove checkpoints written after it; None, and no checkpoints, at the beginning.
 
         Errors: `StoreError` for a finished chunk; `DamagedChunkError` for a damaged or missing state or checkpoint.
         """
@@ -163,7 +164,7 @@ class ChunkDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the chunk has its result; one that was opened finished stays so, whoever merges and removes it."""
+        """Whether the chunk has its result. If it had one when opened, this stays true even if the run is merged."""
         return self._opened_finished or self._result_path() is not None
 
     def result(self) -> Any:
@@ -174,7 +175,7 @@ class ChunkDirectory:
         return _read(path)[2]
 
     def _newest(self) -> tuple[int, Path] | None:
-        """Return the newest attempt: its number and its folder. Errors: `StoreError` if that is a link."""
+        """Return the number and folder of the newest attempt, if any. Errors: `StoreError` for a link in its path."""
         prefix = f"{self.path.name}."
         run = self.path.parent.parent
         check_way(self.path.parent, run.parent)
@@ -189,14 +190,14 @@ class ChunkDirectory:
         return newest
 
     def _begin(self, found: tuple[int, Path] | None) -> bool:
-        """Begin the next attempt and return whether this process has it; another may have been faster."""
+        """Begin the attempt after `found` and return whether this process got it: another one may have been faster."""
         number = 1 if found is None else found[0] + 1
         folder = self.path.with_name(f"{self.path.name}.{number}")
         try:
             if found is None:
                 folder.mkdir()
             else:
-                found[1].rename(folder)  # one alone can
+                found[1].rename(folder)  # atomic: succeeds in one process only
         except OSError as error:
             if self._newest() != found:
                 return False
@@ -236,7 +237,7 @@ class ChunkDirectory:
         return None if found is None else _result(found[1])
 
     def _checkpoint_paths(self) -> dict[int, Path]:
-        """Return the file of each checkpoint; of a finished chunk, of each that its result records."""
+        """Return the file of each checkpoint by step; in a finished chunk, only those recorded in the result."""
         found = self._newest()
         if found is None:
             return {}
@@ -246,7 +247,7 @@ class ChunkDirectory:
         return {_step(name): directory / name for name in _read(result)[1]}
 
     def _write(self, stem: str, tensors: Mapping[str, "torch.Tensor"], metadata: Any) -> Path:
-        """Write tensors and metadata to one file, since two could contradict each other after a kill."""
+        """Write tensors and metadata to one file: two files could contradict each other after a kill."""
         import torch
 
         folder = self._require_claim()
@@ -285,7 +286,7 @@ def _unwritable(folder: Path, error: OSError) -> StoreError:
 
 
 def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
-    """Return the tensors of a file, the names of the checkpoints up to it, and the metadata."""
+    """Return a file's tensors, the names of the checkpoints that existed when it was written, and its metadata."""
     try:
         tensors = read_tensors(check_named_file(path))
         stored = parse_json(tensors.pop(_METADATA).numpy().tobytes())
@@ -298,7 +299,7 @@ def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
 
 
 def _steps(directory: Path) -> dict[int, Path]:
-    """Map each step to its file; if a step has two, to the one written last."""
+    """Return the file of each step; if a step has two files, the newer one."""
     paths = [path for path in matching(directory, "step-*.safetensors") if _STEP.fullmatch(path.name)]
     with suppress(FileNotFoundError):
         paths.sort(key=lambda path: path.lstat().st_mtime_ns)

@@ -1,7 +1,7 @@
-"""Claims: directories that a process says it is working in, by a file that it renews as long as it lives.
+"""Claims: a process marks a directory as its own with a file that it renews for as long as it lives.
 
-Locks of the kernel hold between the processes of one machine. A claim holds between machines that share a folder: one
-that was not renewed for the seconds of its lease is free, and so is that of a process of this machine that has ended.
+Kernel locks work between the processes of one machine. Claims also work between machines that share a folder. A claim
+expires if it is not renewed within its lease; a claim by a process of this machine also ends with that process.
 """
 
 import os
@@ -19,20 +19,20 @@ from anchorlab.plain import is_plain_folder, read_plain
 from anchorlab.runs.files import file_time, json_in, read_json, write_json
 
 LEASE = 120.0
-"""Seconds after which a claim that was not renewed is free: longer than a shared file system remembers what it read."""
+"""Seconds without renewal after which a claim expires; longer than a shared file system caches what it read."""
 
 LONGEST_LEASE = 3600.0
-"""The longest lease that a claim can have, an hour; a claim with a longer one holds nothing."""
+"""The longest lease in seconds, one hour; a claim with a longer lease is invalid."""
 
 NAME = "claim.json"
 
-# The tokens of the claims that this process holds: a file that it could not remove claims nothing.
+# The tokens of the claims that this process holds, so that a file it failed to remove claims nothing.
 _OURS: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who claims a directory: a token of its own, the machine, and the process there with the time that it started."""
+    """Who claims a directory: a unique token, the machine, and the process with its start time (process ids recur)."""
 
     token: str
     host: str
@@ -42,7 +42,7 @@ class Owner:
 
     @classmethod
     def new(cls) -> "Owner":
-        """Return this process under a new token."""
+        """Return this process as an owner with a new token."""
         process = os.getpid()
         return cls(secrets.token_hex(8), os.uname().nodename, _machine(), process, _started(process))
 
@@ -51,7 +51,7 @@ class Owner:
 
     @property
     def ended(self) -> bool:
-        """Whether it ran on this machine and is no longer there, or was this process, which has let go of it."""
+        """Whether the owner died on this machine, or is this process and has released the claim."""
         if self.process == os.getpid() and self.machine == _machine():
             return self.token not in _OURS
         return self.machine == _machine() and _started(self.process) != self.started
@@ -65,24 +65,24 @@ class Claim:
         self._released = threading.Event()
 
     def write(self) -> None:
-        """Write the claim, and begin to renew it. Errors: `StoreError` if the directory is not there."""
+        """Write the claim and start renewing it. Errors: `StoreError` if the directory does not exist."""
         _OURS.add(self.owner.token)
         write_json(self.directory, NAME, {**asdict(self.owner), "lease": self.lease})
         threading.Thread(target=self._renew, daemon=True).start()
 
     @property
     def holds(self) -> bool:
-        """Whether the directory is there and nobody else has claimed it since."""
+        """Whether the directory still exists and still holds this claim."""
         with suppress(StoreError):
             return bool(_read(self.directory).get("token") == self.owner.token)
         return False
 
     def release(self) -> None:
-        """Let go of the directory."""
+        """Stop renewing the claim, and remove its file if it is still this claim's."""
         self._released.set()
         _OURS.discard(self.owner.token)
         if self.holds:
-            with suppress(OSError):  # it is free as soon as this process ends, or its lease
+            with suppress(OSError):  # then the claim ends with this process or with its lease
                 (self.directory / NAME).unlink()
 
     def _renew(self) -> None:
@@ -92,10 +92,10 @@ class Claim:
 
 
 def holder(directory: Path) -> str | None:
-    """Return who works in a directory, in words, or None if it is free.
+    """Return who works in a directory, as text, or None if it is free.
 
-    A damaged claim, or a claim with other fields than ours, holds nothing, however new it is. A claim that cannot be
-    opened holds for `LEASE` after its last renewal.
+    A damaged claim, or a claim with other fields than ours, is ignored, however new it is. A claim that cannot be
+    opened counts for `LEASE` seconds after its last renewal.
     """
     path = directory / NAME
     if not is_plain_folder(directory):
@@ -109,17 +109,17 @@ def holder(directory: Path) -> str | None:
         content = read_plain(path)
     except FileNotFoundError:
         return None
-    except OSError:  # another user's, or on a disk that does not answer: its owner may well be alive
+    except OSError:  # another user's file, or a disk that does not respond: the owner may be alive
         return "another process" if age <= LEASE else None
     try:
         owner, lease = _parsed(json_in(path, content, ""))
-    except (StoreError, ValueError):  # a claim is renamed into its place whole, and its owner stops once it is not
+    except (StoreError, ValueError):  # damaged, not half-written: claims are renamed into place
         return None
     return None if owner.ended or age > lease else str(owner)
 
 
 def _parsed(data: Mapping[str, Any]) -> tuple[Owner, float]:
-    """Return what a claim says. Errors: `ValueError` for one that a claim of ours cannot say."""
+    """Return the owner and the lease in a claim. Errors: `ValueError` for values that no claim of ours has."""
     texts = [data.get(name) for name in ("token", "host", "machine", "started")]
     process, lease = data.get("process"), data.get("lease")
     if all(isinstance(one, str) for one in texts) and isinstance(process, int) and isinstance(lease, int | float):
@@ -135,7 +135,7 @@ def _read(directory: Path) -> dict[str, Any]:
 
 @cache
 def _machine() -> str:
-    """Return what tells this machine, since it was started, from others; and one container there from the next."""
+    """Return an identity of this machine: host name, boot id and process-id namespace, which separates containers."""
     parts = [os.uname().nodename]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -145,7 +145,10 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """Return when a process of this machine started, in ticks; nothing where there is none, or where it has ended."""
+    """Return a local process's start time in clock ticks, empty if it does not exist or has ended.
+
+    Systems without /proc give no start time; a live process there is only `running`.
+    """
     try:
         state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return "" if state == "Z" else fields[18]

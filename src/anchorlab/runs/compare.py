@@ -1,4 +1,4 @@
-"""Two runs side by side: the fields in which they differ, and their metrics at the end."""
+"""Compare two runs: the fields in which they differ, and their final metrics."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import polars
 
 MISSING = "—"
-"""In place of the value of a field that one of two specifications lacks."""
+"""Stands for the value of a field that one of the two specifications lacks."""
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -20,18 +20,18 @@ def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
     """
     one, other = dict(flat(first)), dict(flat(second))
     pairs = {path: (one.get(path, MISSING), other.get(path, MISSING)) for path in sorted({**one, **other})}
-    # `true` equals 1 in Python, and is another value in a specification.
+    # `True == 1` in Python, but `true` and 1 are different values in a specification.
     return {path: (a, b) for path, (a, b) in pairs.items() if a != b or isinstance(a, bool) != isinstance(b, bool)}
 
 
 def side_by_side(first: "polars.DataFrame", second: "polars.DataFrame") -> "polars.DataFrame":
-    """Return the metrics of two runs at their ends: each measured quantity with both means and the difference.
+    """Return the final metrics of two runs: each measured quantity with both means and their difference.
 
     Args:
         first, second: tables of metrics
 
     Returns: columns split, group, edit, metric, first, second (means over members) and difference (second - first);
-    None where a run did not measure the quantity.
+    None if a run did not measure the quantity.
     """
     import polars as pl
 

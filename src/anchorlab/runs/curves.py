@@ -1,4 +1,4 @@
-"""Curves: the metrics of runs along training, over members, as the index keeps them."""
+"""Curves: the metrics of runs along training, aggregated over members, as the index keeps them."""
 
 import json
 import zlib
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _DIGITS = 5
-"""The significant digits of a curve, which is drawn; the exact values are in the run's table of metrics."""
+"""Significant digits of a curve: enough for drawing. The exact values are in the run's table of metrics."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """One metric of one split along training: at each step the mean over members, the lowest and the highest.
 
-    A value that is not finite is None. Members that stopped before a step do not count there.
+    Non-finite values are None. Members that stopped before a step do not count at that step.
     """
 
     split: str
@@ -37,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the index keeps of the metrics of a run, over all sequences of a split, with unedited weights.
+    """The summary of a run's metrics that the index keeps: all sequences of each split, unedited weights.
 
     Fields
         ends: the mean over members at each member's last step, by `SPLIT.METRIC`
@@ -49,14 +49,14 @@ class Measured:
 
 
 def packed(curves: tuple[Curve, ...]) -> bytes:
-    """Return curves as compressed JSON (zlib), which a browser can read, too."""
+    """Return curves as zlib-compressed JSON, which browsers can read too."""
     return zlib.compress(json.dumps([vars(one) for one in curves], separators=(",", ":")).encode())
 
 
 def all_metrics(tables: Tables) -> "polars.DataFrame":
-    """Return several tables of metrics as one, by address, with a column `run` first.
+    """Return several tables of metrics as one, in order of addresses, with the address in a first column `run`.
 
-    Errors: `ValueError` if one of them is no table of metrics.
+    Errors: `ValueError` if a file is no table of metrics, or if there are `MOST_READ` rows or more.
     """
     with reading_metrics():
         found = _rows(tables, MOST_READ).collect()
@@ -67,9 +67,9 @@ def all_metrics(tables: Tables) -> "polars.DataFrame":
 
 
 def all_diverged(tables: Tables) -> "polars.DataFrame":
-    """Return the members that diverged in several tables of metrics, with columns run, member, seed, step.
+    """Return the members that diverged, from several tables of metrics, with columns run, member, seed, step.
 
-    Files that are not tables of metrics are left out.
+    Files that are not tables of metrics are skipped.
     """
     import polars as pl
 
@@ -85,9 +85,9 @@ def _diverged(tables: Tables) -> "polars.DataFrame":
 
 
 def measure(tables: Tables) -> list[tuple[str, Measured]]:
-    """Return the addresses of runs and what is kept of their metrics; files that are no tables of metrics are left out.
+    """Summarize the metrics of runs, as pairs of address and summary; files that are no tables of metrics are skipped.
 
-    Reads all tables at once, which is several times as fast as one after the other, unless they have too many rows.
+    Reads all tables at once, which is several times as fast as one by one, unless together they have too many rows.
     """
     try:
         return _measure(tables, MOST_ROWS)
@@ -96,7 +96,7 @@ def measure(tables: Tables) -> list[tuple[str, Measured]]:
 
 
 def _one_by_one(tables: Tables, read: Callable[[Tables], _Result]) -> list[_Result]:
-    """Return what `read` returns for each table by itself; those that cannot be read are left out."""
+    """Return what `read` returns for each table alone; tables that cannot be read are skipped."""
     found = []
     for one in tables.one_by_one():
         with suppress(ValueError):
@@ -105,7 +105,7 @@ def _one_by_one(tables: Tables, read: Callable[[Tables], _Result]) -> list[_Resu
 
 
 def _measure(tables: Tables, most: int) -> list[tuple[str, Measured]]:
-    """Return what `measure` returns. Errors: `ValueError` if one cannot be read, or all have `most` rows or more."""
+    """Do the work of `measure`. Errors: `ValueError` if a table is unreadable, or all have `most` rows or more."""
     import polars as pl
 
     if not (addresses := sorted(tables.addresses)):
@@ -135,14 +135,14 @@ def _measure(tables: Tables, most: int) -> list[tuple[str, Measured]]:
 
 
 def _rows(tables: Tables, most: int) -> "polars.LazyFrame":
-    """Return the rows of all tables, at most `most`, with the run of each."""
+    """Return the rows of all tables, with the address in a first column `run`; at most `most` rows from folders."""
     import polars as pl
 
     found = [pack.metrics(addresses) for pack, addresses in tables.packed.items()]
     if tables.paths:
         paths = list(tables.paths.values())
         rows = pl.scan_parquet(paths, include_file_paths="path", schema=metrics_schema(), n_rows=most, glob=False)
-        # Faster than a join: an address has twenty digits, and the same file name follows all.
+        # Slicing the path is faster than a join: every address has 20 digits, followed by the same file name.
         run = pl.col("path").str.head(-len(f"/{paths[0].name}")).str.tail(20)
         found.append(rows.select(run.alias("run"), *metrics_schema()))
     return pl.concat(found) if found else pl.LazyFrame(schema={"run": pl.String(), **metrics_schema()})

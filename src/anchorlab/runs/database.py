@@ -1,7 +1,7 @@
-"""Open the SQLite files of a store, only if they hold exactly our tables, and read them within limits.
+"""Open the SQLite files of a store only if they hold exactly our tables, and limit the work of reading them.
 
-A file from a stranger may have an endless view in place of a table, triggers, pages that form a cycle, or a journal
-that names a file elsewhere, which SQLite would delete.
+An untrusted file may have an endless view in place of a table, triggers, pages that form a cycle, or a journal that
+names a file elsewhere, which SQLite would delete.
 """
 
 import sqlite3
@@ -12,10 +12,10 @@ from stat import S_ISREG
 
 from anchorlab.plain import open_plain
 
-_INSTRUCTIONS = 10**9  # of SQLite's machine for one piece of work; 10^5 runs are listed in about 10^7
+_INSTRUCTIONS = 10**9  # of SQLite's virtual machine per piece of work; listing 10^5 runs takes about 10^7
 _STRIDE = 10**6
 _LONGEST = 2**30 - 1  # bytes of a value
-_ANOTHER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that names a further file
+_ANOTHER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names another file
 _BESIDE = ("-journal", "-wal", "-shm")
 
 
@@ -24,12 +24,12 @@ def open_database(path: Path, tables: str, immutable: bool, patience: float = 0.
 
     Args:
         path: a regular file
-        tables: the statements that made its tables
+        tables: the SQL statements that create its tables
         immutable: True if no process writes the file, so that it needs no locks; else it is opened for writing
         patience: seconds to wait for another process that writes it
 
-    Errors: `OSError` if there is no regular file; `sqlite3.Error` if it has other tables, or if it is to be written and
-    has a second name or an odd journal.
+    Errors: `OSError` if there is no regular file; `sqlite3.Error` if its tables differ, or, when it is opened for
+    writing, if it has a second hard link or an unexpected journal or log.
     """
     with open_plain(path):
         pass
@@ -52,7 +52,7 @@ def open_database(path: Path, tables: str, immutable: bool, patience: float = 0.
 
 
 def limit_work(connection: sqlite3.Connection) -> None:
-    """Make queries raise `sqlite3.OperationalError` once they take far more steps than any honest file needs."""
+    """Make queries raise `sqlite3.OperationalError` once they take far more steps than any genuine file needs."""
     left = _INSTRUCTIONS // _STRIDE
 
     def is_over() -> bool:
@@ -69,7 +69,7 @@ def files_beside(path: Path) -> list[Path]:
 
 
 def _check_beside(path: Path) -> None:
-    """Raise `sqlite3.DatabaseError` unless a file is the only name of its content, with at most its own journal."""
+    """Raise `sqlite3.DatabaseError` if a file has a second hard link, or a journal or log that is not ours."""
     if path.stat().st_nlink > 1:
         raise sqlite3.DatabaseError("has another name")
     journal, *others = files_beside(path)
@@ -81,9 +81,9 @@ def _check_beside(path: Path) -> None:
             file.seek(-min(status.st_size, len(_ANOTHER_JOURNAL)), 2)
             if file.read() == _ANOTHER_JOURNAL:
                 raise sqlite3.DatabaseError("has a journal that names another file")
-    except OSError:  # a writer has just removed it
+    except OSError:  # no journal, or a writer has just removed it
         pass
-    if any(other.is_symlink() or other.exists() for other in others):  # we write none of these
+    if any(other.is_symlink() or other.exists() for other in others):  # we never write these
         raise sqlite3.DatabaseError("has a log of writing ahead")
 
 
@@ -95,5 +95,5 @@ def _expected(tables: str) -> list[tuple[str, ...]]:
 
 
 def _schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """Return what a file holds: tables, indices, views and triggers, with the statements that made them."""
+    """Return a file's tables, indices, views and triggers, with the SQL statements that created them."""
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name LIMIT 100").fetchall()

@@ -1,23 +1,24 @@
-"""Entries of the index: what a list shows of one run, without opening its directory."""
+"""Entries of the index: the data that a listing shows for one run, without opening its directory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-_LATEST = 2.0**37  # seconds since 1970, far from the last that a date can have
+_LATEST = 2.0**37  # seconds since 1970; `datetime` overflows only later
 
 
 class Entry(NamedTuple):
-    """What a list shows of one run.
+    """The data that a listing shows for one run.
 
     Fields
         state: `finished`, `unfinished`, or `damaged` if its specification cannot be read
         members: the number of members
         size: bytes on disk
-        changed: when the file that says so was written, in nanoseconds since 1970
-        modified: when it was finished, or started if unfinished, in seconds since 1970
-        spec: the specification of its cell; do not change it, runs share its parts
-        environments: those it was computed in
+        changed: when the run's manifest was written, or its specification if unfinished, in ns since 1970; 0 if read
+            without the index
+        modified: when the run was finished, or started if unfinished, in seconds since 1970
+        spec: the specification of its cell; do not change it, because runs share its parts
+        environments: the environments it was computed in
     """
 
     address: str
@@ -32,7 +33,7 @@ class Entry(NamedTuple):
 
     @property
     def when(self) -> str:
-        """The time of `modified`, to the minute."""
+        """The local time of `modified`, to the minute."""
         return f"{datetime.fromtimestamp(min(max(self.modified, 0.0), _LATEST)):%Y-%m-%d %H:%M}"
 
     @property
@@ -42,7 +43,7 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The label, which says whether the members were trained."""
+        """The label, followed by `, untrained` for untrained members."""
         return self.label if self.spec.get("trained", True) else f"{self.label}, untrained"
 
 

@@ -22,7 +22,7 @@ def environment() -> dict[str, str | None]:
 
 @cache
 def processor() -> str:
-    """Return the name of the processor."""
+    """Return the name of the processor, such as its model name in /proc/cpuinfo."""
     with suppress(OSError):
         rows = Path("/proc/cpuinfo").read_text().splitlines()
         if names := [row.split(":", 1)[1].strip() for row in rows if "model name" in row]:
@@ -40,13 +40,13 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of the working tree with this file, followed by `-dirty` if files differ; None if unknown."""
+    """Return the commit of the working tree with this file, with `-dirty` if tracked files differ; None if unknown."""
     import subprocess
 
     here = Path(__file__)
 
     def git(*arguments: str) -> str | None:
-        # Without optional locks git does not write its index.
+        # Without optional locks, git does not write its index file.
         command = ["git", "--no-optional-locks", "-C", str(here.parent), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)

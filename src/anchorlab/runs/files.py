@@ -1,4 +1,4 @@
-"""Files that are written atomically and checked when read: fingerprints, digests in names, JSON with a checksum."""
+"""Write files atomically and check them when read: fingerprints, digests in file names, JSON with a checksum."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ from anchorlab.errors import DamagedChunkError, StoreError
 from anchorlab.plain import discard, is_plain_folder, open_plain, parse_json, read_plain
 
 DIGEST_LENGTH = 32
-"""The number of hexadecimal digits of the SHA-256 in a file's name: its first half."""
+"""The number of hexadecimal digits of the content's SHA-256 in a file name: the first half."""
 
 _CHECKSUM = re.compile(rb'\n "checksum": "([0-9a-f]{64})",(?=\n)|,\n "checksum": "([0-9a-f]{64})"(?=\n}\n\Z)')
-_LONGEST = 200  # signs of a name; file systems take 255 bytes
+_LONGEST = 200  # characters of a name; file systems take 255 bytes
 
 
 class Fingerprint(NamedTuple):
@@ -61,9 +61,9 @@ def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview])
 
 
 def file_name(text: str) -> str:
-    """Return a text as the name of a file or folder: signs that no name may have are written as in URLs.
+    """Return a text as a file or folder name: forbidden characters are percent-encoded.
 
-    The middle of a long text is replaced by its digest.
+    The middle of a long name is replaced by a digest of the text.
     """
     name = quote(text, safe="@ ")
     if len(name) > _LONGEST:
@@ -72,7 +72,7 @@ def file_name(text: str) -> str:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` durable, as `fsync` does for a file's content."""
+    """Make the directory entries of `directory` durable; `fsync` on a file does that only for its content."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -81,7 +81,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory, with those above it, unless it is there; its name is then durable."""
+    """Make a directory and its missing parents, and make their directory entries durable."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for path in reversed(missing):
@@ -95,16 +95,16 @@ def remove_temporaries(directory: Path) -> None:
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
-    """Return the files of a folder that match a pattern; none if another process renames or removes it meanwhile."""
+    """Return the files of a folder that match a pattern; none if another process renames or removes the folder."""
     with suppress(FileNotFoundError):
         return list(folder.glob(pattern))
     return []
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield all files in a folder and those below it, none for a link to one.
+    """Yield all files in a folder and its subfolders; none if the folder is a link.
 
-    Folders that another process removes meanwhile have none.
+    Subfolders that another process removes meanwhile are skipped.
     """
     if not is_plain_folder(folder):
         return
@@ -113,15 +113,15 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def damaged(path: Path, problem: str, address: str) -> StoreError:
-    """Return the error for a file that differs from what was written; `address` is that of its run, for the remedy."""
+    """Return the error for a file that is not as it was written; its remedy names the run `address`."""
     return StoreError(f"{path}: {problem}; remove the run with `anchorlab runs remove {address}` and train it again")
 
 
 def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
-    """Return `path` if its content is as expected. Errors: `StoreError` that names the file otherwise."""
+    """Return `path` if its content matches the fingerprint. Errors: `StoreError` that names the file if not."""
     try:
         size = path.lstat().st_size
-        found = fingerprint(path) if size == expected.size else Fingerprint(size, "")  # which may take long
+        found = fingerprint(path) if size == expected.size else Fingerprint(size, "")  # hashing is slow
     except OSError as error:
         raise unreadable(path, error, address) from None
     _compare(path, found, expected, address)
@@ -129,7 +129,7 @@ def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
 
 
 def check_content(path: Path, content: bytes, expected: Fingerprint, address: str) -> bytes:
-    """Return the content of a file if it is as expected. Errors: `StoreError` that names the file otherwise."""
+    """Return `content` if it matches the fingerprint. Errors: `StoreError` that names the file if not."""
     _compare(path, Fingerprint(len(content), hashlib.sha256(content).hexdigest()), expected, address)
     return content
 
@@ -142,7 +142,7 @@ def _compare(path: Path, found: Fingerprint, expected: Fingerprint, address: str
 
 
 def check_named_file(path: Path) -> Path:
-    """Return `path`, a file of a chunk, if its content has the digest in its name (`stem.<digest>.suffix`).
+    """Return `path`, a file of a chunk, if its content matches the digest in its name (`stem.<digest>.suffix`).
 
     Errors: `DamagedChunkError` that names a missing, truncated or altered file.
     """
@@ -165,7 +165,7 @@ def write_json(directory: Path, name: str, data: Mapping[str, Any]) -> Fingerpri
 
 
 def read_json(path: Path, address: str) -> dict[str, Any]:
-    """Return an object written by `write_json`. Errors: `StoreError` if the file is missing or any byte has changed."""
+    """Return the object that `write_json` wrote. Errors: `StoreError` if the file is missing or a byte has changed."""
     try:
         content = read_plain(path)
     except OSError as error:
@@ -174,7 +174,7 @@ def read_json(path: Path, address: str) -> dict[str, Any]:
 
 
 def json_in(path: Path, content: bytes, address: str) -> dict[str, Any]:
-    """Return the object in the content of a file that `write_json` wrote. Errors: as `read_json`."""
+    """Return the JSON object in `content`, read from a file of `write_json`. Errors: as `read_json`."""
     if not is_intact(content):
         raise damaged(path, "damaged: truncated or altered after it was written", address)
     try:
@@ -186,7 +186,7 @@ def json_in(path: Path, content: bytes, address: str) -> dict[str, Any]:
 
 
 def is_intact(content: bytes) -> bool:
-    """Return whether the checksum in a file that `write_json` wrote is that of the rest, without reading its data."""
+    """Return whether the checksum in a file of `write_json` matches the rest of the file, without parsing the JSON."""
     found = _CHECKSUM.search(content)
     if found is None:
         return False
@@ -195,7 +195,7 @@ def is_intact(content: bytes) -> bool:
 
 
 def _sealed(data: Mapping[str, Any]) -> bytes:
-    """Return the content of a JSON file: the object, with the SHA-256 of its own JSON as `checksum`."""
+    """Return the content of a JSON file: the object, plus the SHA-256 of its JSON text as `checksum`."""
     content = json.dumps(data, sort_keys=True, indent=1)
     checksum = hashlib.sha256(content.encode()).hexdigest()
     return (json.dumps({**data, "checksum": checksum}, sort_keys=True, indent=1) + "\n").encode()
@@ -209,7 +209,7 @@ def fingerprint(path: Path) -> Fingerprint:
 
 
 def unreadable(path: Path, error: OSError, address: str) -> StoreError:
-    """Return the error for a file that the system does not let us read."""
+    """Return the error for a file that cannot be read: no permission, missing or another system error."""
     if isinstance(error, PermissionError):
         return StoreError(f"{path}: cannot be read: {error.strerror}; allow this user to read it")
     missing = isinstance(error, FileNotFoundError)
@@ -217,7 +217,7 @@ def unreadable(path: Path, error: OSError, address: str) -> StoreError:
 
 
 def file_time(directory: Path) -> float:
-    """Return the time by the clock that dates the files of a directory, which may be another machine's."""
+    """Return the time by the clock that dates new files in `directory`; on a shared disk, another machine's clock."""
     probe = directory / f".clock-{secrets.token_hex(8)}"
     try:
         probe.touch()

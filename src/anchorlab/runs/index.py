@@ -1,8 +1,8 @@
-"""The index of a store: what lists of runs show, kept in one file that can be thrown away at any time.
+"""The index of a store: a cache, in one file, of the data that listings of runs show. It can be deleted at any time.
 
-The run directories remain the truth. Every listing looks at each run's manifest and reads again the runs that are new
-or have changed, so writers of runs need not know the index. A damaged index, or one of another version, is made anew;
-where none can be written, it is made in memory.
+The run directories remain the source of truth. Every listing checks the time and size of each run's manifest and reads
+new or changed runs again, so writers of runs need not know the index. An index that is damaged or of another version is
+rebuilt; if it cannot be written, it is built in memory.
 """
 
 import gc
@@ -28,7 +28,7 @@ from anchorlab.runs.record import is_environments
 from anchorlab.runs.run import Run
 from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, present, read, with_tables
 
-_VERSION = 2  # raised whenever the tables, or what is kept in them, change
+_VERSION = 2  # raise it whenever the tables or the meaning of their values change
 _TABLES = f"""
 CREATE TABLE parts (id INTEGER PRIMARY KEY, text TEXT UNIQUE NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE runs (
@@ -41,10 +41,10 @@ CREATE TABLE curves (
 );
 PRAGMA user_version = {_VERSION};
 """
-_BATCH = 1000  # runs that are read between two commits
-_FORMATS = ["%s\0" * count for count in range(10)]  # of rows, by their number of values
+_BATCH = 1000  # runs read per commit
+_FORMATS = ["%s\0" * count for count in range(10)]  # format of a row's text by its number of values
 _PATIENCE = 10.0  # seconds to wait for another process that writes the index
-_KINDS = [{kind} for kind in (str, int, int, str, int, int, str, int, int)]  # of the values of a row
+_KINDS = [{kind} for kind in (str, int, int, str, int, int, str, int, int)]  # types of a row's values, by column
 _Row = tuple[str, int, int, str, int, int, str, int, int]
 _Result = TypeVar("_Result")
 
@@ -57,16 +57,16 @@ class Index:
         self.path = root / "index" / "runs.sqlite"
 
     def entries(self) -> list[Entry]:
-        """Return every run of the store in order of addresses."""
+        """Return the entry of every run in the store, in order of addresses."""
         if not self.root.is_dir():
             return []
         with _no_collection():
             return self.use(lambda connection: _entries(self.root, connection))
 
     def ends(self, entries: Iterable[Entry]) -> dict[str, dict[str, float]]:
-        """Return the metrics at the end of each finished run, by address and `SPLIT.METRIC`.
+        """Return the final metrics of each finished run, by address and `SPLIT.METRIC`.
 
-        They are means over members at their last steps, over all sequences of a split, with unedited weights.
+        They are means over members, each at its last step, over all sequences of a split, with unedited weights.
         """
         finished = _finished(entries)
 
@@ -77,12 +77,12 @@ class Index:
         return self.use(read)
 
     def curves(self, entries: Iterable[Entry]) -> dict[str, bytes]:
-        """Return the curves of each finished run by address, as `packed` writes them."""
+        """Return the curves of each finished run by address, compressed by `packed`."""
         finished = _finished(entries)
         return self.use(lambda connection: _measured(self.root, connection, finished, "curves"))
 
     def curves_of(self, address: str) -> bytes | None:
-        """Return the curves of one run, as `packed` writes them; None if it is not finished or damaged."""
+        """Return the curves of one run, compressed by `packed`; None if the run is unfinished or damaged."""
         run = Run(self.root / address)
         if not run.finished:
             return None
@@ -96,7 +96,7 @@ class Index:
         return found or next((packed(one.curves) for _, one in _measure(self.root, [address])), None)
 
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Return what `work` returns on the index: the one on disk, a new one if that is damaged, or one in memory.
+        """Return `work(connection)` for the index on disk, which is rebuilt if damaged; else for an index in memory.
 
         Errors: `StoreError` if the index, or its folder, is a link.
         """
@@ -114,7 +114,7 @@ class Index:
             return work(connection)
 
     def _open(self) -> sqlite3.Connection:
-        """Return a connection to the file. Errors: `sqlite3.Error` if there is none of this version."""
+        """Return a connection to the file. Errors: `OSError` if missing; `sqlite3.Error` if damaged or outdated."""
         connection = open_database(self.path, _TABLES, immutable=False, patience=_PATIENCE)
         try:
             if connection.execute("PRAGMA user_version").fetchone() != (_VERSION,):
@@ -125,15 +125,16 @@ class Index:
         return connection
 
     def _file(self) -> int | None:
-        """Return the number of the file; None if there is none."""
+        """Return the inode number of the index file; None if there is no file."""
         with suppress(OSError):
             return self.path.lstat().st_ino
         return None
 
     def _make_anew(self, damaged: int | None) -> bool:
-        """Put an empty index in place of a missing or damaged file; return whether that was possible.
+        """Replace the file with inode number `damaged` (None: missing) by an empty index; return whether one is there.
 
-        It is renamed into place, so that no process meets half of one; another process may have made one already.
+        The new file is renamed into place, so that no process sees half of it. If another process has replaced the
+        file already, nothing is done.
         """
         lock = Lock(self.path.parent / "lock")
         try:
@@ -160,7 +161,7 @@ class Index:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Collect no garbage inside: with 10^5 runs, looking for some among the new values takes a sixth of the time."""
+    """Turn garbage collection off inside `with`: with 10^5 runs, scanning the new objects takes 1/6 of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -173,7 +174,7 @@ def _no_collection() -> Iterator[None]:
 def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
     keys = present(root)
     kept: list[_Row] = list(map(_intact, connection.execute("SELECT * FROM runs")))
-    if [set(map(type, column)) for column in zip(*kept, strict=True)] not in ([], _KINDS):  # SQLite keeps any kind
+    if [set(map(type, column)) for column in zip(*kept, strict=True)] not in ([], _KINDS):  # SQLite stores any type
         raise ValueError("a row holds what we never write")
     rows = [row for row in kept if keys.get(row[0]) == row[1:3]]
     stale = keys.keys() - {row[0] for row in rows} if len(rows) < len(keys) else set()
@@ -183,7 +184,7 @@ def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
             for table in ("runs", "curves"):
                 connection.executemany(f"DELETE FROM {table} WHERE address = ?", [(one,) for one in gone])
     for batch in _batches(sorted(stale)):
-        # Read before the transaction begins, which other processes wait for.
+        # Read before the transaction begins: a transaction makes other processes wait.
         found = {address: read(Run(root / address)) for address in batch}
         damaged += [address for address, one in found.items() if one is None and Run(root / address).exists]
         with connection:
@@ -199,17 +200,17 @@ def _entries(root: Path, connection: sqlite3.Connection) -> list[Entry]:
 
 
 def _batches(addresses: list[str]) -> Iterator[list[str]]:
-    """Yield so many addresses at a time that other processes need not wait long."""
+    """Yield batches small enough to release the lock often for other processes."""
     return (addresses[start : start + _BATCH] for start in range(0, len(addresses), _BATCH))
 
 
 def _finished(entries: Iterable[Entry]) -> dict[str, int]:
-    """Return when each finished run was, in nanoseconds, by address."""
+    """Return when each finished run was finished, in nanoseconds since 1970, by address."""
     return {entry.address: entry.changed for entry in entries if entry.state == "finished"}
 
 
 def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str, int], column: str) -> dict[str, Any]:
-    """Return a column of the table of curves, after reading the metrics that it lacks; of damaged ones, nothing."""
+    """Return a column of the table of curves by address, after adding runs that it lacks; damaged runs are skipped."""
     kept = dict(connection.execute("SELECT address, changed FROM curves"))
     missing = [address for address, changed in finished.items() if kept.get(address) != changed]
     for batch in _batches(missing):
@@ -223,7 +224,7 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
 
 
 def _measure(root: Path, addresses: Sequence[str]) -> list[tuple[str, Measured]]:
-    """Return what is kept of the metrics of runs; nothing for a run whose table is damaged."""
+    """Return each run's address and summary of metrics; runs with damaged tables are skipped."""
     return with_tables(root, addresses, measure)
 
 
@@ -237,7 +238,7 @@ def _write(connection: sqlite3.Connection, address: str, key: Key, found: Found)
 
 
 def _part_id(connection: sqlite3.Connection, part: Any) -> int:
-    """Return the key of a part of a specification, which runs that have the same one share."""
+    """Return the key of a part of a specification, added if it is new; runs with equal parts share one key."""
     text = canonical_json(part)
     made = connection.execute("INSERT OR IGNORE INTO parts (text, crc) VALUES (?, 0)", (text,))
     if made.rowcount:
@@ -249,12 +250,12 @@ def _part_id(connection: sqlite3.Connection, part: Any) -> int:
 
 
 def _sealed(row: tuple[Any, ...]) -> Any:
-    """Return a row with the checksum of its values: SQLite has none, and would hand out what a disk has altered."""
+    """Return a row with a checksum of its values: SQLite has none and would not notice bytes altered on disk."""
     return *row, _crc(row)
 
 
 def _intact(row: Any) -> Any:
-    """Return a row as it was written. Errors: `ValueError` for one that was altered."""
+    """Return a row, checksum included. Errors: `ValueError` if its values do not match the checksum."""
     if _crc(row[:-1]) != row[-1]:
         raise ValueError(f"the row of {row[0]} is damaged")
     return row
@@ -262,13 +263,13 @@ def _intact(row: Any) -> Any:
 
 def _checked(row: Any) -> Any:
     """Return a row of curves as it was written. Errors: as `_intact`, and `ValueError` for values of other types."""
-    if list(map(type, row)) != [str, int, str, bytes, int]:  # SQLite keeps any kind
+    if list(map(type, row)) != [str, int, str, bytes, int]:  # SQLite stores any type
         raise ValueError("a row holds what we never write")
     return _intact(row)
 
 
 def _numbers(text: str) -> dict[str, float]:
-    """Parse the metrics at the end of a run. Errors: `ValueError` if the text is not an object of numbers."""
+    """Parse the final metrics of a run. Errors: `ValueError` if the text is not a JSON object of numbers."""
     found = parse_json(text)
     if not isinstance(found, dict) or not all(type(value) in (int, float) for value in found.values()):
         raise ValueError("a row holds what we never write")
@@ -291,9 +292,9 @@ def _entry(root: Path, row: _Row, parts: Mapping[int, Any]) -> Entry:
 
 
 class _Spec(Mapping[str, Any]):
-    """The specification of a run, put together from its parts when it is read: a list shows few of the runs it orders.
+    """The specification of a run, assembled from its parts on first use: a listing shows few of the runs it sorts.
 
-    Where the index lacks a part, the specification is read from the run.
+    If the index lacks a part, the specification is read from the run.
     """
 
     __slots__ = ("_address", "_found", "_part_ids", "_parts", "_root")

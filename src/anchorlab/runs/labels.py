@@ -1,4 +1,4 @@
-"""What tells runs apart: the shortest set of fields in which those of one label differ."""
+"""Tell runs with the same label apart by the shortest set of fields in which they differ."""
 
 import json
 from collections import defaultdict
@@ -9,16 +9,16 @@ from typing import Any
 from anchorlab.runs.entry import Entry, flat
 from anchorlab.runs.query import short_names, text_of
 
-_EXHAUSTIVE = 2  # fields up to which every set is tried; beyond, the best next field is added in turn
+_EXHAUSTIVE = 2  # try every set of up to this number of fields; then add fields greedily
 _NAMED_FIRST = ("model", "recipe", "task", "start", "members")
-_MOST = 200  # runs of one label among which every set is tried
+_MOST = 200  # try every set only for up to this number of runs of one label
 
 
 def differences(entries: Iterable[Entry]) -> dict[str, dict[str, Any]]:
-    """Return, by address, the fields of the specification that tell a run from the others of its label.
+    """Return, by address, the fields of the specification that tell a run from others with the same label.
 
-    Runs that have a label alone, and damaged ones, have none. The fields are those of a shortest set, or of nearly one
-    where there are many.
+    A run with a unique label has no such fields, nor has a damaged run. The set of fields is a shortest one, or nearly
+    a shortest one if many fields or runs differ.
     """
     alike: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -40,7 +40,7 @@ def shortest(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """
     names = sorted({name for row in rows for name in row})
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
-    # Of several columns that divide the rows alike, one is enough: the one that people would name first.
+    # If several columns partition the rows in the same way, keep only the field that people would name first.
     kinds: dict[tuple[int, ...], str] = {}
     for name in sorted(names, key=_rank):
         first: dict[str | None, int] = {}
@@ -63,12 +63,12 @@ def shortest(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _rank(name: str) -> tuple[int, int, str]:
-    """Return a key that sorts fields as people would name them: the model's first, seeds last, nested ones later."""
+    """Return a sort key in the order people name fields: `_NAMED_FIRST`, then other parts; nested fields later."""
     part = name.partition(".")[0]
     return _NAMED_FIRST.index(part) if part in _NAMED_FIRST else len(_NAMED_FIRST), name.count("."), name
 
 
 def words(different: Mapping[str, Any]) -> str:
-    """Return fields and values in words, each field by its last name if no other has that: `layers 2, heads 1`."""
+    """Return fields and values as text, such as `layers 2, heads 1`; a field's short name is used if it is unique."""
     named = zip(short_names(list(different)), different.values(), strict=True)
     return ", ".join(f"{name.replace('_', ' ')} {text_of(value)}" for name, value in named)

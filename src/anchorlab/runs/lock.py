@@ -13,7 +13,7 @@ from anchorlab.plain import check_way, open_plain, read_plain
 from anchorlab.runs.files import file_time, remove_temporaries
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_LONGEST_NAME = 1000  # bytes of what a holder says of itself
+_LONGEST_NAME = 1000  # bytes of the holder's name in the lock file
 _PAUSE = 0.05  # seconds between two tries
 _PATIENCE = 60.0  # seconds to wait for another writer of the same few files
 
@@ -42,17 +42,18 @@ def locked(path: Path) -> Iterator[None]:
 
 
 class Lock:
-    """A lock on the directory of `path`, a file that stays there when the lock is released.
+    """A lock on the directory of `path`. The file `path` stays when the lock is released.
 
-    Removing the file while others wait for it could let two of them hold the lock on a shared file system.
+    Removing the file while other processes wait for it could let two of them hold the lock on a shared file system.
     A lock that is not held can be pickled and sent to another process.
 
-    A process that is frozen keeps the kernel's lock. With a lease, a holder renews the file's time as long as it runs,
-    and one that has been silent for so long loses the lock to whoever asks next; `lost` says so when it wakes.
+    A frozen process keeps its kernel lock. With a lease, the holder renews the file's time for as long as it runs; if
+    it has not done so within the lease, the next process to ask takes the lock, and `lost` is true when the first one
+    wakes.
 
     Args:
-        path: the file
-        lease: seconds of silence after which the lock is free; never when None
+        path: the lock file
+        lease: seconds without renewal after which the lock can be taken; None: never
     """
 
     def __init__(self, path: Path, lease: float | None = None) -> None:
@@ -68,12 +69,12 @@ class Lock:
 
     @property
     def lost(self) -> bool:
-        """Whether this process held the lock, fell silent, and another has taken it."""
+        """Whether this process acquired the lock, but its file was since removed or replaced by another process."""
         return self._descriptor is not None and self.held and not self._is_at_path(self._descriptor)
 
     @property
     def taken(self) -> bool:
-        """Whether any process holds the lock; nothing is created to find out."""
+        """Whether any process holds the lock. Checking creates no file."""
         try:
             with open_plain(self.path):
                 descriptor = os.open(self.path, _FLAGS)
@@ -90,7 +91,7 @@ class Lock:
     def acquire(self, wait: float = 0.0) -> None:
         """Take the lock, waiting up to `wait` seconds for another holder; create its directory if needed.
 
-        Errors: `StoreError` that names the process holding the lock, and if the directory cannot be written.
+        Errors: `InUseError` that names the process holding the lock; `StoreError` if the directory cannot be written.
         """
         if self.held:
             raise StoreError(f"{self.path.parent}: already open in this process; close it first")
@@ -121,8 +122,8 @@ class Lock:
         self._descriptor = self._owner = None
 
     def remove(self) -> None:
-        """Remove the file of a lock that this process holds, where nobody will need the lock again."""
-        with suppress(OSError):  # others find it, and take it, and see that there is nothing to do
+        """Remove the file of a lock that this process holds, once nobody will need the lock again."""
+        with suppress(OSError):  # if it stays, other processes take the lock and find nothing to do
             if self._descriptor is not None and self._is_at_path(self._descriptor):
                 self.path.unlink()
 
@@ -132,10 +133,10 @@ class Lock:
                 os.utime(self._descriptor)
 
     def _take_from_silent(self) -> bool:
-        """Remove the file of a holder that has been silent for its lease; return whether it was this process."""
+        """Remove the file of a holder whose lease has expired; return whether this process did so."""
         if self.lease is None or not self._silent():
             return False
-        gate = Lock(self.path.with_name(f".{self.path.name}-taken"))  # one at a time: the next file is another's
+        gate = Lock(self.path.with_name(f".{self.path.name}-taken"))  # else two remove it, and one of them the next
         if not gate._try():
             return False
         try:
@@ -147,11 +148,11 @@ class Lock:
             gate.release()
 
     def _silent(self) -> bool:
-        """Return whether the holder has not renewed the file for the lease."""
+        """Return whether the holder has not renewed the file within the lease."""
         assert self.lease is not None
         with suppress(FileNotFoundError):
             renewed = self.path.lstat().st_mtime
-            near = time.time() - renewed > self.lease / 2  # else the other clock need not be asked
+            near = time.time() - renewed > self.lease / 2  # spares asking the file system's clock
             return near and file_time(self.path.parent) - renewed > self.lease
         return False
 
@@ -181,11 +182,11 @@ class Lock:
                 os.close(descriptor)
                 raise StoreError(f"{self.path}: this file system has no locks ({error.strerror})") from error
             if self._is_at_path(descriptor):
-                if os.fstat(descriptor).st_nlink > 1:  # a copied store that shares it: what it holds is another's too
+                if os.fstat(descriptor).st_nlink > 1:  # a hard-linked copy of a store: two stores share the lock
                     self.path.unlink()
                     os.close(descriptor)
                     continue
-                with suppress(OSError):  # a full disk: others then learn only that it is in use
+                with suppress(OSError):  # full disk: others then see the lock without its holder's name
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
                 self._descriptor, self._owner = descriptor, os.getpid()

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 SomeFrame = TypeVar("SomeFrame", "polars.DataFrame", "polars.LazyFrame")
 MOST_ROWS = 20_000_000
-"""A pack, and the tables that are measured together, have fewer rows than this; each takes about 90 bytes."""
+"""The limit for the rows of one pack, and of tables that are measured together; a row takes about 90 bytes."""
 
 MOST_READ = 200_000_000
-"""A run, or several in one table, with this number of rows or more is not read: about 18 GB."""
+"""Tables of one run or of several with this number of rows or more are refused: they would take about 18 GB."""
 
 _KEYS = ("member", "seed", "step", "split", "group", "edit", "metric")
 
@@ -43,14 +43,14 @@ def metrics_schema() -> "polars.Schema":
 
 
 def metrics_frame(rows: Iterable[Sequence[Any]]) -> "polars.DataFrame":
-    """Return a table of metrics, from rows (member, seed, step, split, group, edit, metric, value)."""
+    """Build a table of metrics from rows (member, seed, step, split, group, edit, metric, value)."""
     import polars as pl
 
     return pl.DataFrame(list(rows), schema=metrics_schema(), orient="row")
 
 
 def metrics_bytes(frame: "polars.DataFrame") -> bytes:
-    """Return a table of metrics as a parquet file with sorted rows: the same rows in any order give the same bytes.
+    """Return a table of metrics as a parquet file. Rows are sorted, so their order does not change the bytes.
 
     Errors: `ValueError` for columns or types other than `metrics_schema`, and for two rows with the same key.
     """
@@ -69,7 +69,7 @@ def metrics_bytes(frame: "polars.DataFrame") -> bytes:
 
 @contextmanager
 def reading_metrics() -> Iterator[None]:
-    """Raise `ValueError` inside `with` for what polars says of a file that is no table."""
+    """Turn polars' errors inside `with`, for a file that is no table, into `ValueError`."""
     import polars as pl
 
     try:
@@ -79,9 +79,9 @@ def reading_metrics() -> Iterator[None]:
 
 
 def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
-    """Return a table of metrics, at most `MOST_READ` rows of it, with columns of text `before` the others.
+    """Return a lazy table of metrics, cut to `MOST_READ` rows; `before` names extra text columns that come first.
 
-    Errors: `ValueError` for what is no table, or has other columns.
+    Errors: `ValueError` if the source is no table, or has other columns.
     """
     import polars as pl
 
@@ -94,7 +94,7 @@ def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
 
 
 def count_rows(source: "Path | bytes", *before: str) -> int:
-    """Return the rows of a table of metrics, at most `MOST_READ`, without reading them. Errors: as `scan_metrics`."""
+    """Count the rows of a table of metrics, up to `MOST_READ`, without reading them. Errors: as `scan_metrics`."""
     import polars as pl
 
     with reading_metrics():
@@ -123,7 +123,7 @@ def last_metrics(metrics: "polars.DataFrame") -> "polars.DataFrame":
 
 
 def diverged_members(metrics: "SomeFrame", by: Sequence[str] = ("member", "seed")) -> "SomeFrame":
-    """Return the members with a metric that is not finite, each with the first such step: columns `by`, step."""
+    """Return the members with a non-finite metric and the first such step of each; columns `by`, step."""
     import polars as pl
 
     lost = metrics.filter(~pl.col("value").is_finite())
@@ -133,7 +133,7 @@ def diverged_members(metrics: "SomeFrame", by: Sequence[str] = ("member", "seed"
 def select_metric(
     metrics: "polars.DataFrame", metric: str, split: str = "test", group: str = "all", edit: str = "none"
 ) -> "polars.DataFrame":
-    """Return one metric of a table, with columns member, step, value, sorted by member and step.
+    """Return one metric of a table, as columns member, step, value, sorted by member and step.
 
     Errors: `SpecError` that names the argument and the nearest known name.
     """

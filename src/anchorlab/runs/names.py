@@ -1,4 +1,4 @@
-"""Check the addresses of runs and the names of their files; files with other names are neither read nor unpacked."""
+"""Check the addresses of runs and the names of their files. Files with other names are neither read nor unpacked."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from anchorlab.runs.files import Fingerprint
 
 MANIFEST = "manifest.json"
-"""The file that lists all others of a finished run."""
+"""The file that lists all other files of a finished run."""
 
 _CHECKPOINT = re.compile(r"checkpoints/step-([0-9]{8,18})\.safetensors")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -19,7 +19,7 @@ def is_address(name: str) -> bool:
 
 
 def is_file_of_run(name: str) -> bool:
-    """Return whether a finished run can have a file of this name; its manifest counts."""
+    """Return whether a finished run can have a file of this name, manifest included."""
     return name in (MANIFEST, "spec.json", "metrics.parquet") or step_of(name) is not None
 
 
@@ -37,7 +37,7 @@ def step_of(name: str) -> int | None:
 def listed_files(manifest: Mapping[str, Any]) -> dict[str, Fingerprint]:
     """Return the fingerprint of every file that a manifest lists.
 
-    Errors: `ValueError` for a file that no run has, and for what is no fingerprint.
+    Errors: `ValueError` for a file name that no run has, and for an invalid fingerprint.
     """
     files = manifest.get("files")
     if not isinstance(files, dict):

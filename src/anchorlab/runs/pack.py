@@ -1,11 +1,13 @@
 """Packs: many small finished runs in one file, an SQLite archive that is read in place.
 
 A pack is `packs/runs.<digest>.sqlar` in a store. Its table `sqlar` (https://sqlite.org/sqlar.html) holds the files of
-its runs as `<address>/<name>`, byte by byte what their folders held, so that `sqlite3 FILE -A` lists and extracts them;
-each is checked against its run's manifest when it is read. Beside them are the times of their manifests, by which lists
-tell whether a run has changed, and one table of all metrics, so that the metrics of many runs are one read.
+its runs as `<address>/<name>`, byte for byte as in their folders, so that `sqlite3 FILE -A` lists and extracts them.
+Each file is checked against its run's manifest when it is read. The pack also holds the time and size of each run's
+manifest, by which listings detect changed runs, and one table of all metrics, so that one read yields the metrics of
+many runs.
 
-A pack is written beside its place, moved there, and never changed. Where a run has a folder too, the folder counts.
+A pack is written to a temporary file, renamed into place, and never changed. If a run has a folder too, the folder
+takes precedence.
 """
 
 import os
@@ -32,17 +34,17 @@ if TYPE_CHECKING:
     import polars
 
 SMALL = 1_000_000
-"""Bytes of a run above which it is not packed."""
+"""The largest run that is packed, in bytes."""
 
 Key = tuple[int, int]
-"""When the manifest of a run was written, in nanoseconds, and its size."""
+"""When the manifest of a run was written, in nanoseconds since 1970, and its size in bytes."""
 
 MOST_RUNS = 10_000
-"""The runs of the largest pack."""
+"""The largest number of runs in a pack."""
 
 _METRICS = "metrics.parquet"
-_MOST_FILES = 10_000  # of a run, all of its files together being small
-_LATEST = 2**62  # nanoseconds since 1970 that a time of a file can have
+_MOST_FILES = 10_000  # of one run; together they are small
+_LATEST = 2**62  # nanoseconds since 1970, the limit for a file's time
 _TABLES = """
 PRAGMA page_size = 16384;
 PRAGMA journal_mode = OFF;
@@ -51,13 +53,13 @@ CREATE TABLE sqlar (name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLO
 CREATE TABLE manifests (address TEXT PRIMARY KEY, changed INTEGER NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE tables (name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, data BLOB NOT NULL);
 """
-_DATA = f"CASE WHEN length(data) <= {SMALL} THEN data END"  # more than a run has is not even read
+_DATA = f"CASE WHEN length(data) <= {SMALL} THEN data END"  # larger than a packed run: not even read
 _FILE_MODE = 0o100644
 _Result = TypeVar("_Result")
 
 
 class Packed(NamedTuple):
-    """A file of a run: its content, and when it was written, in nanoseconds."""
+    """A file of a run: its content, and when it was written, in nanoseconds since 1970."""
 
     content: bytes
     changed: int
@@ -65,21 +67,21 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Pack:
-    """A pack, for reading. Its path tells its content, which never changes.
+    """A pack, for reading. The file name holds the content's digest; the content never changes.
 
-    Errors: `StoreError` from every reader, for a damaged file; `FileNotFoundError` if it has been removed, after its
-    runs were put elsewhere.
+    Errors: `StoreError` from every reader, for a damaged file; `FileNotFoundError` if the pack has been removed, which
+    happens after its runs were moved elsewhere.
     """
 
     path: Path
 
     @property
     def keys(self) -> Mapping[str, Key]:
-        """The runs by address, in order."""
+        """The key of each run by address, in order of addresses."""
         return _keys(self)
 
     def size(self, address: str) -> int:
-        """Return the number of bytes of a run's files, before they were compressed."""
+        """Return the size of a run's files in bytes, uncompressed."""
         select = "SELECT sz FROM sqlar WHERE name > ? AND name < ? LIMIT ?"
         rows = self.use(lambda pack: pack.execute(select, (*_span(address), _MOST_FILES)).fetchall())
         if not all(type(size) is int and 0 <= size <= SMALL for (size,) in rows):
@@ -93,7 +95,7 @@ class Pack:
         return None if row is None else self._unpacked(*row)
 
     def runs(self, addresses: Iterable[str]) -> Iterator[tuple[str, dict[str, Packed]]]:
-        """Yield runs with all of their files by name."""
+        """Yield each run's address and all of its files by name."""
         select = f"SELECT name, sz, {_DATA}, mtime FROM sqlar WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
         for address in addresses:
             span = (*_span(address), _MOST_FILES)
@@ -111,7 +113,7 @@ class Pack:
             yield address, files
 
     def _unpacked(self, size: Any, data: Any, most: int = SMALL) -> bytes:
-        """Return the content of a file of `size` bytes, at most `most`, never making more."""
+        """Return the uncompressed content of a file of `size` bytes; never decompress more than `most` bytes."""
         if not (type(size) is int and 0 <= size <= most and type(data) is bytes):
             raise self.damaged()
         if len(data) == size:
@@ -126,7 +128,7 @@ class Pack:
         return content
 
     def metrics(self, addresses: Collection[str]) -> "polars.LazyFrame":
-        """Return the metrics of some runs as one table, the address in the column `run`, in order of addresses.
+        """Return the metrics of some runs as one table, in order of addresses, with the address in a column `run`.
 
         Errors: `StoreError` if the table is damaged, or has `MOST_ROWS` rows or more.
         """
@@ -146,7 +148,7 @@ class Pack:
         return found if len(addresses) == len(self.keys) else found.filter(pl.col("run").is_in(list(addresses)))
 
     def problem(self) -> str | None:
-        """Read the whole file, and say what is wrong with it."""
+        """Read the whole file and describe what is wrong with it; None if nothing is."""
         try:
             self.metrics(self.keys)
             if f".{fingerprint(self.path).sha256[:DIGEST_LENGTH]}." not in self.path.name:
@@ -158,7 +160,7 @@ class Pack:
         return None
 
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Return what `work` reads from the file."""
+        """Return `work(connection)` for a connection to the file."""
         try:
             status = self.path.lstat()
             return work(_newest.connection(self.path, status.st_ino, status.st_mtime_ns))
@@ -168,30 +170,30 @@ class Pack:
             raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from None
         except sqlite3.Error as error:
             _newest.open = None
-            self.path.lstat()  # removed meanwhile, after its runs were put elsewhere
+            self.path.lstat()  # raises FileNotFoundError if the pack was removed meanwhile
             if "unable to open" in str(error):
                 raise StoreError(f"{self.path}: cannot be read; allow this user to read it") from None
             raise self.damaged() from None
 
     def damaged(self) -> StoreError:
-        """Return the error for a pack that holds what no pack of ours does."""
+        """Return the error for a pack whose content we never write."""
         problem = "damaged: altered after it was written"
         return StoreError(f"{self.path}: {problem}; put a copy in its place, or delete it and train its runs again")
 
 
 class _Open:
-    """An open pack, closed when nobody holds it. Since a pack never changes, reading it takes no locks."""
+    """An open pack, closed once it is no longer referenced. It needs no locks, since a pack never changes."""
 
     def __init__(self, path: Path) -> None:
         self.connection = open_database(path, _TABLES, immutable=True)
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # it could not be opened
+        with suppress(AttributeError):  # opening failed
             self.connection.close()
 
 
 class _Newest(threading.local):
-    """The pack that a thread has read last, which it most likely reads next."""
+    """The pack that this thread read last, kept open because it is the likeliest to be read next."""
 
     key: object = None
     open: _Open | None = None
@@ -218,15 +220,15 @@ def _keys(pack: Pack) -> Mapping[str, Key]:
 
 
 def _is_key(row: tuple[Any, Any, Any]) -> bool:
-    """Return whether a row names a run: only then may files be looked for, and folders made, under its address."""
+    """Return whether a row holds a valid address, time and size. Paths are built only from valid addresses."""
     address, changed, size = row
     times = type(changed) is int and 0 <= changed < _LATEST and type(size) is int and size >= 0
     return type(address) is str and is_address(address) and times
 
 
 def _span(address: str) -> tuple[str, str]:
-    """Return the limits between which the names of a run's files lie."""
-    return f"{address}/", f"{address}0"  # "0" is the sign after "/"
+    """Return the exclusive limits between which the names of a run's files sort."""
+    return f"{address}/", f"{address}0"  # "0" follows "/" in ASCII
 
 
 def packs_of(root: Path) -> list[Pack]:
@@ -242,9 +244,9 @@ def packs_of(root: Path) -> list[Pack]:
 
 
 def wherever(read: Callable[[], _Result]) -> _Result:
-    """Return what `read` returns, after some tries where it misses files that are just put into a pack or taken out.
+    """Return `read()`, retried when files are missing: another process may be moving them into a pack or out of one.
 
-    Errors: `FileNotFoundError` for files that are nowhere.
+    Errors: `FileNotFoundError` if files are still missing at the fifth try.
     """
     for _ in range(4):
         with suppress(FileNotFoundError):
@@ -258,12 +260,15 @@ def pack_with(root: Path, address: str) -> Pack | None:
 
 
 def with_packs(root: Path, look: Callable[[], _Result]) -> tuple[_Result, list[Pack]]:
-    """Return what `look` finds in a store's folders, and its packs; together they miss no run on its way."""
+    """Return `look()`, which reads a store's folders, and the store's packs, consistently.
+
+    Both are read again until the packs stay the same, so that no run on its way between them is missed.
+    """
     packs = packs_of(root)
     while True:
         found, now = look(), packs_of(root)
         with suppress(FileNotFoundError):
-            if now == packs and all(pack.keys for pack in packs):  # which are kept, once read
+            if now == packs and all(pack.keys for pack in packs):  # reads and caches the keys
                 return found, packs
         packs = now
 
@@ -274,9 +279,9 @@ def write_pack(folder: Path, runs: Iterable[tuple[str, Mapping[str, Packed]]], m
     Args:
         folder: the store's folder `packs`
         runs: each run's address and files, in order of addresses
-        metrics: the metrics of all of them, the address in the column `run`, in the same order
+        metrics: the metrics of all these runs, in the same order, with the address in a first column `run`
 
-    Errors: `StoreError` if it cannot be written.
+    Errors: `StoreError` if the pack cannot be written.
     """
     from io import BytesIO
 
@@ -308,7 +313,7 @@ def write_pack(folder: Path, runs: Iterable[tuple[str, Mapping[str, Packed]]], m
 
 
 def _rows(address: str, files: Mapping[str, Packed]) -> Iterator[tuple[str, int, int, int, bytes]]:
-    """Yield the rows of a run's files, each compressed where that makes it smaller, as the format has it."""
+    """Yield the rows of a run's files; as in the sqlar format, a file is compressed only if that makes it smaller."""
     for name, (content, changed) in sorted(files.items()):
         short = zlib.compress(content)
         data = short if len(short) < len(content) else content

@@ -1,7 +1,7 @@
-"""Packing: moving small finished runs from their folders into packs, and back.
+"""Packing: move small finished runs from their folders into packs, and back.
 
-Every step leaves each run whole in its folder, in a pack, or in both with the same content: what is new is moved into
-place before what is old is removed. A run in both counts once, and the next packing removes what is too many.
+Every step leaves each run whole in its folder, in a pack, or in both with the same content: the new copy is moved into
+place before the old one is removed. A run in both counts once, and the next packing removes the extra copy.
 """
 
 import os
@@ -34,9 +34,9 @@ _Whole = tuple[str, Mapping[str, Packed]]
 
 
 def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], None]) -> list[str]:
-    """Move runs from folders into packs, and return their addresses; small packs are put together.
+    """Move runs from folders into packs, and return their addresses; small packs are merged.
 
-    Left as they are: unfinished, damaged and large runs, folders with other files, and links.
+    Unfinished, damaged and large runs, folders with foreign files, and links stay as they are.
 
     Args:
         root: the folder of the store
@@ -57,11 +57,11 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
         kept = (one for pack in loose for one in pack.runs(pack.keys))
         written = [_write(folder, batch) for batch in _batches(whole, kept)]
         for pack in loose:
-            if pack not in written:  # the same runs make the same file
+            if pack not in written:  # a pack rewritten with the same runs has the same name
                 pack.path.unlink()
         packed = {address for pack in packs_of(root) for address in pack.keys}
         gone = {address for address in new if address in packed and not (root / address).is_dir()}
-        _drop(root, gone)  # removed while they were read
+        _drop(root, gone)  # these folders were removed while they were read
         moved = [address for address in moved if address in packed - gone]
         for address in moved:
             with suppress(StoreError):
@@ -70,11 +70,11 @@ def pack_runs(root: Path, addresses: Iterable[str], put_aside: Callable[[Run], N
 
 
 def unpack_runs(root: Path, addresses: Iterable[str]) -> list[str]:
-    """Move runs out of their packs into folders, and return the addresses of those that were packed.
+    """Move runs from their packs into folders, and return the addresses of the runs that were packed.
 
-    A folder that is there already counts, unless it is what a power cut leaves of one.
+    An existing folder takes precedence, unless it is incomplete, as after a power cut, and has no files of its own.
 
-    Errors: `StoreError` for a damaged copy in a pack, and for a damaged folder that holds other files too.
+    Errors: `StoreError` for a damaged copy in a pack, and for a damaged folder with files that the pack lacks.
     """
     if not packs_of(root) and not left_behind(root):
         return []
@@ -91,12 +91,12 @@ def unpack_runs(root: Path, addresses: Iterable[str]) -> list[str]:
                     moved.add(address)
                 left -= moved
             if written:
-                os.sync()  # else a power cut could leave the folders' names without their content
+                os.sync()  # else a power cut could leave folders without their content
             for temporary, path in written:
                 discard(path)
                 temporary.rename(path)
             if moved:
-                sync_directory(root)  # else it could take the names, too, when their packs are gone
+                sync_directory(root)  # else a power cut could lose the folders after their packs are gone
                 _drop(root, moved)
         except OSError as error:
             raise StoreError(f"{error.filename or root}: cannot be written: {error.strerror}") from error
@@ -114,7 +114,7 @@ def drop_packed(root: Path, addresses: Collection[str]) -> None:
 
 @contextmanager
 def _packing(root: Path) -> Iterator[Path]:
-    """Hold the lock of the packs, and remove what a killed process left. Errors: `InUseError`."""
+    """Hold the lock of the packs and yield their folder, after removing leftovers. Errors: `InUseError`."""
     folder = root / "packs"
     lock = Lock(folder / "lock")
     lock.acquire(_PATIENCE)
@@ -123,7 +123,7 @@ def _packing(root: Path) -> Iterator[Path]:
             discard(left)
         seen: set[str] = set()
         for pack in sorted(packs_of(root), key=lambda one: -len(one.keys)):
-            if pack.keys.keys() <= seen:  # written by a process that was killed before it had removed the old one
+            if pack.keys.keys() <= seen:  # a process was killed after writing a new pack, before removing this one
                 pack.path.unlink()
             seen |= pack.keys.keys()
         yield folder
@@ -132,23 +132,23 @@ def _packing(root: Path) -> Iterator[Path]:
 
 
 def left_behind(root: Path) -> list[Path]:
-    """Return what a process that was killed while it packed or unpacked has left, or one at work makes."""
+    """Return temporary files and folders of packing or unpacking; without the lock, they may still be in use."""
     return [*matching(root / "packs", ".*.tmp*"), *matching(root, f"{_UNPACKED}*")]
 
 
 def _fits(run: Run) -> bool:
-    """Return whether a run has a folder and can be packed, as far as that can be seen without reading its files."""
+    """Return whether a run looks packable without reading its files: a finished, small run in a real folder."""
     return (
         is_plain_folder(run.path) and run.manifest_path.exists() and not run.state_path.exists() and run.size <= SMALL
     )
 
 
 def _compared(root: Path, address: str) -> Literal["new", "same", "other", "unclear"]:
-    """Return what the folder of a run is to the packs.
+    """Compare the folder of a run with its copy in a pack.
 
-    `new`: no pack holds the run. `same`: one holds it, and the folder has nothing more. `other`: one holds another run
-    of the address, or a damaged copy, so that the folder counts. `unclear`: the folder is damaged, and has something
-    that no whole copy in a pack has.
+    `new`: no pack holds the run. `same`: a pack holds the same run, or the folder is damaged and has no file that the
+    intact packed copy lacks. `other`: the packed copy differs or is damaged, so the folder takes precedence. `unclear`:
+    the folder is damaged and no intact packed copy has all of its files.
     """
     run, pack = Run(root / address), pack_with(root, address)
     if pack is None:
@@ -166,7 +166,7 @@ def _compared(root: Path, address: str) -> Literal["new", "same", "other", "uncl
 
 
 def _has_whole_folder(run: Run, files: Mapping[str, Packed]) -> bool:
-    """Return whether a run has a folder that counts; `files` is its copy in a pack.
+    """Return whether a run has an intact folder, which takes precedence over `files`, its copy in a pack.
 
     Errors: `StoreError` for a damaged folder with files that the copy lacks.
     """
@@ -181,7 +181,7 @@ def _has_whole_folder(run: Run, files: Mapping[str, Packed]) -> bool:
 
 
 def _holds_no_others(run: Run, files: Mapping[str, Packed]) -> bool:
-    """Return whether all files in the folder of a run have names of these."""
+    """Return whether the folder of a run holds no files other than `files`, by name."""
     if not is_plain_folder(run.path):
         return False
     found = (path for path in run.path.rglob("*") if path.is_symlink() or not path.is_dir())
@@ -193,11 +193,11 @@ def _is_small(pack: Pack) -> bool:
 
 
 def _folder(run: Run) -> _Whole | None:
-    """Return a run as its folder holds it; None if it is damaged or large, has other files, or is gone."""
+    """Read a run from its folder; None if the run is damaged or large, has foreign files, or is gone."""
     try:
         check_tree(run.path)
         paths = {path.relative_to(run.path).as_posix(): path for path in run.path.rglob("*") if not path.is_dir()}
-        paths.pop("lock", None)  # of a process that read or wrote it
+        paths.pop("lock", None)  # left by a process that opened the run
         files = {name: Packed(read_plain(path, SMALL), path.lstat().st_mtime_ns) for name, path in paths.items()}
         _check(run, files)
         if count_rows(files[run.metrics_path.name].content) >= MOST_ROWS:
@@ -208,7 +208,7 @@ def _folder(run: Run) -> _Whole | None:
 
 
 def _check(run: Run, files: Mapping[str, Packed]) -> None:
-    """Raise `StoreError` unless these are the files of a run, all of them and no others, as its manifest has them."""
+    """Raise `StoreError` unless `files` are exactly the files that the run's manifest lists, undamaged."""
     manifest, spec = run.manifest_path.name, run.spec_path.name
     if manifest not in files:
         raise damaged(run.manifest_path, "missing", run.address)
@@ -230,9 +230,9 @@ def _check(run: Run, files: Mapping[str, Packed]) -> None:
 
 
 def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
-    """Yield runs, as many at a time as one pack takes.
+    """Yield batches of runs, each as large as a pack may be.
 
-    Of a run that comes twice, from packs that a killed process has left, the first counts.
+    If a run comes twice, from packs that a killed process left behind, the first one is used.
     """
     batch: list[_Whole] = []
     size, rows, seen = 0, 0, set[str]()
@@ -252,13 +252,13 @@ def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:
 
 
 def _write(folder: Path, runs: Iterable[_Whole]) -> Pack:
-    """Write a pack."""
+    """Write a pack of runs, sorted by address, with their table of metrics."""
     ordered = sorted(runs, key=lambda one: one[0])
     return write_pack(folder, ordered, _metrics(ordered))
 
 
 def _metrics(runs: Iterable[_Whole]) -> "polars.DataFrame":
-    """Return the metrics of runs as one table, the address in the column `run`."""
+    """Return the metrics of runs as one table, with the address in a first column `run`."""
     import polars as pl
 
     tables = ((run[0], _of_table(read_metrics, *run)) for run in runs)
@@ -266,7 +266,7 @@ def _metrics(runs: Iterable[_Whole]) -> "polars.DataFrame":
 
 
 def _of_table(read: Callable[[bytes], _Result], address: str, files: Mapping[str, Packed]) -> _Result:
-    """Return what `read` makes of the table of metrics of a run. Errors: `StoreError` if it is damaged."""
+    """Return `read(content)` for a run's table of metrics. Errors: `StoreError` if the table is damaged."""
     name = "metrics.parquet"
     try:
         return read(files[name].content)
@@ -275,7 +275,7 @@ def _of_table(read: Callable[[bytes], _Result], address: str, files: Mapping[str
 
 
 def _unpack(run: Run, files: Mapping[str, Packed], folder: Path) -> None:
-    """Write the files of a run into a new folder. Errors: `StoreError` if they are damaged; `OSError`."""
+    """Write the files of a run into a new folder. Errors: `StoreError` for damaged files; `OSError` from writing."""
     _check(run, files)
     for name, (content, changed) in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -284,7 +284,7 @@ def _unpack(run: Run, files: Mapping[str, Packed], folder: Path) -> None:
 
 
 def _drop(root: Path, addresses: Collection[str]) -> None:
-    """Remove runs from packs: a pack without them takes the place of each that holds some."""
+    """Remove runs from packs: rewrite each pack that holds some of them without them."""
     for pack in packs_of(root):
         if addresses & pack.keys.keys():
             rest = [address for address in pack.keys if address not in addresses]

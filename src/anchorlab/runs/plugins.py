@@ -1,6 +1,6 @@
-"""The names of the users' own modules that a store's runs need. They are shown to people and never imported unasked.
+"""The names of the user modules that a store's runs need. They are shown, and never imported without being asked for.
 
-A store may come from a stranger, and importing a module runs it, so `plugins.json` is read as names and nothing else.
+Importing a module runs it, and a store may be untrusted, so `plugins.json` is read as a list of names only.
 """
 
 import json
@@ -19,7 +19,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 
 
 def named_modules(root: Path) -> tuple[str, ...]:
-    """Return the modules that a store names; none if the file is missing or has another format."""
+    """Return the modules that a store names; none if the file is missing or malformed."""
     try:
         names = parse_json(read_plain(root / NAME, _LARGEST))["modules"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -30,15 +30,15 @@ def named_modules(root: Path) -> tuple[str, ...]:
 
 
 def note_modules(root: Path, names: Iterable[str]) -> None:
-    """Add modules to those that a store names. Errors: `StoreError` if that cannot be written."""
+    """Add modules to the names in a store. Errors: `StoreError` if the file cannot be written."""
     if set(names) <= set(named_modules(root)):
         return
     root.mkdir(parents=True, exist_ok=True)
-    with locked(root.resolve() / f"{NAME}.lock"):  # the folder of a store may be a link, that of a lock may not
-        known = named_modules(root)  # another study may have added its own meanwhile
+    with locked(root.resolve() / f"{NAME}.lock"):  # a store's folder may be a link, a lock's may not
+        known = named_modules(root)  # another study may have added names meanwhile
         write_file(root, NAME, [json.dumps({"modules": sorted({*known, *names})}, indent=1).encode()])
 
 
 def is_module_name(text: str) -> bool:
-    """Return whether a text is a module's name, such as `my_module` or `my_package.tasks`."""
+    """Return whether a text is a module name, such as `my_module` or `my_package.tasks`."""
     return _MODULE.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""Runs that can be removed, by why nothing needs them."""
+"""Find the runs that can be removed, grouped by the reason why nothing needs them."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -12,14 +12,14 @@ KINDS = {
     "unfinished": "begun and not finished, and no process is writing them; training would continue them",
     "damaged": "their specification or manifest cannot be read",
 }
-"""The kinds of runs that can be removed. A run is of one kind at most."""
+"""The kinds of removable runs, with the reason. A run is of at most one kind."""
 
 
 def removable(entries: Sequence[Entry], uses: Iterable[Use], written: Collection[str] = ()) -> dict[str, list[Entry]]:
-    """Return the runs of each kind.
+    """Return the removable runs of each kind of `KINDS`.
 
-    Runs that findings in the store were made from are of no kind, nor are those that such a run or an unfinished one
-    started from, nor any that a process is writing.
+    A run is kept, and so of no kind, if findings in the store were made from it, if a process is writing it, or if such
+    findings' runs or unfinished runs started from it, directly or through other runs.
 
     Args:
         entries: all runs of the store
@@ -30,7 +30,7 @@ def removable(entries: Sequence[Entry], uses: Iterable[Use], written: Collection
     earlier = {address for use in uses for address in use.earlier}
     needed = {address for use in uses for address in use.runs}
     newest = max((_format(entry) for entry in entries), default=0)
-    # A run may start from one that started from a third.
+    # Starts form chains: follow them to the first run.
     start_of = {entry.address: Cell(entry.spec["start"]).address for entry in entries if "start" in entry.spec}
     chain = {*needed, *(entry.address for entry in entries if entry.state == "unfinished")}
     while chain := {start_of[address] for address in chain if address in start_of}:

@@ -1,4 +1,4 @@
-"""Queries over the runs of a store: fields by their dotted paths, conditions on them, and orders by them."""
+"""Query the runs of a store: look up fields by dotted paths, filter by conditions on them, and sort by them."""
 
 import json
 import operator
@@ -18,19 +18,19 @@ _CONDITION = re.compile(r"\s*(?P<field>\w[^=!<>]*?)\s*(?P<operator>!=|<=|>=|==|=
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
 _EXACT: dict[str, Callable[[Entry], Any]] = {"when": lambda entry: entry.modified, "MB": lambda entry: entry.size}
-"""What to sort by in place of the rounded values that lists show."""
+"""Exact values to sort by in place of the rounded values that listings show."""
 
 OWN = ("run", "label", "trained", "members", "state", "when", "MB", "studies")
-"""The fields of a run beside those of its specification, its environment and its metrics."""
+"""The fields of a run outside its specification, its environment and its metrics."""
 
 
 @dataclass(frozen=True)
 class Condition:
     """A condition such as `model.layers=2`: a field, an operator and a value.
 
-    A list equals a value if it is the same list or has that item, as `members.seeds=3`. `none` is also the value of a
-    field that a run lacks. `!=` is true wherever `=` is not. The other operators compare numbers with numbers and text
-    with text, and are false where there is nothing to compare.
+    A list equals a value if it is the same list or contains that item, as in `members.seeds=3`. A field that a run
+    lacks has the value `none`. `!=` is the negation of `=`. The other operators compare numbers with numbers and text
+    with text, and are false for any other pair.
     """
 
     field: str
@@ -39,14 +39,14 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str, at: str = "where") -> "Condition":
-        """Return the condition in a text. Errors: `SpecError` at `at` for anything else."""
+        """Parse a condition. Errors: `SpecError` at `at` if the text is not one."""
         match = _CONDITION.fullmatch(text)
         if match is None:
             raise SpecError(at, f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >=")
         return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]))
 
     def holds(self, found: Any) -> bool:
-        """Return whether a value fulfils the condition."""
+        """Return whether the field value `found` fulfils the condition."""
         if self.operator in ("=", "!="):
             equal = _same(found, self.value)
             if isinstance(found, list | frozenset):
@@ -58,7 +58,7 @@ class Condition:
 
 
 _OF_DAMAGED = ("run", "state", "when", "MB", "studies")
-"""The fields that a run has whose specification is damaged."""
+"""The fields that are known even if a run's specification is damaged."""
 
 
 class Fields:
@@ -66,9 +66,9 @@ class Fields:
 
     Args:
         entries: the runs
-        ends: returns their metrics at the end, by address and `SPLIT.METRIC`; called once a metric is named
-        studies: returns the names of the studies whose findings were made from a run, by its address; called once they
-            are asked for
+        ends: returns their final metrics, by address and `SPLIT.METRIC`; called at most once, when a metric is needed
+        studies: returns, by a run's address, the names of the studies whose findings were made from it; called at most
+            once, when they are needed
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Fields:
         self._flat: dict[tuple[str, int], dict[str, Any]] = {}
 
     def resolve(self, name: str, at: str) -> str:
-        """Return the full path of a field, which may be given by some of its names: `layers` for `model.layers`.
+        """Return the full path of a field that may be abbreviated, such as `layers` for `model.layers`.
 
-        Without runs, any name is as good as another.
+        Without runs, names that are not in `OWN` are returned unchecked.
 
-        Errors: `SpecError` at `at` for a field that no run has, and for one that several paths may mean.
+        Errors: `SpecError` at `at` for a field that no run has, and for an ambiguous abbreviation.
         """
         name = name if name.startswith("metrics.") else name.replace("-", "_")
         own = {one.lower(): one for one in OWN} | {"study": "studies"}
@@ -95,7 +95,7 @@ class Fields:
         if name in self._paths or not self.entries:
             return name
         meant = [path for path, given in self._paths.items() if given and _abbreviates(name, path)]
-        if not meant:  # only now, since reading the metrics of new runs takes long
+        if not meant:  # tried last: reading the metrics of new runs is slow
             if name in self._metric_paths:
                 return name
             meant = [path for path in self._metric_paths if _abbreviates(name, path)]
@@ -107,7 +107,7 @@ class Fields:
         return meant[0]
 
     def paths(self) -> list[str]:
-        """Return the full paths of all fields but those of `OWN`, the model's first, the metrics' last."""
+        """Return the full paths of all fields except those in `OWN`: the model's first, the metrics' last."""
         parts = ("model", "recipe", "task", "members")
         own = [path for path in self._paths if path not in OWN]
         rank = {part: at for at, part in enumerate(parts)}
@@ -115,7 +115,7 @@ class Fields:
         return [*own, *sorted(self._metric_paths)]
 
     def value(self, entry: Entry, path: str) -> Any:
-        """Return a run's value of a field by its full path; None if it has none."""
+        """Return a run's value of the field with this full path; None if the run lacks the field."""
         if path in OWN:
             return self._own(entry, path)
         part, _, rest = path.partition(".")
@@ -126,7 +126,7 @@ class Fields:
         return self._fields(part, entry.spec.get(part)).get(path)
 
     def is_lost(self, entry: Entry, path: str) -> bool:
-        """Return whether a run's value of a field cannot be known because its file is damaged."""
+        """Return whether a run's value of a field is unknown because the file that holds it is damaged."""
         if entry.state == "damaged":
             return path not in _OF_DAMAGED
         return path.startswith("metrics.") and entry.state == "finished" and entry.address not in self._ends
@@ -145,7 +145,7 @@ class Fields:
         }[name]
 
     def _fields(self, name: str, part: Any) -> dict[str, Any]:
-        """Return the fields of a part of a specification by their full paths; runs that share the part share them."""
+        """Return the fields of a part of a specification by full path; runs that share the part share the result."""
         key = name, id(part)  # the entries keep the part alive
         if key not in self._flat:
             self._flat[key] = dict(flat({name: part}))
@@ -161,7 +161,7 @@ class Fields:
 
     @cached_property
     def _paths(self) -> dict[str, bool]:
-        """The paths of specifications and environments, and whether any run has a value there."""
+        """The paths in specifications and environments, each with whether any run has a value other than None."""
         found: dict[str, bool] = {}
         parts = {(name, id(part)): part for entry in self.entries for name, part in entry.spec.items()}
         for (name, _), part in parts.items():
@@ -176,7 +176,7 @@ class Fields:
 
 
 def chosen(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> list[Entry]:
-    """Return the runs that fulfil all conditions. Errors: `SpecError` for a field that no run has."""
+    """Return the runs that fulfil all conditions. Errors: `SpecError` for an unknown or ambiguous field."""
     resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
     if not resolved:
         return list(fields.entries)
@@ -184,9 +184,9 @@ def chosen(fields: Fields, conditions: Iterable[Condition], at: str = "where") -
 
 
 def undecided(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> list[Entry]:
-    """Return the damaged runs of which nobody knows whether they fulfil all conditions.
+    """Return the damaged runs that may fulfil all conditions: the known values do, and others cannot be read.
 
-    Errors: `SpecError` for a field that no run has.
+    Errors: `SpecError` for an unknown or ambiguous field.
     """
     resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
     if not resolved:
@@ -203,7 +203,7 @@ def undecided(fields: Fields, conditions: Iterable[Condition], at: str = "where"
 
 
 def damage_note(entries: Sequence[Entry]) -> str:
-    """Return in one line that runs may be missing because they are damaged."""
+    """Return a one-line warning that names damaged runs, which may be missing from a result."""
     named = ", ".join(entry.address for entry in entries[:3]) + (", ..." if len(entries) > 3 else "")
     count = "1 damaged run" if len(entries) == 1 else f"{len(entries)} damaged runs"
     return f"{count} cannot be read and may be missing: {named}; `anchorlab runs check` says what is damaged"
@@ -212,9 +212,9 @@ def damage_note(entries: Sequence[Entry]) -> str:
 def ordered(
     fields: Fields, entries: Iterable[Entry], names: Sequence[str], reverse: bool, at: str = "sort"
 ) -> list[Entry]:
-    """Return runs in the order of some fields, the first one first; runs without a value come last.
+    """Sort runs by several fields, the first field being the primary key; runs without a value come last.
 
-    Errors: `SpecError` for a field that no run has.
+    Errors: `SpecError` for an unknown or ambiguous field.
     """
     found = list(entries)
     for name in reversed(names):
@@ -242,7 +242,7 @@ def _comparable(value: Any) -> Any:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Return the last name of each path, or the whole path where several end alike.
+    """Return the last name of each path, or the whole path if several paths end in the same name.
 
     >>> short_names(["model.layers", "recipe.data.kind", "model.kind"])
     ['layers', 'recipe.data.kind', 'model.kind']
@@ -252,7 +252,7 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def text_of(value: Any) -> str:
-    """Return a field's value for people: consecutive numbers as `0..9`, a list by its items, None as `none`."""
+    """Return a field's value as readable text: consecutive integers as `0..9`, other lists by item, None as `none`."""
     if value is None:
         return "none"
     if isinstance(value, frozenset):
@@ -290,6 +290,6 @@ def _nearest(name: str, paths: Iterable[str]) -> str:
 
 
 def _abbreviates(name: str, path: str) -> bool:
-    """Return whether the names of an abbreviated path occur in the full one in their order, the last one last."""
+    """Return whether `name` abbreviates `path`: its parts occur in the path in order, and both end in the same part."""
     rest = iter(path.split("."))
     return path.endswith(f".{name.rpartition('.')[2]}") and all(one in rest for one in name.split("."))

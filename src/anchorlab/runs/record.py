@@ -1,13 +1,13 @@
-"""Check the record of a run, the content of its `spec.json`, so that readers can rely on its fields."""
+"""Check the record of a run (the content of its `spec.json`), so that readers can rely on its fields."""
 
 import json
 from typing import Any
 
 
 def checked_record(data: Any, address: str) -> dict[str, Any]:
-    """Return the record of the run at an address.
+    """Return `data` as the record of the run at an address.
 
-    Errors: `ValueError` that says what is wrong with it.
+    Errors: `ValueError` that says what is wrong with the record.
     """
     match data:
         case {"address": str(own), "spec": dict(), "label": str(), "environments": list(environments)}:
@@ -30,7 +30,7 @@ def checked_record(data: Any, address: str) -> dict[str, Any]:
 
 
 def is_environments(data: Any) -> bool:
-    """Return whether data is a list of environments, as `environment` gives them."""
+    """Return whether data is a list of environments, as `environment` returns them."""
     if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         return False
     return all(value is None or isinstance(value, str) for one in data for value in one.values())

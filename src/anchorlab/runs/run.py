@@ -1,4 +1,4 @@
-"""Runs: the directories of computed cells, for reading."""
+"""Runs: the results of computed cells, for reading."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """The directory of a cell, for reading; a finished run may lie in a pack of its store instead.
+    """The directory of a cell, for reading; a finished run may be in a pack of its store instead.
 
-    Contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
-    `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last: a run that has one is finished. Every
-    file is checked against the manifest before it is used.
+    The directory contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
+    `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last, so a run with a manifest is finished.
+    Every file of a finished run is checked against the manifest before it is used.
 
     Errors: `StoreError` from every reader, naming the missing or altered file.
     """
@@ -56,31 +56,31 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        # looked for again, since the run may just be taken out of its pack
+        # checked twice: the run may be moved from its pack to its folder meanwhile
         return self._has_manifest or self.pack is not None or self._has_manifest
 
     @property
     def _has_manifest(self) -> bool:
-        return os.path.lexists(self.manifest_path)  # a link is damage, which its reader names
+        return os.path.lexists(self.manifest_path)  # a link counts too: reading it reports the damage
 
     @property
     def pack(self) -> Pack | None:
-        """The pack that holds the run; None for one that has a folder, or that does not exist."""
+        """The pack that holds the run; None if the run has a folder or does not exist."""
         return None if self.path.is_dir() else pack_with(self.path.parent, self.address)
 
     @property
     def place(self) -> Path:
-        """Where its files are: its folder, or the file of the pack that holds it."""
+        """The path of the run's files: its folder, or the pack that holds it."""
         return self.path if (pack := self.pack) is None else pack.path
 
     @property
     def exists(self) -> bool:
-        """Whether the run has a folder, or is in a pack."""
+        """Whether the run has a folder or is in a pack."""
         return self.path.is_dir() or self.pack is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether the folder holds nothing yet: at most a lock, and a partial file of a writer that was killed."""
+        """Whether the folder holds at most a lock and partial files of a killed writer."""
         if not is_plain_folder(self.path):
             return False
         try:
@@ -95,7 +95,7 @@ class Run:
 
     @property
     def manifest_path(self) -> Path:
-        """The file that lists all others of a finished run."""
+        """The file that lists all other files of a finished run."""
         return self.path / MANIFEST
 
     @property
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def plan_path(self) -> Path:
-        """The file with the division of an unfinished run into chunks."""
+        """The file that records how an unfinished run is divided into chunks."""
         return self.state_path / "plan.json"
 
     @cached_property
@@ -140,7 +140,7 @@ class Run:
 
     @property
     def size(self) -> int:
-        """The number of bytes of its files."""
+        """The size of the run's files in bytes, uncompressed."""
         return wherever(self._size)
 
     def _size(self) -> int:
@@ -148,7 +148,7 @@ class Run:
             return pack.size(self.address)
         total = 0
         for path in files_below(self.path):
-            with suppress(OSError):  # Files of a run in use come and go; others cannot be read.
+            with suppress(OSError):  # files of a run in use come and go; others are unreadable
                 total += path.lstat().st_size
         return total
 
@@ -255,7 +255,7 @@ class Run:
             raise damaged(path, str(error), self.address) from None
 
     def recorded_plan(self) -> Any:
-        """Return the division of an unfinished run into chunks. Errors: `StoreError` if it is missing or damaged."""
+        """Return the recorded division of an unfinished run into chunks. Errors: `StoreError` if missing or damaged."""
         check_way(self.plan_path, self.path.parent)
         data = read_json(self.plan_path, self.address)
         if "plan" not in data:
@@ -263,7 +263,7 @@ class Run:
         return data["plan"]
 
     def _check_unless_gone(self, path: Path, check: Callable[[], object]) -> None:
-        """Check a file that was there a moment ago: training removes its states, and its plan at the end."""
+        """Run a check, and ignore its error if the file has gone: training removes states, and the plan at its end."""
         try:
             check()
         except StoreError:
@@ -275,7 +275,7 @@ class Run:
         return self._read_record()
 
     def _read_record(self) -> dict[str, Any]:
-        """Read `spec.json`. Errors: `StoreError` if damaged, or if it belongs to a run of another address."""
+        """Read `spec.json`. Errors: `StoreError` if it is damaged, or belongs to a run with another address."""
         if self.finished:
             self._checked("spec.json")
         try:
@@ -295,15 +295,15 @@ class Run:
             raise damaged(self.manifest_path, str(error), self.address) from None
 
     def _check_manifest_was_not_lost(self) -> None:
-        """Raise `StoreError` for results without a manifest and without states.
+        """Raise `StoreError` if there are results but neither a manifest nor states.
 
-        No kill can leave them so, since the manifest is written before the states are removed.
+        A kill cannot cause this, since the manifest is written before the states are removed.
         """
         if self.metrics_path.exists() and not self.state_path.exists() and not self._has_manifest:
             raise damaged(self.manifest_path, "missing", self.address)
 
     def content(self, name: str) -> bytes:
-        """Return the content of a file, unchecked, wherever the run lies. Errors: `OSError` if there is none."""
+        """Return a file's content, unchecked, from the folder or the pack. Errors: `OSError` if there is no file."""
         return wherever(lambda: self._content(self.path / name))
 
     def _content(self, path: Path) -> bytes:
@@ -318,16 +318,16 @@ class Run:
             return found
 
     def _json(self, path: Path) -> dict[str, Any]:
-        """Return what a JSON file holds. Errors: `StoreError` if it is missing or damaged."""
+        """Return the object in a JSON file. Errors: `StoreError` if the file is missing or damaged."""
         try:
             return json_in(path, self.content(path.name), self.address)
         except OSError as error:
             raise unreadable(path, error, self.address) from None
 
     def _checked(self, name: str) -> Path | bytes:
-        """Return a file that equals its fingerprint in the manifest: its content, or the path of a large one.
+        """Return a file's content, or the path if it is over `SMALL` bytes, after checking it against the manifest.
 
-        Errors: `StoreError` otherwise.
+        Errors: `StoreError` if the file is not in the manifest or does not match its fingerprint there.
         """
         if name not in self._files:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)

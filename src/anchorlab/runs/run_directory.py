@@ -45,7 +45,7 @@ class RunDirectory(Run):
 
         with store.open(cell) as run:
             if not run.finished:
-                plan = run.plan([[0, 1], [2]])          # a resumed run returns the plan it began with
+                plan = run.plan([[0, 1], [2]])          # a resumed run keeps its first plan
                 for index in range(len(plan)):
                     with run.chunk(index) as chunk:     # here or in other processes; the run need not be open
                         if not chunk.finished:
@@ -68,13 +68,13 @@ class RunDirectory(Run):
     @property
     def finished(self) -> bool:
         """Whether the run is complete; while it is open, only `finish` changes this."""
-        # A finished run is open without a lock, so another process may remove it; readers notice that.
+        # A finished run is open without a lock, so another process may remove it; readers then raise an error.
         return self._opened_finished or super().finished
 
     def __enter__(self) -> "RunDirectory":
-        """Take the lock, and remove the partial files of a killed writer.
+        """Take the lock and prepare the directory; a finished run is opened without a lock.
 
-        Errors: `StoreError` that names the process writing the run, or a damaged or missing file.
+        Errors: `InUseError` that names the process writing the run; `StoreError` for a damaged or missing file.
         """
         self._opened_finished = super().finished
         if self._opened_finished and not os.path.lexists(self.state_path):
@@ -97,7 +97,7 @@ class RunDirectory(Run):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Release the lock. Errors: `InUseError` if what failed did so since another process has taken the run over."""
+        """Release the lock. Errors: `InUseError`, in place of a file error, if another process took over the run."""
         lost = self._lock.lost
         self._opened_finished = False
         self._lock.release()
@@ -107,7 +107,7 @@ class RunDirectory(Run):
     def plan(self, default: Any) -> Any:
         """Return the recorded division into chunks, or record and return `default` if there is none.
 
-        The plan is any JSON data. Chunks are numbered from 0.
+        The plan can be any JSON data. Chunks are numbered from 0.
         """
         self._require_lock()
         if self.plan_path.exists():
@@ -128,7 +128,7 @@ class RunDirectory(Run):
     def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
         """Write the weights of all members at `step`, each tensor `[member ...]`, once all chunks are finished.
 
-        The checkpoint stays if the process ends before `finish`, so its parts are no longer needed.
+        The checkpoint survives if the process ends before `finish`, so its parts in the chunks can be removed.
         """
         self._require_lock()
         path = self.path / checkpoint_name(step)
@@ -136,7 +136,7 @@ class RunDirectory(Run):
         self._note_checkpoint(step, write_file(path.parent, path.name, tensor_pieces(tensors))[1])
 
     def move_checkpoint(self, step: int, part: Path) -> None:
-        """Make an undamaged file, the only chunk's checkpoint at `step`, the checkpoint of the run."""
+        """Move the only chunk's checkpoint at `step`, an undamaged file, into place as the checkpoint of the run."""
         self._require_lock()
         path = self.path / checkpoint_name(step)
         try:
@@ -160,7 +160,7 @@ class RunDirectory(Run):
     def _keep_merged_checkpoints(self) -> None:
         """Find the checkpoints of an unfinished merge, and remove all others.
 
-        Errors: `StoreError` for a damaged one.
+        Errors: `StoreError` for a damaged checkpoint or note.
         """
         for note in self._merged_path.glob("[!.]*.json"):
             name = checkpoint_name(int(note.stem)) if _NOTE.fullmatch(note.name) else ""
@@ -176,7 +176,7 @@ class RunDirectory(Run):
                 discard(path)
 
     def finish(self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write the table of metrics and the manifest, and remove the states; `made_by` says where each chunk was made.
+        """Write the table of metrics and the manifest, and remove the states; see `Run.made_by` for `made_by`.
 
         Errors: `ValueError` for a table without the columns of `metrics_schema`.
         """
@@ -196,13 +196,17 @@ class RunDirectory(Run):
     def _clear(self) -> None:
         """Remove what a finished run no longer needs.
 
-        The states go last: while there are any, a run whose writer was killed here is cleared when it is next opened.
+        The states are removed last: if the writer is killed before that, their presence makes the next opening clear
+        the run.
         """
         self._lock.remove()
         shutil.rmtree(self.state_path, ignore_errors=True)
 
     def _prepare(self) -> None:
-        """Write `spec.json` if the run is new, and remove what a killed writer left, except states."""
+        """Write `spec.json` if the run is new, and remove what a killed writer left, except states and checkpoints.
+
+        A run that was finished meanwhile is cleared, and its lock released.
+        """
         check_tree(self.path)
         remove_temporaries(self.path)
         self._opened_finished = super().finished
@@ -219,29 +223,29 @@ class RunDirectory(Run):
             cell = self._new_cell
             record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": [environment()]}
             write_json(self.path, self.spec_path.name, record)
-            sync_directory(self.path.parent)  # the lock has made the folder
+            sync_directory(self.path.parent)  # taking the lock created the folder
         self._keep_merged_checkpoints()
         (self.path / "metrics.parquet").unlink(missing_ok=True)
         make_directory(self.state_path)
         remove_temporaries(self.state_path)
 
     def _note_environment(self) -> None:
-        """Record the environment of a run that is resumed in a new one."""
+        """Add the current environment to the run's list of environments, unless it is listed already."""
         if environment() not in self.environments:
             record = {**self._record, "environments": [*self.environments, environment()]}
             write_json(self.path, self.spec_path.name, record)
             self._drop_reading()
 
     def _drop_reading(self) -> None:
-        """Forget what was read from files that have changed since."""
+        """Clear the cached content of files that have changed since they were read."""
         for name in ("cell", "_record", "_files"):
             self.__dict__.pop(name, None)
 
     def _require_lock(self) -> None:
-        """Raise an error unless the run is open for writing.
+        """Raise an error unless this process has the run open for writing.
 
-        `StoreError` if it is finished, `InUseError` if another process has taken it over, `RuntimeError` if nobody has
-        opened it.
+        Errors: `StoreError` if it is finished; `InUseError` if another process has taken it over; `RuntimeError` if it
+        is not open.
         """
         if self.finished:
             raise StoreError(f"{self.path}: finished, cannot be written; remove it to train it again")

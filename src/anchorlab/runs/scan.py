@@ -1,4 +1,4 @@
-"""What the run directories say: which runs there are, when they changed, and what an index keeps of each."""
+"""Scan a store: list its runs, find when they changed, and read the data that the index keeps of each."""
 
 import hashlib
 import os
@@ -17,15 +17,15 @@ from anchorlab.runs.record import checked_record
 from anchorlab.runs.run import Run
 
 NO_MANIFEST = -1
-"""In place of the size of the manifest that an unfinished run does not have."""
+"""The size in the key of an unfinished run, which has no manifest."""
 
-_MOST = 2**60  # the largest size that is kept; SQLite's integers end at 2**63
+_MOST = 2**60  # the largest size that is stored; SQLite's integers end at 2**63
 
 _Result = TypeVar("_Result")
 
 
 class Found(NamedTuple):
-    """What an index keeps of a run: `size` is 0 for an unfinished run, which grows."""
+    """The data that the index keeps of a run; `size` is 0 for an unfinished run, since it still changes."""
 
     label: str
     members: int
@@ -35,24 +35,24 @@ class Found(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Where undamaged tables of metrics are: those of folders by address, and the addresses in each pack."""
+    """Where undamaged tables of metrics are: files in folders by address, and the addresses in each pack."""
 
     paths: dict[str, Path]
     packed: dict[Pack, list[str]]
 
     @property
     def addresses(self) -> set[str]:
-        """The runs whose tables they are."""
+        """The addresses of the runs with these tables."""
         return {*self.paths, *(address for addresses in self.packed.values() for address in addresses)}
 
     def one_by_one(self) -> "list[Tables]":
-        """Return the tables of each folder and of each pack by themselves."""
+        """Return one `Tables` per folder and one per pack."""
         folders = [Tables({address: path}, {}) for address, path in self.paths.items()]
         return [*folders, *(Tables({}, {pack: addresses}) for pack, addresses in self.packed.items())]
 
 
 def present(root: Path) -> dict[str, Key]:
-    """Return the key of every run in a store by its address: of an unfinished one, when its specification changed."""
+    """Return the key of every run in a store by address; an unfinished run's key has the time of its specification."""
     keys, packs = with_packs(root, lambda: _in_folders(root))
     for pack in packs:
         keys = {**pack.keys, **keys}
@@ -60,12 +60,12 @@ def present(root: Path) -> dict[str, Key]:
 
 
 def _in_folders(root: Path) -> dict[str, Key]:
-    """Return the keys of the runs that have folders, or links to some, which are damaged.
+    """Return the keys of the runs in folders; a link in place of a folder counts as a damaged run.
 
-    This loop takes most of the time of a list.
+    This loop takes most of the time of a listing.
     """
     keys: dict[str, Key] = {}
-    stat, folder = os.stat, os.open(root, os.O_RDONLY)  # paths below an open folder are found faster
+    stat, folder = os.stat, os.open(root, os.O_RDONLY)  # faster than absolute paths
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -92,9 +92,9 @@ def _changed(path: Path) -> int:
 
 
 def read(run: Run) -> Found | None:
-    """Return what an index keeps of a run: None if it is damaged, nothing in any field if it has only a folder.
+    """Read the data that the index keeps of a run: None if the run is damaged, empty fields if its folder is empty.
 
-    The specification of a finished run is compared with the manifest, and this with its own checksum.
+    In a finished run, the specification is checked against the manifest, and the manifest against its own checksum.
     """
     try:
         if run.finished:
@@ -115,7 +115,7 @@ def read(run: Run) -> Found | None:
 
 
 def with_tables(root: Path, addresses: Sequence[str], work: Callable[[Tables], _Result]) -> _Result:
-    """Return what `work` makes of the tables of metrics of finished runs; damaged ones are left out."""
+    """Return `work(tables)` for the tables of metrics of finished runs; damaged tables are left out."""
     return wherever(lambda: work(_intact_tables(root, addresses)))
 
 
@@ -134,7 +134,7 @@ def _intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
             pack = None if run.path.is_dir() else next((one for one in packs if address in one.keys), None)
             if pack is not None:
                 found.packed.setdefault(pack, []).append(address)
-            elif run.pack is not None or (run.metrics_path.exists() and run.manifest_path.exists()):  # by now
+            elif run.pack is not None or (run.metrics_path.exists() and run.manifest_path.exists()):  # moved meanwhile
                 raise
         except (StoreError, OSError, ValueError, LookupError):
             continue
@@ -152,21 +152,21 @@ def entry_of(run: Run) -> Entry:
 
 
 def begun(run: Run) -> float:
-    """Return when a run was begun, or finished; 0 for one that has been removed since."""
+    """Return when a run was finished, or started if unfinished, in seconds since 1970; 0 if it has been removed."""
     with suppress(OSError):
         return run.modified
     return 0.0
 
 
 def _files(manifest: bytes) -> Mapping[str, Fingerprint]:
-    """Return what a manifest says of each file. Errors: `ValueError` if it is damaged."""
+    """Return the fingerprints in a manifest. Errors: `ValueError` if the manifest is damaged."""
     if not is_intact(manifest):
         raise ValueError("the manifest is damaged")
     return listed_files(parse_json(manifest))
 
 
 def _intact(content: bytes, files: Mapping[str, Fingerprint], name: str) -> bytes:
-    """Return the content of a file of a run. Errors: `ValueError` if it is not what the manifest says."""
+    """Return the content of a run's file. Errors: `ValueError` if it does not match the manifest."""
     if hashlib.sha256(content).hexdigest() != files[name].sha256:
         raise ValueError(f"{name} is damaged")
     return content

@@ -1,4 +1,4 @@
-"""Stores: directories of runs, found by their addresses."""
+"""Stores: directories of runs, which are found by address."""
 
 import os
 import secrets
@@ -37,7 +37,7 @@ class Store:
 
     @classmethod
     def of(cls, given: "Store | str | Path | None") -> "Store":
-        """Return a store as it is, the one in a directory, or `Store()` for None. Errors: `SpecError`."""
+        """Return `given` if it is a store, the store in a directory, or `Store()` for None. Errors: `SpecError`."""
         if isinstance(given, Store):
             return given
         if given is not None and not isinstance(given, str | Path):
@@ -52,10 +52,10 @@ class Store:
         return Run(self.root / cell.address).finished
 
     def open(self, cell: Cell, wait: float = 0.0, lease: float = LEASE) -> RunDirectory:
-        """Return the cell's run, to be opened for writing by `with`, which creates it if new.
+        """Return the cell's run; `with` opens it for writing and creates it if it is new.
 
-        Opening waits up to `wait` seconds, or `math.inf`, for another process that writes the run; then it raises
-        `StoreError`. The claim on a chunk that was not renewed for `lease` seconds is free.
+        Opening waits up to `wait` seconds (`math.inf`: without limit) for another process that writes the run, then
+        raises `InUseError`. A lock on the run, or a claim on a chunk, expires if not renewed within `lease` seconds.
         """
         return RunDirectory(self.root / cell.address, cell, wait, lease)
 
@@ -81,18 +81,20 @@ class Store:
         return [Run(self.root / name) for name in sorted(names.union(*(pack.keys for pack in packs)))]
 
     def _folders(self) -> set[str]:
-        """Return the addresses of the runs that have folders, or links to some, which are damaged."""
+        """Return the addresses of the runs in folders; a link in place of a folder counts as a damaged run."""
         with os.scandir(self.root) as found:
             return {one.name for one in found if is_address(one.name) and (one.is_dir() or one.is_symlink())}
 
     def select(self, *conditions: str) -> "list[Entry]":
-        """Return the runs that fulfil all conditions, as `anchorlab runs --where` takes them, by address.
+        """Return the runs that fulfil all conditions, in order of addresses.
+
+        Conditions are written as for `anchorlab runs --where`.
 
         >>> store.select("model.layers=2", "test.accuracy>0.9")
 
-        Warns of damaged runs, of which nobody knows whether they do.
+        Warns of damaged runs that may fulfil the conditions but cannot be read.
 
-        Errors: `SpecError` for a text that is no condition, and for a field that no run has.
+        Errors: `SpecError` for an invalid condition, and for an unknown or ambiguous field.
         """
         from anchorlab.runs.query import damage_note
 
@@ -102,7 +104,7 @@ class Store:
         return found
 
     def _select(self, conditions: Iterable[str]) -> "tuple[list[Entry], list[Entry]]":
-        """Return the runs that fulfil all conditions, and damaged ones of which nobody knows."""
+        """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them."""
         from anchorlab.runs.index import Index
         from anchorlab.runs.query import Condition, Fields, chosen, undecided
         from anchorlab.runs.uses import studies_by_run
@@ -117,9 +119,9 @@ class Store:
 
         >>> store.metrics("study=anchor/identity")
 
-        Returns: the columns of `run.metrics`, and before them `run`, the address.
+        Returns: the columns of `run.metrics`, after a first column `run` with the address.
 
-        Errors: those of `select`; `StoreError` that names what is damaged of a run that is, or may be, among them.
+        Errors: as `select`; `StoreError` that names the damaged files of any run that fulfils the conditions, or may.
         """
         from anchorlab.runs.curves import all_metrics
         from anchorlab.runs.scan import Tables, with_tables
@@ -143,12 +145,12 @@ class Store:
     def pack(self, *conditions: str) -> list[str]:
         """Move the small finished runs that fulfil the conditions into packs; return their addresses.
 
-        A pack is one file for up to 10,000 runs of less than 1 MB each, in place of six for each run. Everything reads
-        packed runs as it reads others, and other processes may do so meanwhile. Damaged runs stay where they are.
+        A pack is one file for up to 10,000 runs of at most 1 MB each, in place of six files for each run. Packed runs
+        are read like any others, even by other processes during the packing. Damaged runs stay where they are.
 
         >>> store.pack("study=truncation/associative-memory")
 
-        Errors: those of `select`; `InUseError` while another process packs.
+        Errors: as `select`; `InUseError` while another process packs.
         """
         from anchorlab.runs.packing import pack_runs
 
@@ -158,9 +160,9 @@ class Store:
             self._clear()
 
     def unpack(self, *conditions: str) -> list[str]:
-        """Give the packed runs that fulfil the conditions their folders back; return their addresses.
+        """Move the packed runs that fulfil the conditions back into folders; return their addresses.
 
-        Errors: those of `pack`; `StoreError` for a damaged pack.
+        Errors: as `pack`; `StoreError` for a damaged pack.
         """
         from anchorlab.runs.packing import unpack_runs
 
@@ -176,7 +178,7 @@ class Store:
         ]
 
     def _links(self) -> list[str]:
-        """Return a line for each of the store's own folders that is a link."""
+        """Return one line for each of the store's own folders that is a link."""
         found = []
         for name in ("answers", "index", "packs", "studies", "workers"):
             try:
@@ -192,7 +194,7 @@ class Store:
     def remove(self, prefix: str) -> str:
         """Remove a run, damaged or not, and return its address.
 
-        The run is renamed first, so other processes see it whole or not at all.
+        The run is renamed before it is deleted, so other processes see it whole or not at all.
 
         Errors: as `find`; `StoreError` for a run that a process is writing, and for a link to a run elsewhere.
         """
@@ -202,7 +204,7 @@ class Store:
         return run.address
 
     def remove_all(self, addresses: Iterable[str]) -> dict[str, StoreError | None]:
-        """Remove runs and return, by address, the error of each that `remove` would refuse; None for one removed."""
+        """Remove runs; return by address None for a removed run, or the error with which `remove` would refuse it."""
         from anchorlab.runs.pack import pack_with
         from anchorlab.runs.packing import drop_packed
 
@@ -224,12 +226,12 @@ class Store:
         return found
 
     def _put_aside(self, run: Run) -> None:
-        """Rename a run, so that it is no longer in the store. Errors: those of `remove`."""
+        """Rename a run, so that it is no longer in the store. Errors: as `remove`."""
         if run.path.is_symlink():
             raise StoreError(f"{run.path}: is a link to {run.path.resolve()}; delete the link, or both, by hand")
         lock = Lock(run.path / "lock")
         if lock.path.is_symlink() or not lock.path.is_file():
-            discard(lock.path)  # nobody holds what is no lock of ours
+            discard(lock.path)  # not a lock that a process could hold
         removed = self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}"
         try:
             lock.acquire()
@@ -242,7 +244,7 @@ class Store:
             lock.release()
 
     def _clear(self) -> None:
-        """Delete what was put aside, also by a killed remover."""
+        """Delete the runs that were put aside, also by a killed process."""
         found = list(self.root.glob(f"{_REMOVED}*"))
         if found:
             sync_directory(self.root)  # else a power cut could bring the names back, but not the files
@@ -251,7 +253,7 @@ class Store:
 
 
 def _worked_on(run: Run) -> str | None:
-    """Return in words which chunk of a run a process works on, or None."""
+    """Return a message that names a chunk in use and its owner; None if no process works on the run."""
     if not is_plain_folder(run.state_path):
         return None
     for chunk in matching(run.state_path, "chunk-*"):

@@ -1,4 +1,4 @@
-"""Named tensors as safetensors files, written piece by piece; the same tensors give the same bytes."""
+"""Write named tensors as safetensors files piece by piece, and read them; the same tensors give the same bytes."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
 
     The library's own writer needs all tensors contiguous on the CPU at once and refuses views that share memory. An
     ensemble's optimiser state is large and consists of views, so the format is written here; the library reads it.
-    Format: 8 bytes of header length, little endian; JSON header padded to 8 bytes; data without gaps.
+    Format: 8 bytes of header length, little endian; JSON header padded to a multiple of 8 bytes; data without gaps.
 
-    Errors: `ValueError` for a dtype that the format does not have.
+    Errors: `ValueError` for a dtype that the format lacks.
     """
     import torch
 
@@ -47,10 +47,10 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
 def read_tensors(source: Path | bytes) -> dict[str, "torch.Tensor"]:
     """Return the tensors of a safetensors file on the CPU, sorted by name; `source` is its path or its content.
 
-    They are copies in torch's own memory, whose alignment is always the same: that of a file can change the last bit of
-    a product.
+    The tensors are copied into torch's own memory, which is always aligned in the same way: the alignment of a mapped
+    file can change the last bit of a product.
 
-    Callers check it for damage first. Errors: `ValueError` for one whose header and data do not fit together.
+    Callers check the file for damage first. Errors: `ValueError` if header and data do not fit together.
     """
     from safetensors.torch import load, load_file
 
@@ -60,7 +60,7 @@ def read_tensors(source: Path | bytes) -> dict[str, "torch.Tensor"]:
 
 
 def check_tensors(source: Path | bytes) -> None:
-    """Raise `ValueError` for a safetensors file whose header and data do not fit together."""
+    """Raise `ValueError` if the header and data of a safetensors file do not fit together."""
     from safetensors import deserialize, safe_open
 
     with _one_kind_of_error():

@@ -1,4 +1,4 @@
-"""Uses: which runs the findings of the studies in a store were made from."""
+"""Uses: the record of which runs the findings of each study were made from."""
 
 import os
 from collections import defaultdict
@@ -12,7 +12,7 @@ from anchorlab.plain import check_way
 from anchorlab.runs.files import read_json, write_json
 
 FILE = "runs.json"
-"""The file beside `findings.json` that names the runs behind them."""
+"""The file next to `findings.json` that names the runs behind the findings."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Use:
     """The runs behind the findings of a study under one profile.
 
     Fields
-        runs: the addresses of the runs that the findings were made from, their untrained controls included
-        earlier: those of runs that earlier findings of this study and profile were made from
+        runs: the addresses of the runs that the findings were made from, untrained controls included
+        earlier: the addresses of other runs, behind earlier findings of this study and profile
     """
 
     study: str
@@ -31,9 +31,9 @@ class Use:
 
 
 def record_use(folder: Path, study: str, profile: str, runs: Iterable[str]) -> None:
-    """Record beside findings, in `folder`, the runs that they were made from, and keep the earlier ones' names.
+    """Record the runs that the findings in `folder` were made from, and keep the addresses of earlier runs.
 
-    A damaged record is written anew.
+    A damaged record is replaced, and its earlier runs are lost.
     """
     current, before = set(runs), use_before(folder)
     earlier = set() if before is None else (before.runs | before.earlier) - current
@@ -44,7 +44,7 @@ def record_use(folder: Path, study: str, profile: str, runs: Iterable[str]) -> N
 def read_use(folder: Path) -> Use | None:
     """Return the runs behind the findings in `folder`; None if they were not recorded.
 
-    Errors: `StoreError` that names a damaged record: without it, runs that findings need pass for runs nobody needs.
+    Errors: `StoreError` that names a damaged record; ignoring it would make runs that findings need look removable.
     """
     path = folder / FILE
     if not os.path.lexists(path):
@@ -60,14 +60,14 @@ def read_use(folder: Path) -> Use | None:
 
 
 def use_before(folder: Path) -> Use | None:
-    """Return what a record says that is about to be written anew; None for a damaged one, too."""
+    """Return the record that is about to be replaced; None if it is missing or damaged."""
     with suppress(StoreError):
         return read_use(folder)
     return None
 
 
 def uses(root: Path) -> list[Use]:
-    """Return the recorded uses of all findings in the store of this root, by study and profile.
+    """Return the recorded uses of all findings in a store, in order of study and profile.
 
     Errors: `StoreError` that names a damaged record.
     """
@@ -75,7 +75,7 @@ def uses(root: Path) -> list[Use]:
 
 
 def study_files(root: Path, name: str, without: str | None = None) -> list[Path]:
-    """Return the files called `name` in the folders of every study and profile in a store, in their order.
+    """Return the files called `name` in the folders of every study and profile, in order of study and profile.
 
     Folders that hold a file called `without` are left out.
 
@@ -89,7 +89,7 @@ def study_files(root: Path, name: str, without: str | None = None) -> list[Path]
 
 
 def _folders(folder: Path | str) -> list[str]:
-    """Return the folders in a folder, in order; none if it is no folder. Errors: `StoreError` for a link to one."""
+    """Return a folder's subfolders, sorted; none if it does not exist. Errors: `StoreError` for a link to a folder."""
     try:
         with os.scandir(folder) as entries:
             found = sorted((one.name, one.path, one.is_symlink()) for one in entries if one.is_dir())
@@ -102,7 +102,7 @@ def _folders(folder: Path | str) -> list[str]:
 
 
 def studies_by_run(root: Path) -> dict[str, frozenset[str]]:
-    """Return the names of the studies whose findings were made from a run, by its address. Errors: as `uses`."""
+    """Return, by a run's address, the names of the studies whose findings were made from it. Errors: as `uses`."""
     found: dict[str, set[str]] = defaultdict(set)
     for use in uses(root):
         for address in use.runs:

@@ -1,4 +1,4 @@
-"""Results that can be proved about models and training, with their numerical checks."""
+"""Provable results about models and training, with numerical checks."""
 
 from anchorlab.theory.attention_gradient import FirstStep, LeadingOrder, first_step, key_query_gradient, leading_order
 from anchorlab.theory.information_flow import (

@@ -1,7 +1,7 @@
 """Gradient descent of many noisy associative memories at once.
 
-The matrix moves by W -= rate / n sum_i sum_j (P(j | i) - p(j | i)) u_j e_iᵀ, so that W = W_0 + Uᵀ A E with the e_i as
-the rows of E, the u_j as those of U and one small matrix A [output input]: hundreds of runs take seconds.
+A step is W -= rate / n sum_i sum_j (P(j | i) - p(j | i)) u_j e_iᵀ, so W = W_0 + Uᵀ A E with the e_i as the rows of E,
+the u_j as the rows of U, and one small matrix A [output input]. Only A is updated, so hundreds of runs take seconds.
 
 Source: truncated weights, section 5 and appendix C.1.
 """
@@ -20,7 +20,7 @@ class Memories:
     Shapes
         weights: `[run row column]`, W
         inputs: `[run input column]`, the e_i
-        outputs: `[run output row]`, the u_j, of which the last is the noise
+        outputs: `[run output row]`, the u_j; the last one is the noise
     """
 
     weights: Float[np.ndarray, "run row column"]
@@ -33,13 +33,13 @@ class Memories:
         return np.asarray(self.outputs @ self.weights @ self.inputs.swapaxes(1, 2))
 
     def pure_label_loss(self, rank: int | None = None) -> Float[np.ndarray, "run"]:
-        """Return the cross-entropy without noise, of W or of its best approximation of a rank."""
+        """Return the cross-entropy on noise-free labels, of W or of its best approximation of rank `rank`."""
         kept = self if rank is None else Memories(_cut(self.weights, rank), self.inputs, self.outputs)
         right = np.diagonal(_probabilities(kept.scores), axis1=1, axis2=2)  # leaves out the noise, the last output
         return np.asarray(-np.log(right).mean(axis=1))
 
     def descend(self, alpha: float, rate: float, steps: int) -> "Memories":
-        """Return the memories after so many steps of gradient descent on the exact loss with noise."""
+        """Return the memories after `steps` steps of gradient descent on the exact loss with noise."""
         count = self.inputs.shape[1]
         law = np.vstack([(1 - alpha) * np.eye(count), np.full(count, alpha)])
         inputs, outputs = self.inputs @ self.inputs.swapaxes(1, 2), self.outputs @ self.outputs.swapaxes(1, 2)
@@ -50,7 +50,7 @@ class Memories:
 
 
 def draw_memories(random: Generator, runs: int, inputs: int, width: int) -> Memories:
-    """Return memories at the start: embeddings uniform on the sphere, W from N(0, 1 / width)."""
+    """Draw initial memories: embeddings uniform on the sphere, W from N(0, 1 / width)."""
     weights = random.standard_normal((runs, width, width)) / np.sqrt(width)
     return Memories(weights, _on_sphere(random, runs, inputs, width), _on_sphere(random, runs, inputs + 1, width))
 

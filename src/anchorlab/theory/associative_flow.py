@@ -1,9 +1,9 @@
 """Gradient flow of the noisy associative memory with any number of inputs: which singular value stores the noise.
 
 With orthonormal embeddings and W = 0 at the start, all n inputs are alike. The scores of an input are s for its own
-output, w for those of the other inputs and v for the noise, with s + (n - 1) w + v = 0. The predictions follow from the
-margins a = w - s and b = v - s, and the gradient of the mean cross-entropy over all inputs gives, in a time n times as
-slow,
+output, w for the outputs of the other inputs and v for the noise, with s + (n - 1) w + v = 0. The predictions follow
+from the margins a = w - s and b = v - s. With time in units of n (learning rate times steps), the gradient of the mean
+cross-entropy over all inputs gives
 
     da/dt = -P(each wrong) - (1 - α - P(right)),    db/dt = α - P(noise) - (1 - α - P(right))
 
@@ -11,7 +11,7 @@ W is the sum of two parts with orthogonal rows and columns. One separates the ou
 singular values |a|. The other has rank one and stores the noise: it gives every input the score v for the noise and
 -v / n for each other output, and its singular value is sqrt(n + 1) |v| with v = (n b - (n - 1) a) / (n + 1).
 
-Source: truncated weights, section 5 and appendix C.1 (iii), in equations of our own.
+Source: truncated weights, section 5 and appendix C.1 (iii); the equations are our own.
 """
 
 from dataclasses import dataclass
@@ -51,16 +51,16 @@ class MemoryFlow:
 
     @property
     def loss_without_noise(self) -> Curve:
-        """The pure-label loss of W without the part that stores the noise, whose margin is then (1 - 1/n) a."""
+        """The pure-label loss of W without the part that stores the noise; the noise's margin is then (1 - 1/n) a."""
         n = self.inputs
         return np.asarray(np.log(1 + (n - 1) * np.exp(self.a) + np.exp((1 - 1 / n) * self.a)))
 
 
 def memory_flow(inputs: int, alpha: float, time: Curve) -> MemoryFlow:
-    """Return the flow from W = 0 at the given times, in units of n in learning rate times steps.
+    """Return the flow from W = 0 at the given times, in units of n (learning rate times steps).
 
-    Errors: `SpecError` for fewer than 2 inputs, for an alpha outside (0, 1), and for times that are not strictly
-    ascending from 0 on.
+    Errors: `SpecError` for fewer than 2 inputs, for an alpha outside (0, 1), and for times that are negative or not
+    strictly ascending.
     """
     if inputs < 2:
         raise SpecError("inputs", f"{inputs} have no other output to be told from", "give at least 2")

@@ -4,7 +4,7 @@ Attention is still uniform. With f_k the share of token k in a sequence and G(j,
 
     W_E(k)ᵀ (-grad_KQ) W_E(q) = E f_k sum_j (1{z_{T+1} = j} - p_j) (G(j, k) - sum_l f_l G(j, l))
 
-All other projections are zero, as z_T = q. Over all k these numbers add up to zero: tokens gain what others lose.
+All other projections are zero, since z_T = q. The sum over all k is zero: some tokens gain what others lose.
 Source: truncation paper, appendix A.2.
 """
 
@@ -61,13 +61,13 @@ def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
 
 
 def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: float) -> FirstStep:
-    """Return the weights after one step along the gradient of drawn sequences, which need not follow the law."""
+    """Return the weights after one step along the gradient on drawn sequences, which need not follow the law."""
     feedforward, value = feedforward_gradient(sample, law.tokens), value_gradient(sample, law.tokens)
     return FirstStep(-learning_rate * feedforward, -learning_rate * value)
 
 
 def with_more_noise(law: UniformRecall, sample: Sequences, share: float, random: Generator) -> Sequences:
-    """Return sequences in which noise replaces this share of the tokens that are no trigger and follow none."""
+    """Replace tokens by noise, each with probability `share`, unless they are triggers or follow a trigger."""
     tokens = sample.tokens.copy()
     free = tokens != TRIGGER
     free[1:] &= tokens[:-1] != TRIGGER
@@ -90,7 +90,7 @@ def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep
 
 @dataclass(frozen=True)
 class LeadingOrder:
-    """W_E(k)ᵀ (-grad_KQ) W_E(q) for N, T >> 1, for k the noise token, the trigger, and each other token."""
+    """W_E(k)ᵀ (-grad_KQ) W_E(q) for N, T >> 1, where k is the noise token, the trigger, or any other token."""
 
     noise: float
     trigger: float
@@ -104,9 +104,9 @@ def leading_order(law: UniformRecall, learning_rate: float) -> LeadingOrder:
     trigger  eta alpha (alpha - p) (1/N + 1/T) (1/T + alpha (1 - alpha) / N^2)
     other    -(noise + trigger) / (N - 1)
 
-    The paper has the first, and eta alpha^2 (1 - alpha) (alpha - p) / N^3 for all tokens but noise. That leaves out
-    z_T = q, the trigger that ends every sequence. The contribution of this trigger falls only as 1 / (N T), and flips
-    the sign for the other tokens if T is below about N / (alpha (1 - alpha)).
+    The paper gives the first, and eta alpha^2 (1 - alpha) (alpha - p) / N^3 for all tokens but noise. The latter
+    neglects z_T = q, the trigger that ends every sequence. The contribution of this trigger decays only as 1 / (N T),
+    and flips the sign for the other tokens if T is below about N / (alpha (1 - alpha)).
     """
     n, alpha = law.tokens, law.alpha
     probability = exp(learning_rate * alpha) / (n + exp(learning_rate * alpha))

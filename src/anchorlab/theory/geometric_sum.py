@@ -1,4 +1,4 @@
-"""The sum of a^t t, in closed form."""
+"""The sum of a^t t over t, in closed form."""
 
 from anchorlab.errors import SpecError
 
@@ -8,7 +8,7 @@ def weighted_geometric_sum(base: float, terms: int) -> float:
 
     a (1 - a^T) / (a - 1)^2 + a^(T + 1) T / (a - 1). Source: truncated weights, Lemma E.2.
 
-    Errors: `SpecError` for a = 1, for which the lemma has no value, and for fewer than 1 term.
+    Errors: `SpecError` for a = 1, where the lemma's formula is undefined, and for fewer than 1 term.
     """
     if base == 1:
         raise SpecError("base", "1 has no closed form here", "use terms * (terms + 1) / 2")

@@ -1,10 +1,10 @@
-"""The number of attention layers that a retrieval chain needs: exact depths beside the bound of Theorem 1.
+"""The number of attention layers that a retrieval chain needs: exact depths, and the lower bound of Theorem 1.
 
 A chain of D steps uses the positions s_0 .. s_2D. s_0 is the query x_0; pair k has x_{k-1} at s_{2k-1} and x_k at
 s_{2k}. The input is pair D, .., pair 1, then the query. The pieces of information are the symbols x_k = e_{2k} and the
-positions of pairs p_k = e_{2k-1}, so s_i begins with e_{i-1} and e_i. In each layer a position may attend to another
-only if they share a piece (assumption 1), and then gets all pieces of the other (assumption 2). A position always holds
-a run of neighbouring pieces (lemma 2).
+positions of pairs p_k = e_{2k-1}, so s_i initially holds e_{i-1} and e_i. In each layer a position may attend to
+another position only if they share a piece (assumption 1), and then gets all pieces of the other (assumption 2). A
+position always holds a run of neighbouring pieces (lemma 2).
 
 A chain is solved when s_0 holds x_D = e_{2D}. Source: stacked attention heads, section 5 and appendix B.
 """
@@ -20,11 +20,11 @@ from anchorlab.errors import SpecError
 
 @dataclass(frozen=True)
 class Flow:
-    """What attention may do in a layer.
+    """The abilities of attention in one layer.
 
-    With a `causal` mask a position attends only to earlier ones. Each of `heads` heads fetches from one position; None
-    fetches from every position that shares a piece, as in the paper's proof. Two heads suffice for that: every fetched
-    run overlaps the position's own, so the two runs that reach furthest to the left and to the right bring everything.
+    With a `causal` mask a position attends only to earlier positions. Each of `heads` heads fetches from one position;
+    None fetches from every position that shares a piece, as in the paper's proof. Two heads suffice for that: every
+    fetched run overlaps the position's own run, so the runs that reach furthest left and furthest right bring all.
 
     Errors: `SpecError` for fewer than 1 head.
     """
@@ -48,9 +48,9 @@ def lower_bound(steps: int) -> int:
 def least_depth(steps: int, flow: Flow = Flow()) -> int:
     """Return the least number of layers, in closed form.
 
-    - No mask: after t layers s_i holds e_{i-1-g} .. e_{i+g}. The runs that it fetches next begin no later than its own
-      ends, so g -> 3 g + 1 and g = (3^t - 1) / 2. That must reach 2D: ceil(log_3(4D + 1)).
-    - No mask, one head: it fetches only to the right, g = 2^t - 1, as a run of n pieces grows to at most 2 n - 1.
+    - No mask: after t layers s_i holds e_{i-1-g} .. e_{i+g}. It next fetches runs that overlap its own run at the ends,
+      so g -> 3 g + 1 and g = (3^t - 1) / 2. The depth is the least t with g >= 2D: ceil(log_3(4D + 1)).
+    - No mask, one head: it fetches only to the right, so g = 2^t - 1: a run of n pieces grows to at most 2 n - 1.
     - Causal mask: the first member of a pair learns nothing about later pairs of its chain, and the second member
       reaches no further left than its own pair: g = 2^t - 1 again.
     - Causal mask, one head: the first layer is spent on the position's own pair, so g = 2^t - 2.
@@ -66,16 +66,16 @@ def least_depth(steps: int, flow: Flow = Flow()) -> int:
 def depth_by_sets(steps: int, causal: bool = False) -> int:
     """Return the least number of layers by simulating the set of pieces at every position.
 
-    It uses assumptions 1 and 2 only, with no limit on heads. For one head, where choices matter, see `depth_by_search`.
+    Uses only assumptions 1 and 2, with no limit on heads. With one head, choices matter: see `depth_by_search`.
     """
     return len(held_by_layer(steps, causal)) - 1
 
 
 def held_by_layer(steps: int, causal: bool = False) -> Bool[np.ndarray, "layer position piece"]:
-    """Return which pieces every position holds before the first layer and after each, until s_0 holds x_D.
+    """Return the pieces that every position holds before the first layer and after each layer, until s_0 holds x_D.
 
-    Positions are s_0 .. s_2D; pieces are e_-1, which is the query's own position, and e_0 .. e_2D. As `depth_by_sets`,
-    it uses assumptions 1 and 2 only.
+    Positions are s_0 .. s_2D; pieces are e_-1, which is the query's own position, and e_0 .. e_2D. Like
+    `depth_by_sets`, this uses only assumptions 1 and 2.
     """
     held = [1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)]  # bit i + 1 is e_i
     goal, layers = 1 << (2 * steps + 1), [held]
@@ -86,7 +86,7 @@ def held_by_layer(steps: int, causal: bool = False) -> Bool[np.ndarray, "layer p
 
 
 def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:
-    """Return the least number of layers by following both ends of every position's run; 10 000 steps are feasible.
+    """Return the least number of layers by tracking both ends of every position's run; feasible for 10 000 steps.
 
     With one head, each position fetches the run that reaches furthest to the right; under a causal mask, the second
     member of each pair first fetches the first member.
@@ -101,11 +101,11 @@ def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:
 
 
 def depth_by_search(steps: int, causal: bool = False) -> int:
-    """Return a lower bound on the number of layers with one head, over all choices of what to fetch.
+    """Return a lower bound on the number of layers with one head, over all choices of the position to fetch from.
 
-    It relaxes the choices: each fetch may find any run that some choices would have produced there, even if no single
-    choice produces all of them. If `depth_by_runs` equals the bound, both are exact. Runs are enumerated, so use it for
-    short chains only.
+    The choices are relaxed: each fetch may find any run that some sequence of choices produces at its source, even if
+    no single sequence produces all of these runs. If `depth_by_runs` equals the bound, both are exact. All runs are
+    enumerated, so use it only for short chains.
     """
     runs = [{(i - 1, i)} for i in range(2 * _checked(steps) + 1)]
     depth = 0
@@ -122,7 +122,7 @@ def _checked(steps: int) -> int:
 
 
 def _least_exponent(base: int, number: int) -> int:
-    """The least t with base^t >= number; exact, as the logarithm only gives the starting point."""
+    """Return the least t with base^t >= number, exactly: the logarithm only gives the starting point."""
     found = max(0, ceil(log(number, base)) - 1)
     while base**found < number:
         found += 1
@@ -130,7 +130,7 @@ def _least_exponent(base: int, number: int) -> int:
 
 
 def _sees(i: int, j: int) -> bool:
-    """Whether s_j comes before s_i in the input, so that s_i may attend to it under a causal mask."""
+    """Return whether s_j precedes s_i in the input, so that s_i may attend to it under a causal mask."""
     pair_i, pair_j = (i + 1) // 2, (j + 1) // 2
     return pair_j > pair_i or (pair_j == pair_i and j < i)
 
@@ -147,16 +147,16 @@ def _next_runs(
     low: Int[np.ndarray, "place"], high: Int[np.ndarray, "place"], depth: int, flow: Flow
 ) -> tuple[Int[np.ndarray, "place"], Int[np.ndarray, "place"]]:
     place = np.arange(len(low))
-    furthest = np.searchsorted(low, high, side="right") - 1  # the last position whose run begins in reach
+    furthest = np.searchsorted(low, high, side="right") - 1  # the last position whose run overlaps this run
     right = np.maximum.accumulate(high)[furthest]
     if not flow.causal:
         if flow.heads == 1:
             return low, right
-        first = np.searchsorted(high, low, side="left")  # the first position whose run ends in reach
+        first = np.searchsorted(high, low, side="left")  # the first position whose run overlaps this run
         return low[first], right
     first_member, second = place % 2 == 1, (place > 0) & (place % 2 == 0)
-    # later pairs of the chain come earlier in the input; a first member shares nothing with them, and does not see the
-    # second of its own pair
+    # later pairs of the chain come earlier in the input; the first member of a pair shares nothing with them, and the
+    # mask hides the second member of its own pair
     ahead = np.where((furthest > place) & ~first_member, right, high)
     partner = np.where(second, np.concatenate([low[:1], low[:-1]]), low)
     if flow.heads == 1:

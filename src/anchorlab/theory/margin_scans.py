@@ -1,4 +1,4 @@
-"""The margins of Theorem 1, measured while the number of samples, tokens or positions grows."""
+"""Measure how the margins of Theorem 1 change with the number of samples, tokens or positions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from anchorlab.theory.one_step_margins import (
 from anchorlab.theory.uniform_recall import UniformRecall
 
 DELTA = 0.05
-"""The probability with which Theorem 1 may fail, where margins are compared with its bounds."""
+"""The failure probability of Theorem 1, in comparisons of margins with its bounds."""
 
 LOGITS: Mapping[str, str] = MappingProxyType(
     {
@@ -35,7 +35,7 @@ LOGITS: Mapping[str, str] = MappingProxyType(
 )
 """The logits whose margins are measured, with their names in figures and tables."""
 
-_TYPICAL = 2  # test sequences drawn from the law, beside the repeated token
+_TYPICAL = 2  # test sequences drawn from the law, in addition to the repeated token
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Scan:
         law: the distribution of sequences
         samples: the number of training sequences, m
         along: the number that varies: `samples` (m), `tokens` (N) or `length` (T)
-        values: its values, which replace the one in `law` or `samples`
+        values: the values of this number, which replace its value in `law` or `samples`
     """
 
     law: UniformRecall
@@ -68,9 +68,9 @@ class Margin:
 
     Fields
         values: the margins
-        deviation: their standard deviation at learning rate 1, a root mean square over test sequences
-        predicted: the exact standard deviation of the noise logit, likewise
-        excess: the distance from Theorem 1's value within which 1 - `DELTA` of the draws lie, the largest over test
+        deviation: the standard deviation of the margin over draws at learning rate 1 (root mean square over tests)
+        predicted: the exact standard deviation of the noise logit (root mean square over tests)
+        excess: the 1 - `DELTA` quantile over draws of the distance from Theorem 1's value, the largest over test
             sequences, divided by the theorem's bound without its constant
     """
 
@@ -87,7 +87,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Point:
-    """The margins at one number of samples, tokens and positions, for each of `LOGITS`."""
+    """The margins for each of `LOGITS` at one setting of samples, tokens and positions."""
 
     samples: int
     margins: Mapping[str, Margin]
@@ -105,7 +105,7 @@ class Scanned:
         return self._power([point.margins[logit].deviation for point in self.points])
 
     def predicted_power(self, logit: str) -> float:
-        """Return the power of the exact standard deviation of the noise logit."""
+        """Return the exponent of the power law of the noise logit's exact standard deviation along the scan."""
         return self._power([point.margins[logit].predicted for point in self.points]).slope
 
     def _power(self, values: list[float]) -> PowerLaw:
@@ -146,10 +146,10 @@ def measure_scan(scan: Scan, draws: int) -> Scanned:
 
 
 def samples_needed(points: Sequence[Point], logit: str, share: float = 0.95) -> float:
-    """Return the fewest samples at which a share of the draws has a margin within half of Theorem 1's value.
+    """Return the least number of samples at which `share` of the draws have margins within half of Theorem 1's value.
 
-    Interpolates between two measurements on a logarithmic axis; `points` are in ascending order of samples. NaN if no
-    point reaches the share.
+    Interpolates between two measurements, logarithmically in samples; `points` must be in ascending order of samples.
+    NaN if no point reaches the share.
     """
     kept = [point.margins[logit].within_half for point in points]
     after = next((index for index, value in enumerate(kept) if value >= share), None)

@@ -1,8 +1,8 @@
-"""The logit of the noise along training of W_F, and the learning rates for which it keeps below its target.
+"""The noise logit during training of W_F, and the learning rates for which it stays below its target.
 
-While W_F dominates and all other logits are near 0, the noise has the probability p = exp(ξ) / (N + exp(ξ)), and each
-step adds η (α - p) to ξ, from 0 on. The target ξ* = log N + log(α / (1 - α)) is where p = α. One step from a gap
-g = ξ - ξ* < 0 does not pass the target if η is at most
+While W_F dominates and all other logits are near 0, the noise has the probability p = exp(ξ) / (N + exp(ξ)). The logit
+ξ starts at 0, and each step adds η (α - p). The target ξ* = log N + log(α / (1 - α)) is where p = α. One step from a
+gap g = ξ - ξ* < 0 does not overshoot the target if η is at most
 
     g / (exp(g) / ((1 - α) / α + exp(g)) - α)
 
@@ -18,7 +18,7 @@ from anchorlab.errors import SpecError
 
 
 def target_logit(tokens: int, alpha: float) -> float:
-    """Return ξ*, the logit at which the noise has the probability alpha among `tokens` (N) others with logit 0.
+    """Return ξ*, the logit at which the noise has probability alpha among `tokens` (N) other tokens with logit 0.
 
     Errors: `SpecError` for an alpha outside (0, 1), as in every function here.
     """
@@ -26,7 +26,7 @@ def target_logit(tokens: int, alpha: float) -> float:
 
 
 def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np.ndarray, "time"]:
-    """Return ξ at the start and after each of so many steps with learning rate η."""
+    """Return ξ at the start and after each of `steps` steps with learning rate `rate` (η)."""
     _checked(alpha)
     logits = [0.0]
     for _ in range(steps):
@@ -35,13 +35,13 @@ def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np
 
 
 def largest_rate(gap: Float[np.ndarray, "gap"], alpha: float) -> Float[np.ndarray, "gap"]:
-    """Return the largest learning rate with which a step from each gap g < 0 does not pass the target."""
+    """Return for each gap g < 0 the largest learning rate with which a step does not overshoot the target."""
     odds = (1 - _checked(alpha)) / alpha
     return np.asarray(gap / (np.exp(gap) / (odds + np.exp(gap)) - alpha))
 
 
 def safe_rate(alpha: float) -> float:
-    """Return 1 / (α (1 - α)), the limit of `largest_rate` at the target, and its least value for alpha below 1/2."""
+    """Return 1 / (α (1 - α)): the limit of `largest_rate` at the target, and its minimum for alpha below 1/2."""
     return 1 / (_checked(alpha) * (1 - alpha))
 
 

@@ -1,8 +1,8 @@
 """The first gradient step of one attention layer with a linear feed-forward layer: exact moments and leading orders.
 
 The logits are W_U (W_V sum_t softmax(x_T W_KQ x_t)_t x_t + W_F x_T) with x_t = W_E(z_t), orthonormal embeddings and
-unembeddings, and all other weights zero. So every prediction is 1 / (N + 1), attention is uniform, the gradient of W_KQ
-is zero, and each projection of a gradient is a mean over sequences of counts:
+unembeddings, and all other weights zero. So every predicted probability is 1 / (N + 1), attention is uniform, the
+gradient of W_KQ is zero, and each projection of a gradient is a mean over sequences, with n_k the count of token k:
 
     W_U(k)ᵀ grad_F W_E(q) = mean of 1/(N+1) - 1{y = k}
     W_U(j)ᵀ grad_V W_E(k) = mean of (1/(N+1) - 1{y = j}) n_k / T
@@ -46,7 +46,7 @@ _KINDS = {"noise": NOISE_KIND, "trigger": TRIGGER_KIND, "same": OUTPUT_KIND, "ot
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean, variance and largest deviation from the mean of one sequence's contribution to a projected gradient."""
+    """One sequence's contribution to a projected gradient: its mean, variance and largest deviation from the mean."""
 
     mean: float
     variance: float
@@ -77,7 +77,7 @@ def value_squares(sample: Sequences, tokens: int) -> Float[np.ndarray, "output t
 
 
 def average(projections: Float[np.ndarray, "output token"], entry: Entry) -> float:
-    """Return the mean of the projections that belong to an entry of Table 2; all have the same distribution."""
+    """Return the mean of all projections that belong to one entry of Table 2, which have the same distribution."""
     places: dict[Token, slice] = {"noise": slice(-1, None), "trigger": slice(TRIGGER, TRIGGER + 1)}
     ordinary = slice(TRIGGER + 1, -1)
     rows = projections[places.get(entry[0], ordinary)]
@@ -98,7 +98,7 @@ def feedforward_moments(law: UniformRecall, output: Literal["noise", "other"]) -
 def value_moments(law: UniformRecall, entry: Entry) -> Moments:
     """Return mu(j, k), sigma^2(j, k) and R(j, k) of Lemma D.2 exactly, for any N and T.
 
-    z_{T+1} = j implies y = j, or nothing about z_1 .. z_T if j is the noise token.
+    z_{T+1} = j implies y = j; if j is the noise token, it implies nothing about z_1 .. z_T.
     """
     output, token = entry
     kind, plain = _KINDS[token], 1 / (law.tokens + 1)
@@ -107,7 +107,7 @@ def value_moments(law: UniformRecall, entry: Entry) -> Moments:
     else:
         chance, given = (1 - law.alpha) / law.tokens, law.given(output == "trigger")
     every = law.moments
-    own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y, all tokens of [N] without q are alike
+    own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y, all tokens of [N] except q are alike
     mean = every.mean[own] * plain - chance * given.mean[kind]
     square = every.square[own] * plain**2 + (1 - 2 * plain) * chance * given.square[kind]
     mean, square = mean / law.length, square / law.length**2

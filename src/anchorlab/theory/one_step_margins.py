@@ -1,8 +1,8 @@
 """Theorem 1: the margins of the noise logit after one full-batch gradient step from zero, measured and predicted.
 
-At learning rate 1 the logits of the feed-forward layer are the shares of each target among the m sequences. Those of
-attention are the same shares with each sequence weighted by its overlap s = sum_k r_k n_k / T with the test sequence,
-where r_k are the shares of tokens in the test sequence. A constant common to all logits cancels in a margin.
+At learning rate 1 the logits of the feed-forward layer are the shares of each target among the m sequences. The logits
+of attention are the same shares, with each sequence weighted by its overlap s = sum_k r_k n_k / T with the test
+sequence; r_k are the shares of tokens in the test sequence. A constant common to all logits cancels in a margin.
 Source: truncation paper, Theorem 1 and its proof in appendix D.
 """
 
@@ -37,14 +37,14 @@ def draw_margins(
     """Return the margins after one step on each of `draws` training sets of `samples` (m) sequences.
 
     Args:
-        law: the distribution of sequences.
-        samples: the number of training sequences in a set.
-        draws: the number of training sets, drawn independently.
-        shares: the shares r_k of the N + 1 tokens in each test sequence.
-        random: the generator that draws the training sets.
+        law: the distribution of sequences
+        samples: the number of training sequences in a set
+        draws: the number of training sets, drawn independently
+        shares: the shares r_k of the N + 1 tokens in each test sequence
+        random: the generator that draws the training sets
     """
     outputs = law.tokens + 1
-    weighed = np.zeros((1 + len(shares), draws * outputs))  # weights 1 for the feed-forward layer, then each overlap
+    weighed = np.zeros((1 + len(shares), draws * outputs))  # rows: weights 1 (feed-forward), then overlaps by test
     done = 0
     for block in law.blocks(random, draws * samples):
         cells = np.arange(done, done + block.targets.size) // samples * outputs + block.targets
@@ -61,7 +61,7 @@ def draw_margins(
 def overlaps(sample: Sequences, shares: Float[np.ndarray, "test token"]) -> Float[np.ndarray, "test sample"]:
     """Return the overlap s = sum_k r_k n_k / T of each sequence with each test sequence."""
     total = np.zeros((len(shares), sample.targets.size))
-    for tokens in sample.tokens:  # by position, to stay within the processor's cache
+    for tokens in sample.tokens:  # by position, to fit in the processor's cache
         total += np.take(shares, tokens, axis=1)
     return total / len(sample.tokens)
 
@@ -72,7 +72,7 @@ def shares_of(tokens: Int[np.ndarray, "position test"], vocabulary: int) -> Floa
 
 
 def repeated_token(law: UniformRecall) -> Float[np.ndarray, "test token"]:
-    """Return the shares of the test sequence k, k, .., k, q, the hardest one: it is the least like drawn sequences."""
+    """Return the shares of the test sequence k, k, .., k, q, the hardest: it resembles drawn sequences least."""
     shares = np.zeros((1, law.tokens + 1))
     shares[0, TRIGGER], shares[0, 1] = 1 / law.length, 1 - 1 / law.length
     return shares
@@ -100,7 +100,7 @@ def feedforward_spread(law: UniformRecall, samples: int) -> Spread:
 def attention_spread(law: UniformRecall, samples: int, shares: Float[np.ndarray, "token"]) -> Spread:
     """Return the spread of the mean of 1{z_{T+1} = N+1} s over m sequences, with s the overlap with one test sequence.
 
-    Its mean is alpha E s, its standard deviation sqrt((alpha E s^2 - (alpha E s)^2) / m).
+    The mean is alpha E s, the standard deviation sqrt((alpha E s^2 - (alpha E s)^2) / m).
     """
     found = law.moments
     own = np.zeros(4)

@@ -1,4 +1,4 @@
-"""Power laws fitted to measurements: the slope on logarithmic axes, with its confidence interval."""
+"""Fit power laws to measurements: the slope on logarithmic axes, with its confidence interval."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class PowerLaw:
     factor: float
 
     def apart(self, slope: float) -> tuple[float, float]:
-        """Return the least and the largest distance of the confidence interval from a slope."""
+        """Return the smallest and the largest distance from `slope` to a point of the confidence interval."""
         ends = abs(self.low - slope), abs(self.high - slope)
         return (0.0 if self.low <= slope <= self.high else min(ends)), max(ends)
 
@@ -27,11 +27,11 @@ class PowerLaw:
 def fit_power_law(
     x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"], correction: float | None = None
 ) -> PowerLaw:
-    """Return the power law whose log y fits best against log x, by least squares.
+    """Fit a power law by least squares of log y against log x.
 
-    With a `correction` p < 0, log y = log factor + slope log x + d x^p is fitted: the slope is then that in the limit
-    of large x, to which y comes as x^p. The confidence interval is Student's, for independent errors of equal relative
-    size.
+    With a `correction` p < 0, log y = log factor + slope log x + d x^p is fitted: the slope is then the one in the
+    limit of large x, which is approached as x^p. The confidence interval is Student's, for independent errors of equal
+    relative size.
 
     Errors: `SpecError` for fewer than three points, or four with a correction, and for values that are not positive.
     """

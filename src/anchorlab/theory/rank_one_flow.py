@@ -12,8 +12,8 @@ The gradient of the mean cross-entropy over both inputs, projected on the two ma
     dβ₁/dt = (1 - α - P(right) + P(wrong)) / 4,    dβ₂/dt = κ (P(noise) - α) / 4
 
 with κ = 1. The paper's equations (8) and (9) have κ = 3: they take inner products of the gradient with both matrices
-without dividing by the squared lengths of the matrices, 4 and 12. Time here is the paper's, four times slower than that
-of the mean loss, so that the factors 1/4 vanish.
+without dividing by the squared norms of the matrices, 4 and 12. This module measures time as the paper does, in units
+of 4 in the time of the mean loss, so that the factors 1/4 vanish.
 
 Source: truncated weights, section 5, appendix C, Lemma E.3.
 """
@@ -32,7 +32,7 @@ Law = Literal["derived", "printed"]
 """The flow itself (κ = 1), or equation (9) as the paper prints it (κ = 3)."""
 
 TIME_UNIT = 4.0
-"""Gradient-flow time of the mean cross-entropy over two inputs (learning rate times steps) in one unit of time here."""
+"""One unit of this module's time, in gradient-flow time of the mean cross-entropy (learning rate times steps)."""
 
 _NOISE_SPEED = MappingProxyType({"derived": 1.0, "printed": 3.0})  # κ
 
@@ -55,7 +55,7 @@ class Margins:
 
     @property
     def rank_one_noise(self) -> Curve:
-        """P(noise) with the larger singular value alone: 2 |β₁| of the first matrix, √12 |β₂| of the second."""
+        """P(noise) if only the larger singular value is kept: 2 |β₁| (first matrix) or √12 |β₂| (second matrix)."""
         beta_1, beta_2 = -self.a / 2, (self.a / 2 - self.b) / 3
         first = _noise(-2 * beta_1, -beta_1)
         second = _noise(np.zeros_like(beta_2), -3 * beta_2)
@@ -113,7 +113,7 @@ def lemma_a_offset(alpha: float) -> float:
 
 
 def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
-    """Return C of P(noise) → C t^(-1/2) at rank 1: as the margin of the noise is a / 2 there, C = exp(`a_offset` / 2).
+    """Return C in P(noise) → C t^(-1/2) at rank 1. The noise margin is a / 2 there, so C = exp(`a_offset` / 2).
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
@@ -121,7 +121,7 @@ def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
 
 
 def _noise(wrong: Curve, noise: Curve) -> Curve:
-    """P(noise) from the margins of the wrong output and of the noise over the right output."""
+    """Return P(noise) from the margins of the wrong output and of the noise over the right output."""
     probability: Curve = np.exp(noise) / (1 + np.exp(wrong) + np.exp(noise))
     return probability
 

@@ -9,17 +9,17 @@ from anchorlab.models.transformer import Transformer
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory.information_flow import Flow, least_depth
 
-_SHARP = 60.0  # difference of scores that makes attention all but exact: exp(-60) is negligible
+_SHARP = 60.0  # score difference that makes attention practically exact: exp(-60) is negligible
 
 
 def retrieval_circuit(task: TokenRetrieval) -> Transformer:
     """Return a transformer that answers every query of a task, with one head in each of `least_depth` causal layers.
 
-    The stream consists of one-hot blocks: the token here, the position, the token before, and the tokens 1, 2, .. D
-    steps further along the chain. Layer 0 copies the token before, so that the second member of a pair knows the first.
-    In every later layer each token attends to the pair that begins with the furthest token it knows, and learns what is
-    known there: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after t layers. That is the closed form of `least_depth` for one
-    head with a causal mask, log_2(2D + 2) rounded up.
+    The stream consists of one-hot blocks: the current token, the position, the previous token, and the tokens 1, 2, ..
+    D steps further along the chain. Layer 0 copies the previous token, so that the second member of a pair knows the
+    first. In every later layer each token attends to the pair that begins with the furthest token it knows, and copies
+    what that pair knows: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after t layers. This matches the closed form of
+    `least_depth` for one head with a causal mask, ceil(log_2(2D + 2)).
 
     Errors: `SpecError` for a task with parents, and for a task that asks for several numbers of steps.
     """
@@ -58,7 +58,7 @@ class _Blocks:
         self.width = self.before.stop + steps * symbols
 
     def ahead(self, steps: int) -> slice:
-        """Return the block of the token `steps` steps further along the chain; 0 is the token here."""
+        """Return the block of the token `steps` steps further along the chain; 0 is the current token."""
         if steps == 0:
             return self.token
         start = self.before.stop + (steps - 1) * self.symbols
@@ -70,7 +70,7 @@ def _bring_the_token_before(weights: dict[str, Tensor], blocks: _Blocks) -> None
     places = slice(0, blocks.length)
     weights["blocks.0.attn.W_Q"][blocks.position, places] = torch.eye(blocks.length) * scale
     weights["blocks.0.attn.W_K"][blocks.position, places] = torch.eye(blocks.length).roll(1, dims=1)
-    weights["blocks.0.attn.W_K"][blocks.position, places][-1] = 0  # the last position comes before none
+    weights["blocks.0.attn.W_K"][blocks.position, places][-1] = 0  # no position follows the last one
     _carry(weights, 0, blocks.token, blocks.before)
 
 

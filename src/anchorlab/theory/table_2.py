@@ -1,4 +1,4 @@
-"""Lemma D.1 and Table 2 of the truncated-weights paper: every entry as printed, as derived, and as drawn."""
+"""Lemma D.1 and Table 2 of the truncated-weights paper: every entry as printed, as derived, and as sampled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry, Moments
 from anchorlab.theory.uniform_recall import UniformRecall
 
 DELTA = 0.1
-"""The probability with which Lemmas D.1 and D.2 may fail, where their bounds are checked."""
+"""The failure probability of Lemmas D.1 and D.2, in checks of their bounds."""
 
 _Formula = Callable[[float, float, float], float]
 
 
 @dataclass(frozen=True)
 class Printed:
-    """An entry as the paper prints it: as text and as formulas in (N, T, alpha). Illegible parts are … and None."""
+    """An entry as printed in the paper, as text and as formulas in (N, T, alpha); illegible parts are … and None."""
 
     mean_text: str
     mean: _Formula | None
@@ -62,11 +62,11 @@ PRINTED: dict[Entry, Printed] = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """Mean and variance of every entry in each of several batches of sequences, with their exact moments.
+    """Mean and variance of every entry in each of several sampled batches of sequences, with the exact moments.
 
-    The first two entries are those of Lemma D.1 (noise, a token of [N]), the others those of Table 2. `kept` says in
-    which batches every projection is within the bounds of the lemmas at `DELTA`. In the methods `means`
-    chooses between the means (True) and the variances (False).
+    The first two entries are from Lemma D.1 (noise, a token of [N]), the other entries from Table 2. `kept` is True for
+    the batches in which every projection is within the bounds of the lemmas at `DELTA`. In the methods, `means` chooses
+    between the means (True) and the variances (False).
     """
 
     law: UniformRecall
@@ -112,7 +112,7 @@ def draw_moments(law: UniformRecall, batches: int, size: int) -> Drawn:
 
 
 def _square_of_error(gradient: np.ndarray, law: UniformRecall) -> np.ndarray:
-    """Return the mean square of 1/(N+1) - 1{y = k} from its mean: the indicator is its own square."""
+    """Return the mean square of 1/(N+1) - 1{y = k}, computed from its mean: the indicator equals its square."""
     plain = 1 / (law.tokens + 1)
     return plain**2 + (1 - 2 * plain) * (plain - gradient)
 
@@ -120,7 +120,7 @@ def _square_of_error(gradient: np.ndarray, law: UniformRecall) -> np.ndarray:
 def _keeps_bounds(
     law: UniformRecall, exact: Sequence[Moments], gradient: np.ndarray, value: np.ndarray, size: int
 ) -> bool:
-    """Return whether all projections are within the bounds (10) and (16), taken at the exact moments."""
+    """Return whether all projections are within the bounds (10) and (16), evaluated with the exact moments."""
 
     def bound(moments: Moments, union: int) -> float:
         logarithm = union * log(law.tokens + 1) + log(2 / DELTA)

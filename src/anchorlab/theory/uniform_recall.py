@@ -1,6 +1,6 @@
 """Noisy in-context recall with uniform tokens: bulk sampling, and exact moments of token counts.
 
-Tokens 0..N-1, of which 0 is the trigger, and the noise token N.
+The tokens are 0..N-1, where 0 is the trigger, and the noise token N.
 Source: truncation paper, section 4 (the law) and 4.1 (uniform pi_u and pi_b).
 """
 
@@ -15,10 +15,10 @@ from numpy.random import Generator
 from anchorlab.errors import SpecError
 
 TRIGGER = 0
-"""The trigger token q; any token would do, as they are all equally likely."""
+"""The trigger token q; the choice does not matter, since all tokens are equally likely."""
 
 NOISE_KIND, TRIGGER_KIND, OUTPUT_KIND, OTHER_KIND = range(4)
-"""The kinds of tokens with different distributions: N + 1, q, the sequence's output y, and any other token of [N]."""
+"""The kinds of tokens with different distributions: noise (the paper's N + 1), trigger q, output y, any other."""
 
 _BLOCK_TOKENS = 1 << 22
 
@@ -104,7 +104,7 @@ class UniformRecall:
         return Sequences(tokens, outputs, self._after_trigger(random, outputs))
 
     def blocks(self, random: Generator, samples: int, multiple: int = 1) -> Iterator[Sequences]:
-        """Yield `samples` sequences in blocks that fit into memory; all but the last have a multiple of `multiple`."""
+        """Yield `samples` sequences in blocks that fit in memory; all but the last are multiples of `multiple` long."""
         block = max(multiple, _BLOCK_TOKENS // self.length // multiple * multiple)
         for start in range(0, samples, block):
             yield self.draw(random, min(block, samples - start))
@@ -153,9 +153,9 @@ class UniformRecall:
 
 @cache
 def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
-    """Return the moments, by recursion over positions: of P(z_t = a), E n 1{z_t = a} and E n nᵀ 1{z_t = a}.
+    """Return the moments, by recursion over positions of P(z_t = a), E n 1{z_t = a} and E n nᵀ 1{z_t = a}.
 
-    The Markov chain is lumped to five states: noise, trigger, output, one tagged other token, and all other tokens.
+    The Markov chain is lumped into five states: noise, trigger, output, one tagged other token, and all other tokens.
     """
     own = 0 if output_is_trigger else 1  # y has its own state
     rest = law.tokens - 2 - own
@@ -174,7 +174,7 @@ def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
         second[every, :, every] += first
         second[every, every, every] += chance
         first[every, every] += chance
-    mean, pair = first.sum(axis=0), second.sum(axis=0)  # of z_1 .. z_{T-1}; z_T = q is added below
+    mean, pair = first.sum(axis=0), second.sum(axis=0)  # over z_1 .. z_{T-1}; z_T = q is added below
     pair[TRIGGER_KIND] += mean
     pair[:, TRIGGER_KIND] += mean
     pair[TRIGGER_KIND, TRIGGER_KIND] += 1

@@ -44,14 +44,14 @@ class ChunkKeeper:
 def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequence[int]]) -> None:
     """Finish a run from its finished chunks: stack their checkpoints over all members and join their metrics.
 
-    Writes the checkpoints at the recipe's times, and the last one. Chunks whose members all met their stop rule may
-    have ended early; later checkpoints contain their last weights. Untrained members are drawn anew when they are read,
-    so they have no checkpoints.
+    Writes the checkpoints at the recipe's times, and the last one. A chunk ends early if all its members meet their
+    stop rule; later checkpoints then contain its last weights. Untrained members have no checkpoints, since they are
+    drawn again when they are read.
 
     Args:
         directory: the run, open for writing, with every chunk finished
-        experiment: what was trained
-        plan: the members of each chunk, by their index in the run
+        experiment: the experiment of the run
+        plan: the members of each chunk, by index in the run
     """
     chunks = [directory.chunk(index) for index in range(len(plan))]
     results = [chunk.result() for chunk in chunks]
@@ -67,7 +67,7 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
 
 
 def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> None:
-    """Merge one checkpoint after the other, and remove its parts: the disk need not hold all of them twice."""
+    """Merge the checkpoints one by one and remove the parts of earlier ones, so the disk never holds all twice."""
     steps = [chunk.checkpoints() for chunk in chunks]
     unit, end = experiment.steps_per_unit, max(each[-1] for each in steps)
     due = [

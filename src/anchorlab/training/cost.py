@@ -13,18 +13,18 @@ from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import STREAM_DRAW
 
 LEAST_MAPPED = 8
-"""The least number of members for which mapping them pays on a CPU."""
+"""The smallest number of members for which mapping them pays on a CPU."""
 
-_MOST_MAPPED_WORK = 2e7  # operations of one member's step; above, products cost more than calling them
-_SECONDS_PER_STEP = 2e-3  # of one member's step, for calling operations, however small the model
+_MOST_MAPPED_WORK = 2e7  # operations of one member's step; above, products take longer than the calls to them
+_SECONDS_PER_STEP = 2e-3  # overhead of one member's step for calling operations, however small the model
 _OPERATIONS_PER_SECOND = 1.5e11  # of one CPU core, in float32 products
 
 
 def work_per_step(experiment: Experiment) -> int:
     """Estimate the floating-point operations of one member's training step.
 
-    Counts only matrix products, three times those of the forward pass; a model without any counts as one operation. Use
-    it to compare experiments and to measure progress.
+    Counts only matrix products: three times the operations of the forward pass, at least one per sequence. Use it to
+    compare experiments and to measure progress.
     """
     return 3 * experiment.recipe.batch * _work_per_sequence(experiment.model, experiment.task)
 
@@ -38,7 +38,7 @@ def estimated_seconds(experiment: Experiment) -> float:
 
 @lru_cache(maxsize=1024)
 def _work_per_sequence(model: ModelSpec, task: Task) -> int:
-    """Return the operations of one sequence's forward pass."""
+    """Return the floating-point operations of one sequence's forward pass."""
     batch = task.for_training(task.sample("train", 1, seed=0))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         predict(build(model, task.shape), batch.inputs, batch.positions)
@@ -46,12 +46,12 @@ def _work_per_sequence(model: ModelSpec, task: Task) -> int:
 
 
 def mapping_pays(experiment: Experiment) -> bool:
-    """Return whether a CPU trains the members faster all at once than one by one."""
+    """Return whether a CPU trains the members faster all at once (mapped) than one by one."""
     return len(experiment.members) >= LEAST_MAPPED and is_tiny(experiment)
 
 
 def is_tiny(experiment: Experiment) -> bool:
-    """Return whether a training step is mostly spent on calling operations, which members that are mapped share."""
+    """Return whether the overhead of calling operations dominates a training step; mapped members share it."""
     return experiment.trained and work_per_step(experiment) <= _MOST_MAPPED_WORK
 
 
@@ -89,7 +89,7 @@ def checkpoint_bytes(experiment: Experiment) -> int:
 
 
 def _bytes_per_sequence(task: Task, number: int) -> int:
-    """Return the bytes of one training sequence in a feed; a real number takes `number` bytes."""
+    """Return the bytes of one training sequence in a feed, with `number` bytes per floating-point number."""
     batch = task.for_training(task.sample("train", 1, seed=0))
     values = [batch.inputs, batch.targets, *([batch.weights] if batch.weights is not None else [])]
     if batch.positions.ndim > 1:

@@ -1,4 +1,4 @@
-"""Experiments from plain data, as options and files give it: what suits the task, with some fields changed."""
+"""Build experiments from plain data, such as options and files: the task's defaults with some fields changed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,12 +25,12 @@ def declared(
     """Return an experiment with the defaults that suit the task, and the given fields changed.
 
     Args:
-        task: what is learned
+        task: the task to learn
         model: fields of the model; a `kind` other than the default starts from that kind's own defaults
         recipe: fields of the recipe; `learning_rate` and `weight_decay` are the optimiser's
-        members: fields that differ between members, without their seeds
-        seeds: of the members
-        label: of the experiment
+        members: fields of `Members` other than the seeds
+        seeds: one seed per member
+        label: the experiment's name for people
 
     Errors: `SpecError` that names the field.
     """

@@ -8,7 +8,7 @@ from anchorlab.training.schedule import WarmupCosine
 def default_recipe(task: Task, duration: int = 2000) -> Recipe:
     """Return a recipe of `duration` steps with which small models learn the task.
 
-    Trains on a fixed sample where the task separates its splits, else on a stream.
+    Trains on a fixed sample if the task separates its splits, else on a stream.
     """
     return Recipe(
         data=FixedSample(size=1000) if task.separated else Stream(),

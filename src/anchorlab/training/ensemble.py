@@ -27,10 +27,10 @@ class Ensemble(Shown):
         ensemble(tokens)  # [member batch position output]
 
     Fields
-        template: a module of the architecture, without weights of its own where `initialise` built it
+        template: a module of the architecture; if `initialise` built it, its own weights have no values
         weights: every parameter and buffer by its name in the module, stacked `[member ...]`
         trainable: the names of the weights that training changes
-        spec: the specification of the architecture; None for a module that has none
+        spec: the specification of the architecture; None for a module without one
     """
 
     template: nn.Module
@@ -108,7 +108,7 @@ def initialise(
         seeds: one initialisation seed per member
         dtype: the precision of the weights
         scales: one factor per member, for its trainable weight matrices
-        gamma: initialisation rates other than 0.5 (see `check_gamma`)
+        gamma: initialisation rates γ other than 0.5, for models that are drawn at a rate (see `check_gamma`)
 
     Returns: an ensemble of `len(seeds)` members on the CPU.
     """
@@ -135,7 +135,7 @@ def initialise(
 
 
 def check_gamma(gamma: Gamma, spec: ModelSpec, template: nn.Module) -> None:
-    """Raise `SpecError` below `members.gamma` for a model that is not drawn at a rate, or without a named group."""
+    """Raise `SpecError` below `members.gamma` if the model is not drawn at a rate γ, or lacks a named weight group."""
     if not gamma.given:
         return
     if getattr(spec, "initialisation", None) != "gamma":
@@ -161,9 +161,9 @@ def _named(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def without_weights(module: nn.Module) -> nn.Module:
-    """Return a copy of a module without the values of its weights; calling it as it is raises `SpecError`.
+    """Return a copy of a module whose weights have no values; calling it directly raises `SpecError`.
 
-    Random weights would give answers that look like a model's. Ties between weights stay.
+    Leftover random weights would give outputs that look like a model's. Ties between weights are kept.
     """
     bare = copy.deepcopy(module, {id(value): _bare(value) for _, value in _named(module)})
     bare.register_forward_pre_hook(refuse_without_weights)
@@ -176,7 +176,7 @@ def _bare(value: Tensor) -> Tensor:
 
 
 def refuse_without_weights(module: nn.Module, arguments: Any) -> None:
-    """Raise `SpecError` if a template is called as it is; `functional_call` puts a member's weights in place first."""
+    """Raise `SpecError` if a template is called directly, without a member's weights through `functional_call`."""
     first = next(module.parameters(), None)
     if first is not None and first.is_meta:
         raise SpecError("template", "has no weights", "call the ensemble, or run.model(seed) for one member")

@@ -1,4 +1,4 @@
-"""Evaluation: measure each member on sequences of each split, with its weights as they are and under weight edits."""
+"""Evaluation: measure each member on sequences of each split, with unedited weights and under weight edits."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -28,7 +28,7 @@ _ROWS = 128  # sequences per forward pass, to bound memory
 
 
 class Key(NamedTuple):
-    """What a measured number belongs to."""
+    """The edit, member, split, group and metric of a measured number."""
 
     edit: str
     member: int
@@ -53,12 +53,12 @@ class Row(NamedTuple):
 class Evaluator:
     """Measure all members on sequences of each split, drawn once from each member's own data stream.
 
-    The split `train` is measured on the first sequences of a fixed sample; for a stream, on newly drawn ones.
+    With a fixed sample, the split `train` is measured on the sample's first sequences; with a stream, on new sequences.
 
     Args:
         task: draws the sequences and scores the predictions
         evaluation: splits, number of sequences and edits
-        members: whose data streams are used
+        members: the members, whose data streams are used
         device: where the sequences are kept
         dtype: the precision of real-valued inputs and targets
         mixed: whether products run in bfloat16
@@ -84,7 +84,7 @@ class Evaluator:
         @cache  # members with the same data share one copy
         def draw(split: str, seed: int) -> Batch:
             batch = task.sample(split, evaluation.size, child_seed(seed, "eval", split))
-            # Copy into torch's own memory, whose alignment is always the same: it can change a product's last bit.
+            # Copy into torch's own memory, which always has the same alignment: it can change a product's last bit.
             return map_batch(first_rows(batch, evaluation.size), move)
 
         seeds = [members.stream("data", index) for index in range(len(members))]
@@ -106,7 +106,7 @@ class Evaluator:
         """
         members = [member for member in range(ensemble.size) if member not in resting]
         found = self._means(ensemble, members)
-        # All numbers leave the device in one transfer: reading them one by one would wait for it each time.
+        # Transfer all numbers at once: reading them one by one would wait for the device each time.
         numbers = torch.stack(list(found.values())).tolist() if found else []
         return [
             Row(key.member, self.members.seeds[key.member], step, key.split, key.group, key.edit, key.metric, number)
@@ -143,8 +143,8 @@ class Evaluator:
         Args:
             ensemble: provides the architecture
             variants: one member's weights by name, unedited ones first
-            first: for each variant the first block that it changes; what enters that block is computed only once, with
-                the unedited weights
+            first: for each variant the first block that it changes; the stream that enters that block is computed only
+                once, with the unedited weights
             batch: the sequences
         """
         template, outputs = ensemble.template, [list[Tensor]() for _ in variants]
@@ -179,7 +179,7 @@ class Evaluator:
 
 
 def first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
-    """Return the first block that edits change, or 0 if they change weights outside the blocks or the model has none.
+    """Return the index of the first block that edits change; 0 if they change other weights or there are no blocks.
 
     With 0, nothing is shared with the unedited forward pass.
     """

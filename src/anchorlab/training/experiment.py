@@ -22,16 +22,16 @@ from anchorlab.training.members import Members
 from anchorlab.training.recipe import Recipe, Times
 
 FORMAT = 1
-"""The `format` in an experiment's JSON, raised whenever the same specification would give other bytes."""
+"""The `format` in an experiment's JSON; raise it whenever the same specification would give different bytes."""
 
 
 @dataclass(frozen=True)
 class Experiment:
     """A task, a model, a recipe and members. Equal experiments have the same address and the same results.
 
-    With `start`, each member continues from the final weights of the same member of another experiment, with a new
-    optimiser; its seed then decides only data and order. Without `trained`, no step is taken: the members keep their
-    initial weights at all times of the recipe. `label` is a name for people and not part of the address.
+    With `start`, each member continues from the final weights of the corresponding member of another experiment, with a
+    new optimiser; its seed then decides only data and order. Without `trained`, no step is taken: the members keep
+    their initial weights at all times of the recipe. `label` is a name for people and not part of the address.
 
     Errors: `SpecError` that names the field if the parts do not fit together.
     """
@@ -82,7 +82,7 @@ class Experiment:
                 raise SpecError(field, f"{size} is not a multiple of the batch, {recipe.batch}", "use whole batches")
 
     def _check_start(self, template: nn.Module) -> None:
-        """Raise `SpecError` unless every member has a member of `start` with weights of the same shapes."""
+        """Raise `SpecError` unless `start` has as many members, with weights of the same names and shapes."""
         if self.start is None:
             return
         if len(self.start.members) != len(self.members):
@@ -110,7 +110,7 @@ class Experiment:
             raise unknown_name("recipe.stop.metric", stop.metric, self.metrics, "metric")
 
     def _check_positions(self, template: nn.Module) -> None:
-        """Raise `SpecError` if the task scores positions at which the model makes no prediction."""
+        """Raise `SpecError` if the task scores positions at which the model does not predict."""
         if not getattr(template, "predicts_last_alone", False):
             return
         positions = self.task.for_training(self.task.sample(self.task.splits[0], 1, seed=0)).positions
@@ -119,9 +119,9 @@ class Experiment:
             raise SpecError("model.kind", problem, "use 'decoder' or 'lstm'")
 
     def _check_output(self, template: nn.Module) -> None:
-        """Raise `SpecError` for a user's own module whose predictions have other axes or another width than the task's.
+        """Raise `SpecError` if a user module's predictions do not have the axes and the width that the task needs.
 
-        Own models are built for the task's shape.
+        anchorlab's own models are built for the task's shape and need no check.
         """
         if isinstance(template, Model):
             return
@@ -143,7 +143,7 @@ class Experiment:
 
     @property
     def template(self) -> nn.Module:
-        """A module of the architecture without weights, which all experiments on it share."""
+        """A module of the architecture without weights, shared by all experiments with this architecture."""
         return _template(self.model, self.task.shape)
 
     @property
@@ -175,12 +175,12 @@ class Experiment:
         return 1 if data.kind == "stream" else self.recipe.steps_per_unit(data.size)
 
     def steps_at(self, times: Times) -> list[int]:
-        """Return the optimiser steps of the recipe's `evaluation` or `checkpoints`, ascending, with the end."""
+        """Return the optimiser steps at which `times` is due, ascending, including the end of training."""
         unit = self.steps_per_unit
         return [unit * time for time in range(self.recipe.duration) if times.due(time)] + [self.steps]
 
     def initial_ensemble(self) -> Ensemble:
-        """Return the members before any training, on the CPU; with `start`, as the members of `start` began."""
+        """Return the members before any training, on the CPU; with `start`, the initial members of `start`."""
         members = self.members
         drawn = initialise(
             self.model,
@@ -234,7 +234,7 @@ class Experiment:
         )
 
     def untrained(self) -> "Experiment":
-        """Return the same experiment without any training, neither its own nor that of its `start`: a control."""
+        """Return the untrained control: the same experiment without its own training and without its start's."""
         return replace(self, start=None if self.start is None else self.start.untrained(), trained=False)
 
     def take(self, members: range) -> "Experiment":
@@ -252,16 +252,16 @@ _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 @lru_cache(maxsize=256)
 def _template(model: ModelSpec, shape: TaskShape) -> nn.Module:
-    """Return a module without weights, which all experiments on an architecture share.
+    """Return a module without weights, shared by all experiments with this architecture.
 
-    Errors: `SpecError` below `model`, also for one too large for the memory.
+    Errors: `SpecError` below `model`, also for a model too large for the memory.
     """
     try:
         module = build(model, shape)
     except SpecError as error:
         raise SpecError(f"model.{error.field}", error.problem, error.remedy) from None
     except (RuntimeError, TypeError, MemoryError) as error:
-        if not is_out_of_memory(error) and "verflow" not in str(error):  # of the number of bytes
+        if not is_out_of_memory(error) and "verflow" not in str(error):  # such as an overflowing number of bytes
             raise
         raise SpecError("model", "is too large for this machine", "make it smaller") from None
     _check_module(module)
@@ -269,7 +269,7 @@ def _template(model: ModelSpec, shape: TaskShape) -> nn.Module:
 
 
 def _check_module(module: nn.Module) -> None:
-    """Raise `SpecError` if the results would depend on anything but weights, sequences and seeds."""
+    """Raise `SpecError` for dropout or running statistics: results may depend only on weights, sequences and seeds."""
     for name, part in module.named_modules():
         where = f"{name or 'the module'} ({type(part).__name__})"
         rate = part.p if isinstance(part, _DROPOUT) else getattr(part, "dropout", 0)

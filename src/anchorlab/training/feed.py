@@ -1,4 +1,4 @@
-"""Feeds: the source of all members' training batches, which are cut from sequences kept on the device."""
+"""Feeds: provide all members' training batches, cut from sequences that are kept on the device."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ from anchorlab.training.members import Members
 from anchorlab.training.recipe import FixedSample, Recipe
 
 STREAM_DRAW = 8192
-"""The largest number of sequences drawn at once for a stream. What a seed draws depends on it: never change it."""
+"""The largest number of sequences drawn at once for a stream. Never change it: a seed's sequences depend on it."""
 
 
 @dataclass(frozen=True)
 class MemberBatches:
     """One batch per member: the tensors of `Batch`, stacked.
 
-    `positions` is `[scored]` where all sequences are scored at the same positions, else `[member batch scored]`.
+    `positions` is `[scored]` if all sequences are scored at the same positions, else `[member batch scored]`.
     `targets` ends with an axis `output` for tasks with distributions or vectors as targets.
     """
 
@@ -35,7 +35,7 @@ class MemberBatches:
         return self.positions.ndim == 1
 
     def take(self, *index: Tensor | slice) -> "MemberBatches":
-        """Return some members and sequences, given an index for the first axis or the first two."""
+        """Return selected members and sequences, given an index for the first axis or for the first two."""
         return MemberBatches(
             inputs=self.inputs[index],
             targets=self.targets[index],
@@ -45,7 +45,7 @@ class MemberBatches:
 
 
 class FixedSampleFeed:
-    """Batches of a fixed sample per member, shuffled anew every epoch by the member's order seed.
+    """Batches of a fixed sample per member, reshuffled every epoch with the member's order seed.
 
     Members with the same data share one copy. `first` holds each member's first sequences, for evaluation.
     """
@@ -82,7 +82,7 @@ class FixedSampleFeed:
         return self._data.take(self._rows, index)
 
     def _place(self, member: int, step: int) -> slice:
-        """Return the part of a member's order that a step reads; a new epoch's order is drawn at its first step."""
+        """Return the slice of a member's order that a step reads, after drawing a new order if an epoch begins."""
         size = self.sizes[member]
         epoch, place = divmod(step, -(-size // self.batch))
         if self._epochs[member] != epoch:
@@ -98,9 +98,8 @@ class FixedSampleFeed:
 class StreamFeed:
     """New sequences for every step, drawn up to `STREAM_DRAW` at a time, or one batch if that is larger.
 
-    Each draw is seeded by the member's data seed and the draw's number.
-
-    Members with the same data seed share one copy. `steps_per_draw` steps are taken from one draw.
+    Each draw is seeded by the member's data seed and the draw's number, and provides `steps_per_draw` batches. Members
+    with the same data seed share one copy.
     """
 
     def __init__(self, task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> None:
@@ -123,7 +122,7 @@ class StreamFeed:
             seeds = [child_seed(seed, "stream", number) for seed in self._seeds]
             drawn = (self.task.for_training(self.task.sample("train", size, seed)) for seed in seeds)
             self._data, self._draw = stack(drawn, len(self._seeds), size, self._device, self._dtype), number
-        # a copy in the same memory layout, whether members share their data or not: layouts can change last bits
+        # the copy has the same memory layout whether members share data or not: the layout can change last bits
         return self._data.take(self._rows.unsqueeze(1), self._within + place * self.batch)
 
 
@@ -137,7 +136,7 @@ def make_feed(task: Task, recipe: Recipe, members: Members, device: torch.device
 
 
 def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    """Return a batch with `change` applied to every tensor, without the latents, which training does not use."""
+    """Return a batch with `change` applied to every tensor; latents are dropped, since training does not use them."""
     return replace(
         batch,
         inputs=change(batch.inputs),
@@ -159,9 +158,9 @@ def first_rows(batch: Batch, size: int) -> Batch:
 
 
 def stack(batches: Iterable[Batch], count: int, size: int, device: torch.device, dtype: torch.dtype) -> MemberBatches:
-    """Stack `count` batches of at most `size` sequences on a device, one at a time; shorter ones are padded with zeros.
+    """Stack `count` batches of at most `size` sequences on a device; shorter batches are padded with zeros.
 
-    Real-valued tensors are converted to `dtype`.
+    The batches are consumed one at a time. Floating-point tensors are converted to `dtype`.
     """
     stacked: dict[str, Tensor] = {}
     for index, batch in enumerate(batches):

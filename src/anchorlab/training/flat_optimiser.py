@@ -1,4 +1,4 @@
-"""The optimiser of mapped members: the whole ensemble in a few kernels, in a form that a CUDA graph can replay."""
+"""The optimiser of mapped members: a few kernels update the whole ensemble, and a CUDA graph can replay them."""
 
 from collections.abc import Mapping
 
@@ -15,8 +15,8 @@ from anchorlab.training.recipe import SGD, Recipe
 class FlatOptimiser:
     """AdamW, Adam or SGD over flat weights, updated in place.
 
-    The number of kernels does not depend on the number of weights or members. Everything that changes from step to step
-    is a tensor on the device. Members that are not active keep their weights and their state.
+    The number of kernels does not depend on the number of weights or members. All values that change from step to step
+    are tensors on the device. Inactive members keep their weights and their state.
     """
 
     def __init__(self, recipe: Recipe, members: Members, flat: FlatWeights) -> None:
@@ -30,7 +30,7 @@ class FlatOptimiser:
         def column(values: tuple[float, ...]) -> Float[Tensor, "member 1"]:
             return torch.tensor(values, dtype=torch.float64, device=device).unsqueeze(1)
 
-        # In float64, as torch's fused kernels compute them: few numbers, and each enters a whole row.
+        # In float64, as in torch's fused kernels: the numbers are few, and each one affects a whole row.
         learning, decay = column(rates.learning), column(rates.decay)
         self._limits = None if rates.clip is None else column(rates.clip).to(flat.values.dtype)
         self._added_decay = decay.to(flat.values.dtype)
@@ -40,7 +40,7 @@ class FlatOptimiser:
             (first, kept), new = self.spec.betas, 1 - self.spec.betas[0]
             self._betas = torch.tensor([first, kept], dtype=torch.float64, device=device)
             self._epsilon = flat.values.new_full((), self.spec.epsilon)
-        # Of each member: learning rate, its product with the weight decay, weight of a new gradient, share of the old.
+        # Per member: learning rate, learning rate x weight decay, weight of the new gradient, factor of the old state.
         every = [learning, learning * decay, torch.full_like(decay, new), torch.full_like(decay, kept)]
         self._active = torch.cat(every, dim=1)
         self._resting = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64, device=device)
@@ -56,7 +56,7 @@ class FlatOptimiser:
         """Update the weights of all active members.
 
         Args:
-            gradients: by weight
+            gradients: the gradient of each weight, by name
             factor: multiplies the learning rates, in float64
             step: the number of the optimiser step, from 0, in float64
             active: for each member whether it is updated
@@ -74,7 +74,7 @@ class FlatOptimiser:
             weights.mul_((1 - shrinking).to(weights.dtype))
         else:
             gradient.addcmul_(self._added_decay, weights)
-        # A resting member's gradient is set to 0: multiplied by 0, what is not finite would stay so.
+        # Fill a resting member's gradient with 0: multiplying by 0 would keep NaN and infinity.
         gradient.masked_fill_(~learns, 0.0)
         if isinstance(spec, SGD):
             if spec.momentum:

@@ -1,8 +1,8 @@
-"""Joined experiments: those that differ only in numbers of their members, trained as one ensemble.
+"""Joined experiments: train experiments that differ only in per-member numbers as one ensemble.
 
-Numerical libraries choose how they multiply by the whole batch of products, so the last bits of a member can depend on
-how many are computed with it, and where it lies among them. Each run therefore has `Places` in a pass of fixed size,
-and keeps its bytes whichever runs take the other places.
+Numerical libraries choose an algorithm by the size of the whole batch of products, so the last bits of a member can
+depend on how many members one pass computes, and on the member's place among them. Each run therefore has `Places` in a
+pass of fixed size, and gets the same bytes whichever runs take the other places.
 """
 
 import json
@@ -24,17 +24,17 @@ from anchorlab.training.optimisers import Rates
 from anchorlab.training.trainer import ExecutionName, Keeper, Progress, TrainingState, fit
 
 MOST_TOGETHER = 64
-"""The most members of experiments that are trained as one ensemble; more would share little more."""
+"""The largest number of members in one ensemble of joined experiments; a larger one would save little more."""
 
 _GAMMA = "gamma."
 
 
 class Places(NamedTuple):
-    """Where the members of an experiment lie among those that are computed in one pass.
+    """The places of an experiment's members in a pass, which computes a fixed number of members at once.
 
     Fields
-        first: the place of its first member, from 0; the others follow
-        of: the number of places in the pass, taken or not
+        first: the place of the first member, from 0; the other members follow
+        of: the number of places in the pass, taken or free
     """
 
     first: int
@@ -42,7 +42,10 @@ class Places(NamedTuple):
 
 
 def share_a_pass(ours: Places | None, members: int, theirs: Places | None, others: int) -> bool:
-    """Return whether experiments with `members` and `others` members have different places in passes of one size."""
+    """Return whether two experiments can share a pass: passes of the same size, and places that do not overlap.
+
+    `members` and `others` are the numbers of members of the first and the second experiment.
+    """
     if ours is None or theirs is None or ours.of != theirs.of:
         return False
     return ours.first + members <= theirs.first or theirs.first + others <= ours.first
@@ -50,11 +53,11 @@ def share_a_pass(ours: Places | None, members: int, theirs: Places | None, other
 
 @dataclass(eq=False)
 class Group:
-    """Experiments that are trained as one ensemble, or an experiment that is trained by itself.
+    """Experiments that are trained as one ensemble, or a single experiment.
 
     Fields
-        experiments: one, or several that `join` can join
-        mapped: whether their members are mapped on a CPU, even if a single experiment is left; otherwise the number
+        experiments: one experiment, or several that `join` can join
+        mapped: True if the members are mapped on a CPU, even if the group has a single experiment; if False, the number
             of members that are trained at once decides
     """
 
@@ -63,7 +66,7 @@ class Group:
 
     @property
     def places(self) -> list[Places | None]:
-        """The places of each experiment, in order; None for an experiment that is trained by itself."""
+        """The places of each experiment, in order; None for a single experiment."""
         if len(self.experiments) == 1:
             return [None]
         starts = accumulate((len(one.members) for one in self.experiments), initial=0)
@@ -71,18 +74,18 @@ class Group:
 
     @property
     def size(self) -> int:
-        """The number of members of all experiments."""
+        """The number of members of all experiments together."""
         return sum(len(one.members) for one in self.experiments)
 
 
 def groups(experiments: Iterable[Experiment], most: Callable[[Experiment], int]) -> Iterator[Group]:
-    """Divide experiments into those that are trained as one ensemble.
+    """Divide experiments into groups that are trained as one ensemble.
 
-    Experiments are mapped if those that could be joined with each other have `LEAST_MAPPED` members or more.
+    Experiments that could be joined are mapped if they have at least `LEAST_MAPPED` members together.
 
     Args:
-        experiments: all that are asked for, finished or not, so that those left by a kill find their earlier places
-        most: returns the greatest number of members of a group of experiments like this one
+        experiments: all requested experiments, finished or not, so that unfinished ones keep their places after a kill
+        most: returns the largest number of members in a group of experiments like this one
     """
     alike: dict[str, list[Experiment]] = {}
     for one in experiments:
@@ -114,10 +117,10 @@ def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Group]:
 
 
 def common(experiment: Experiment) -> str | None:
-    """Return what experiments that can be joined have in common, as text; None if this one cannot be joined.
+    """Return a key that is equal for experiments that can be joined; None if this experiment cannot be joined.
 
     Experiments can be joined if they train tiny models of anchorlab from initial weights to the end of their recipes,
-    and differ only in learning rate, weight decay, clipping norm, and what `Members` lists by member.
+    and differ only in learning rate, weight decay, clipping norm, and the per-member fields of `Members`.
     """
     recipe = experiment.recipe
     if experiment.start is not None or recipe.stop is not None or not is_tiny(experiment):
@@ -131,9 +134,9 @@ def common(experiment: Experiment) -> str | None:
 
 
 def join(experiments: Sequence[Experiment], places: Sequence[Places]) -> Experiment:
-    """Return one experiment with the members of all at their places; those at free places repeat the first member.
+    """Return one experiment with all members at their places; free places are filled with copies of the first member.
 
-    The experiments must be of one group of `groups`.
+    The experiments must belong to one group of `groups`.
     """
     first, others = experiments[0], len(experiments) - 1
     columns = [_numbers(one) for one in experiments]
@@ -156,12 +159,12 @@ def fit_joined(
     report: Callable[[Progress], None] | None = None,
     keep_every: float = 20.0,
 ) -> list[tuple[Row, ...]]:
-    """Train experiments as one ensemble, each at its places and kept by its own keeper; return the rows of each.
+    """Train experiments as one ensemble, each at its places and with its own keeper; return the rows of each.
 
     Args:
         experiments, places: as for `join`
-        keepers: one for each experiment
-        states: what the keepers have loaded: the same step of each, or None of each at the beginning
+        keepers: one keeper per experiment
+        states: the state that each keeper has loaded, all of the same step; all None at the beginning
         device, execution, report, keep_every: as for `fit`
     """
     keeper = JoinedKeeper(keepers, experiments, places, states)
@@ -171,7 +174,7 @@ def fit_joined(
 
 
 def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
-    """Return, by field of `Members`, the values of each member; without fields that no member has."""
+    """Return the values of every member by field of `Members`; fields without values are left out."""
     members, rates = experiment.members, Rates.of(experiment.recipe, experiment.members)
     found = {
         "seeds": members.seeds,
@@ -186,12 +189,12 @@ def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
 
 
 class JoinedKeeper:
-    """Keep what belongs to each of several joined experiments with its own keeper.
+    """A `Keeper` for joined experiments, which gives each experiment's part to the experiment's own keeper.
 
     Args:
-        keepers: one for each experiment
-        experiments, places: those that were joined, and where
-        states: what the keepers have loaded: the same step of each, or None of each at the beginning
+        keepers: one keeper per experiment
+        experiments, places: as for `join`
+        states: the state that each keeper has loaded, all of the same step; all None at the beginning
     """
 
     def __init__(
@@ -206,7 +209,7 @@ class JoinedKeeper:
         self.idle = frozenset(range(self.size)).difference(*self.shares)
 
     def load(self) -> TrainingState | None:
-        """Return the states as one, or None at the beginning."""
+        """Return the keepers' states as one state of the whole pass, or None at the beginning."""
         states = [state for state in self.states if state is not None]
         if not states:
             return None
@@ -226,7 +229,7 @@ class JoinedKeeper:
             keeper.keep(replace(state, tensors=tensors, rows=rows, resting=frozenset()))
 
     def checkpoint(self, step: int, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> None:
-        """Keep each experiment's weights at a step."""
+        """Keep each experiment's part of the weights at a step."""
         for keeper, share in zip(self.keepers, self.shares, strict=True):
             keeper.checkpoint(step, {name: value[share.start : share.stop] for name, value in weights.items()})
 
@@ -237,13 +240,13 @@ def _taken(experiments: Sequence[Experiment], places: Sequence[Places]) -> list[
 
 
 def _sources(taken: Sequence[range], size: int) -> list[int]:
-    """Return which member fills each place, counted over all experiments; the first fills the free ones."""
+    """Return the index, counted over all experiments, of the member that fills each place; 0 for free places."""
     members = {place: source for source, place in enumerate(place for each in taken for place in each)}
     return [members.get(place, 0) for place in range(size)]
 
 
 def divided(rows: Iterable[Row], shares: Sequence[range]) -> list[tuple[Row, ...]]:
-    """Return the rows of each share of the members, whose members are counted from its first."""
+    """Return the rows of each share of the members; in a share, members are numbered from 0."""
     owner = {member: index for index, share in enumerate(shares) for member in share}
     found: list[list[Row]] = [[] for _ in shares]
     for row in rows:

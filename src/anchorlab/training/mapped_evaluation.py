@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class MappedEvaluator(Evaluator):
-    """Measure all members at once, with a number of kernels that does not depend on how many they are.
+    """Measure all members at once; the number of kernels does not depend on the number of members.
 
-    Resting members are measured too, and their numbers dropped: leaving them out would copy the weights of the others.
-    If torch cannot map a user's metrics, or memory runs out, members are measured one by one; the reason is logged and
+    Resting members are measured too and their numbers dropped: leaving them out would copy the others' weights. If
+    torch cannot map a user's metrics, or memory runs out, members are measured one by one; the reason is logged and
     kept in `fallback`.
     """
 
@@ -31,7 +31,8 @@ class MappedEvaluator(Evaluator):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        # With sizes of their own, members have fewer sequences than others: a sum must not depend on how many more.
+        # Members with different data sizes may have fewer sequences. Pad all to one length, so that a member's sum has
+        # the same length whichever other members there are.
         longest = 0 if self.members.data_size is None else self.size
         self._tensors = {split: _stack_tensors(batches, longest) for split, batches in self._batches.items()}
         self._stacked_shares = {split: _stack_shares(each, longest) for split, each in self._shares.items()}
@@ -74,7 +75,7 @@ class MappedEvaluator(Evaluator):
 def _stack_tensors(batches: Sequence[Batch], longest: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tensors of one batch per member, stacked by name, and the axes over which to map them.
 
-    Members with fewer sequences than others, or than `longest`, are padded with zeros, which have no share in any mean.
+    Members with fewer sequences than others, or than `longest`, are padded with zeros, which do not count in any mean.
     """
     first = batches[0]
     names = [name for name in ("inputs", "targets", "answers", "weights", "group") if getattr(first, name) is not None]
@@ -91,7 +92,7 @@ def _stack_tensors(batches: Sequence[Batch], longest: int) -> tuple[dict[str, An
 def _stack_shares(
     shares: Sequence[Mapping[str, Float[Tensor, "_ scored"]]], longest: int
 ) -> dict[str, Float[Tensor, "member longest scored"]]:
-    """Return each group's shares of all members; a member without sequences of a group has shares of 0."""
+    """Return the shares of all members for each group; a member without sequences of a group has shares of 0."""
     groups = dict.fromkeys(group for each in shares for group in each)
     nothing = [torch.zeros_like(each["all"]) for each in shares]
     return {

@@ -46,9 +46,9 @@ class Gamma(Spec):
 
 
 class Members(Spec):
-    """The members of an experiment: one seed each, and what else differs between them.
+    """The members of an experiment: their seeds, and other settings that differ between them.
 
-    `seeds` lists the seeds, or is their number: `Members(seeds=10)` has the seeds 0 to 9. A seed has three child
+    `seeds` is a list of seeds or their number: `Members(seeds=10)` has the seeds 0 to 9. A seed has three child
     streams: data, initialisation, order. `hold` fixes a stream for all members, as in `hold={"data": 0}` for the same
     data under different initialisations.
 
@@ -107,7 +107,7 @@ class Members(Spec):
 
     @classmethod
     def filling(cls, **fields: Any) -> "Members":
-        """Return members with valid values of these fields, for a pass in which some are repeated."""
+        """Build members without validation from valid values, for a pass in which members may be repeated."""
         return cls.model_construct(**fields)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Optimisers that update member by member: one state for all; learning rate, weight decay and clipping per member."""
+"""Optimisers that update member by member, with learning rate, weight decay and clipping per member."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from anchorlab.training.members import Members
 from anchorlab.training.recipe import SGD, Optimiser, Recipe
 
 NORM_MARGIN = 1e-6
-"""What clipping adds to the norm of a gradient, as `torch.nn.utils.clip_grad_norm_` does."""
+"""Added to the norm of a gradient in clipping, as in `torch.nn.utils.clip_grad_norm_`."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Learning rate, weight decay and clipping norm of each member; `clip` is None where nothing is clipped."""
+    """Learning rate, weight decay and clipping norm of each member; `clip` is None without clipping."""
 
     learning: tuple[float, ...]
     decay: tuple[float, ...]
@@ -28,7 +28,7 @@ class Rates:
 
     @classmethod
     def of(cls, recipe: Recipe, members: Members) -> "Rates":
-        """Return the members' own rates, and the recipe's where they have none."""
+        """Return the members' own rates, or the recipe's rates if the members have none."""
         spec, count = recipe.optimiser, len(members)
         return cls(
             members.learning_rate or (spec.learning_rate,) * count,
@@ -38,7 +38,7 @@ class Rates:
 
 
 def slots(spec: Optimiser) -> tuple[str, ...]:
-    """Return the names of what an optimiser keeps for each weight."""
+    """Return the names of the state tensors that an optimiser keeps for each weight."""
     if isinstance(spec, SGD):
         return ("momentum",) if spec.momentum else ()
     return ("first", "second")
@@ -47,8 +47,8 @@ def slots(spec: Optimiser) -> tuple[str, ...]:
 class StackedOptimiser:
     """AdamW, Adam or SGD over stacked weights, updated in place, member by member.
 
-    torch's fused kernels run on views of one member, which is fastest on a CPU: each number is read once. `state` maps
-    `<slot>.<weight>` to a tensor `[member ...]`.
+    torch's fused kernels run on views of one member. This is fastest on a CPU, since each number is read once. `state`
+    maps `<slot>.<weight>` to a tensor `[member ...]`.
     """
 
     def __init__(self, recipe: Recipe, members: Members, weights: Mapping[str, Float[Tensor, "member ..."]]) -> None:
@@ -59,7 +59,7 @@ class StackedOptimiser:
         first = next(iter(weights.values()))
         device, dtype = first.device, first.dtype
         self._single = dtype == torch.float32
-        # torch's fused kernels want a step tensor per weight: views of one tensor are set together
+        # torch's fused kernels need one step tensor per weight: views of one tensor are filled together
         self._steps = torch.zeros(len(weights), device=device)
         self._step_views = list(self._steps.unbind())
         self._found = torch.zeros((), device=device)
@@ -75,7 +75,7 @@ class StackedOptimiser:
 
         Args:
             member: the index of the member
-            gradients: of each weight, in the order of `weights` and without the member axis; may be clipped in place
+            gradients: one per weight, in the order of `weights` and without the member axis; may be clipped in place
             factor: multiplies the learning rate
             step: the number of the optimiser step, from 0
         """

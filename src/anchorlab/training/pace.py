@@ -1,4 +1,4 @@
-"""How fast an experiment trains on this machine, measured on a few of its steps."""
+"""Measure how fast an experiment trains on this machine, from a few of its steps."""
 
 import json
 import time
@@ -15,21 +15,21 @@ from anchorlab.training.joined import MOST_TOGETHER
 from anchorlab.training.trainer import ExecutionName, _Session, check_device
 
 MEASURED_MEMBERS = 2
-"""The largest number of members that are measured on a CPU, where each costs as much as any other, unless mapped."""
+"""The largest number of members measured on a CPU unless mapped: all members take the same time there."""
 
-_WARM_UP = 2  # steps: the first ones allocate memory and choose kernels
-_FEWEST = 3  # measured steps
+_WARM_UP = 2  # steps; the first ones allocate memory and choose kernels
+_FEWEST = 3  # the least number of measured steps
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What one member costs, in seconds.
+    """The training time of one member, in seconds.
 
     Fields
-        begin: draw its initial weights and its sequences
-        step: one optimiser step, with its share of drawing a stream's sequences
+        begin: drawing its initial weights and its sequences
+        step: one optimiser step, including its share of drawing a stream's sequences
         evaluate: one evaluation
-        steps: how many steps were measured
+        steps: the number of measured steps
     """
 
     begin: float
@@ -38,7 +38,7 @@ class Pace:
     steps: int
 
     def seconds(self, experiment: Experiment) -> float:
-        """Return the seconds that one member of an experiment takes from begin to end."""
+        """Return the seconds that one member of an experiment takes from beginning to end."""
         if not experiment.trained:
             return self.begin + self.evaluate
         evaluations = len(set(experiment.steps_at(experiment.recipe.evaluation)))
@@ -46,7 +46,7 @@ class Pace:
 
 
 def pace_key(experiment: Experiment) -> str:
-    """Return a text that experiments of one pace share: equal shapes, whatever their rates, sizes and durations."""
+    """Return a key that is equal for experiments of equal pace: same shapes, any rates, data sizes and durations."""
     task, recipe = experiment.task, experiment.recipe
     batch = recipe.batch if recipe.data.kind == "stream" else min(recipe.batch, recipe.data.size)
     what = {
@@ -64,16 +64,16 @@ def pace_key(experiment: Experiment) -> str:
 def measure_pace(
     experiment: Experiment, device: str = "cpu", execution: ExecutionName = "auto", seconds: float = 0.5
 ) -> Pace:
-    """Train a few steps and forget them, and return how long they took. Writes nothing.
+    """Train a few steps, discard them, and return their pace. Writes nothing.
 
-    On a CPU up to `MEASURED_MEMBERS` members are measured, or as many as are mapped; on CUDA all of them, which train
-    at once. The first steps and the first evaluation are a warm-up and do not count.
+    On a CPU up to `MEASURED_MEMBERS` members are measured, or `MOST_TOGETHER` if they are mapped; on CUDA all members,
+    since they train at once. The first steps, and if possible the first evaluation, are a warm-up and do not count.
 
     Args:
-        experiment: whose steps are measured; one that goes on from another is measured on initial weights
+        experiment: the experiment to measure; one with a `start` is measured on initial weights
         device: `cpu` or `cuda`
         execution: as for `fit`
-        seconds: how long to measure; three steps are measured at least
+        seconds: how long to measure; at least three steps are measured
     """
     found = check_device(device)
     mapped = execution == "mapped" or (execution == "auto" and mapping_pays(experiment))
@@ -116,7 +116,7 @@ def measure_pace(
 
 
 def _repeated(act: Callable[[int], None], seconds: float, device: torch.device) -> tuple[int, float]:
-    """Repeat an action for so many seconds, a few times at least; return how often, and the seconds that it took."""
+    """Repeat an action for at least `seconds` and `_FEWEST` times; return the number of times and the seconds taken."""
     began, count = time.perf_counter(), 0
     while True:
         act(count)
@@ -126,7 +126,7 @@ def _repeated(act: Callable[[int], None], seconds: float, device: torch.device) 
 
 
 def _since(began: float, device: torch.device) -> float:
-    """Return the seconds since a moment, after the device has done all its work."""
+    """Return the seconds since `began`, after waiting for all work on the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - began

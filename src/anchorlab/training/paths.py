@@ -1,4 +1,4 @@
-"""Quantities of an experiment by their paths, such as `model.layers` or `recipe.optimiser.learning_rate`."""
+"""Read and set fields of an experiment by path, such as `model.layers` or `recipe.optimiser.learning_rate`."""
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -10,25 +10,25 @@ from anchorlab.training.experiment import Experiment
 Value = str | int | float | bool | None | tuple["Value", ...] | list["Value"]
 
 PARTS = ("task", "model", "recipe", "members")
-"""The parts of an experiment, with which paths begin."""
+"""The parts of an experiment; every path begins with one of them."""
 
 SHORT_PATHS = {
     "seeds": "members.seeds",
     "recipe.learning_rate": "recipe.optimiser.learning_rate",
     "recipe.weight_decay": "recipe.optimiser.weight_decay",
 }
-"""What people may write in place of a longer path."""
+"""Short paths that users may write, with the full paths."""
 
 
 def quantity(path: str) -> str:
-    """Return the name of a quantity for people: `learning rate` for `recipe.optimiser.learning_rate`."""
+    """Return a field's readable name, such as `learning rate` for `recipe.optimiser.learning_rate`."""
     parts = path.split(".")
     named = parts[-2] if parts[-1] == "all" and len(parts) > 1 else parts[-1]
     return named.replace("_", " ")
 
 
 def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of everything in nested tables, with short paths written out."""
+    """Yield the path and the value of every entry in nested tables; short paths are expanded."""
     for name, value in data.items():
         path = f"{at}.{name}" if at else name
         if isinstance(value, Mapping):
@@ -38,7 +38,7 @@ def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def value_at(experiment: Experiment, path: str) -> Any:
-    """Return the value of a quantity as plain data. Errors: `SpecError` for a path that names nothing."""
+    """Return the value of a field as plain data. Errors: `SpecError` for a path that names no field."""
     place, name = _place(experiment.to_json(), path)
     if name not in place:
         raise SpecError(path, "names nothing in an experiment", "name a field as the spec writes it")
@@ -46,10 +46,10 @@ def value_at(experiment: Experiment, path: str) -> Any:
 
 
 def with_values(experiment: Experiment, values: Mapping[str, Value], label: str, at: str = "") -> Experiment:
-    """Return the experiment with other values at these paths; one below `members` is given to every member.
+    """Return the experiment with other values at these paths; a value below `members` is given to every member.
 
-    Errors: `SpecError` for a path that names nothing, which it calls `at` and the path, and for a value that its field
-    refuses.
+    Errors: `SpecError` at `at` + path for a path that leads nowhere; `SpecError` for an unknown field or a value that
+    the field refuses.
     """
     data = deepcopy(experiment.to_json())
     for path, value in values.items():
@@ -59,7 +59,7 @@ def with_values(experiment: Experiment, values: Mapping[str, Value], label: str,
 
 
 def _place(data: dict[str, Any], path: str, at: str = "") -> tuple[dict[str, Any], str]:
-    """Return the mapping that holds a quantity, and its name there."""
+    """Return the mapping that holds a field, and the field's name there. Errors: as `with_values`, for the path."""
     first, *rest = path.split(".")
     if first not in PARTS or not rest:
         raise SpecError(at + path, "names nothing in an experiment", f"begin with {', '.join(PARTS)}")

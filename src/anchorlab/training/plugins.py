@@ -1,4 +1,4 @@
-"""Experiments whose task or model is registered by a module of the user's."""
+"""Handle experiments whose task or model is registered by a user module."""
 
 import sys
 
@@ -9,15 +9,15 @@ from anchorlab.training.experiment import Experiment
 
 
 def modules_of(experiment: Experiment) -> set[str]:
-    """Return the modules that register an experiment's task and model, but for ours and for a script that runs."""
+    """Return the user modules that register an experiment's task and model, without a script that is being run."""
     names = {type(experiment.task).__module__, type(experiment.model).__module__}
     return {name for name in names if is_module_name(name) and name.partition(".")[0] not in ("anchorlab", "__main__")}
 
 
 def experiment_of(run: Run) -> Experiment:
-    """Return the experiment of a run.
+    """Rebuild the experiment of a run.
 
-    Errors: `SpecError` that names the field, and the modules that the store names and that are not imported yet.
+    Errors: `SpecError` that names the field, and the modules of the store that must be imported first, if any.
     """
     try:
         return Experiment.from_json(run.spec, run.label)

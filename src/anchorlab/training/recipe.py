@@ -17,7 +17,7 @@ MOST_SEQUENCES = 2**32
 
 
 class FixedSample(Spec):
-    """A fixed training set of `size` sequences, shuffled anew every epoch."""
+    """A fixed training set of `size` sequences, reshuffled every epoch."""
 
     by_place: ClassVar[str | None] = "size"
 
@@ -85,8 +85,8 @@ class Times(Spec):
 class Evaluation(Times):
     """When to measure the members, on how many sequences of which splits, and under which weight edits.
 
-    `size` sequences of each split are measured; `splits` None means all of the task's. `edits` maps a name to a list of
-    weight edits, which is applied to a copy of the weights and measured too; training is not affected.
+    `size` sequences of each split are measured; `splits` None means all splits of the task. `edits` maps a name to a
+    list of weight edits; they are applied to a copy of the weights, which is measured too and does not affect training.
     """
 
     size: int = Field(default=500, ge=1, le=MOST_SEQUENCES)

@@ -1,4 +1,4 @@
-"""One trained model as a folder: its weights as safetensors, and what builds it as JSON."""
+"""Save one trained model as a folder, and load it: its weights as safetensors, its specification as JSON."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ class SavedModel(Spec):
         environment: the versions, platform and commit that wrote it
         model: the specification of the architecture
         shape: the task's inputs and outputs, for which the model is built
-        sha256: that of the file of weights
+        sha256: the SHA-256 of the file of weights
         origin: where the weights come from: task, run, label, seed, member and step
     """
 
@@ -51,12 +51,12 @@ def save_model(
     origin: Mapping[str, Any],
     overwrite: bool = False,
 ) -> Path:
-    """Write a module to a folder, which is made if there is none, and return the folder.
+    """Write a module to a folder, which is created if needed, and return the folder.
 
-    Tied weights are written under each of their names, so that `module.load_state_dict` takes the file as it is.
+    Tied weights are written under each of their names, so that `module.load_state_dict` accepts the file directly.
 
-    Errors: `SpecError` for a folder that holds a saved model already, unless `overwrite`; `StoreError` for one that
-    cannot be written.
+    Errors: `SpecError` for a file in place of the folder, and for a folder that holds a saved model already, unless
+    `overwrite`; `StoreError` for a folder that cannot be written.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -87,11 +87,11 @@ def load_pretrained(folder: str | Path) -> nn.Module:
         model = al.load_pretrained("identity-model")
         model(tokens)  # [batch position output], the same bits as before
 
-    A module of one's own needs the file that registers it imported first. Pretrained language models are opened with
-    `al.pretrained`.
+    A user's own kind of model must be registered first, by importing the file that does so. Pretrained language models
+    are opened with `al.pretrained`.
 
-    Errors: `SpecError` for a folder without a saved model, a damaged or missing file, and weights that are not those
-    of the model.
+    Errors: `SpecError` for a folder without a saved model, a damaged or missing file, and weights that do not fit the
+    model.
     """
     folder = Path(folder)
     saved = _read(folder)

@@ -1,4 +1,4 @@
-"""Seeds as people write them: `0:10`, `0,3,5`, a list, or their number."""
+"""Parse seeds as users write them: `0:10`, `0,3,5`, a list, or their number."""
 
 import re
 from typing import Any
@@ -10,12 +10,12 @@ _MOST_SEEDS = 100_000
 
 
 def seeds_of(value: Any) -> tuple[int, ...]:
-    """Return the seeds that a text lists, or those of `Members`: a list, or their number. Errors: `SpecError`."""
+    """Return the seeds in a text, in a list, or from 0 up to a given number. Errors: `SpecError`."""
     return read_seeds(value) if isinstance(value, str) else Members.of(value).seeds
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds that a text lists: `0:10` means 0 to 9, `0,3,5` these three. Errors: `SpecError` at `seeds`."""
+    """Parse the seeds in a text: `0:10` means 0 to 9, `0,3,5` these three. Errors: `SpecError` at `seeds`."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?::\s*([0-9]{1,18})\s*)?", part)

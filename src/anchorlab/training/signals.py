@@ -1,4 +1,4 @@
-"""Signals that wait for the end of a training step."""
+"""Delay signals until the end of a training step."""
 
 import signal
 import threading
@@ -9,9 +9,9 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class DelayedSignals:
-    """Delay Ctrl-C and SIGTERM inside `with` until `deliver` is called, so that the state can be kept before.
+    """Delay Ctrl-C and SIGTERM inside `with` until `deliver` is called, so that the state can be kept first.
 
-    Signals that the process ignores are still ignored. Outside the main thread nothing is delayed.
+    Signals that the process ignores stay ignored. Outside the main thread, nothing is delayed.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class DelayedSignals:
             signal.raise_signal(self.waiting)
 
     def deliver(self) -> None:
-        """Let a signal that waits take effect: by default the process ends, or `KeyboardInterrupt` is raised."""
+        """Let a waiting signal take effect: by default, SIGTERM ends the process and Ctrl-C raises an exception."""
         if self.waiting is not None:
             self.__exit__()
             self.waiting = None
-            self.__enter__()  # its handler let the training go on
+            self.__enter__()  # the handler returned: training goes on
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

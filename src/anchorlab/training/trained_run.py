@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class TrainedRun(Shown):
     """A finished run: the experiment, its metrics, and its members at every checkpoint.
 
-    The run of an untrained experiment has the initial weights, and what they measure, at all times of its recipe.
+    The run of an untrained experiment has the initial weights, and their metrics, at all times of its recipe.
 
     Errors: `StoreError` for an unfinished run, and from every reader, naming the missing or altered file.
     """
@@ -67,9 +67,10 @@ class TrainedRun(Shown):
 
     @property
     def diverged(self) -> dict[int, int]:
-        """The members that diverged, by index, with the first step at which a metric of theirs is not finite.
+        """The members that diverged, by index, with the first step at which one of their metrics is not finite.
 
-        Empty, and so false, where all are finite. The first step is that of an evaluation, at or after the divergence.
+        Steps are those at which metrics were evaluated, so the divergence may be earlier. Empty (false) if all metrics
+        are finite.
         """
         return {member: step for member, _, step in diverged_members(self.metrics).rows()}
 
@@ -80,7 +81,7 @@ class TrainedRun(Shown):
             metric: a name such as `loss` or `accuracy`
             split: the split it was measured on
             group: the group of sequences; `all` for every sequence of the split
-            edit: the name of a weight edit of the recipe's evaluation; `none` for the weights as trained
+            edit: the name of a weight edit of the recipe's evaluation; `none` for unedited weights
 
         Errors: `SpecError` that names the argument and the nearest known name.
         """
@@ -92,8 +93,8 @@ class TrainedRun(Shown):
         """Draw a metric along training: for each split the mean over members, with a band from lowest to highest.
 
         Args:
-            metric: a name such as `loss`; when None, the accuracy, or the loss where there is no accuracy
-            split: one split alone
+            metric: a name such as `loss`; when None, the accuracy, or the loss if there is no accuracy
+            split: the only split to draw; all splits when None
             group, edit: as for `metric`
 
         Errors: as `metric`.
@@ -152,13 +153,13 @@ class TrainedRun(Shown):
         """Write one member to a folder, `model.safetensors` and `model.json`; `al.load_pretrained` opens it.
 
         Args:
-            folder: made if there is none
+            folder: where to write; created if needed
             seed, step, member: as for `model`
-            overwrite: whether to replace a saved model that the folder holds
+            overwrite: whether to replace a saved model in the folder
 
         Returns: the folder.
 
-        Errors: those of `model`; `SpecError` for a folder that holds a saved model, unless `overwrite`.
+        Errors: as `model`; `SpecError` for a folder that holds a saved model, unless `overwrite`.
         """
         index = self._member(seed, member)
         origin = {
@@ -173,7 +174,7 @@ class TrainedRun(Shown):
         return save_model(model, folder, self.experiment.model, shape, origin, overwrite)
 
     def _member(self, seed: int | None, member: int | None) -> int:
-        """Return the index of the member of a seed, or a given index."""
+        """Return the index of the member with this seed, or `member` if it exists. Errors: as `model`."""
         seeds = self.experiment.members.seeds
         if member is not None and seed is not None:
             raise SpecError("member", "is given beside a seed", "give one of the two")

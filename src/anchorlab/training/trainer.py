@@ -37,19 +37,19 @@ logger = logging.getLogger(__name__)
 ExecutionName = Literal["auto", "member", "mapped"]
 
 _REPORT_EVERY = 0.25  # seconds between two reports of progress
-_LEAST_TRAINING_PER_KEEPING = 20  # least time between two states, as a multiple of the time it took to keep one
+_LEAST_TRAINING_PER_KEEPING = 20  # least time between two states, as a multiple of the time to keep one
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training has come.
+    """The progress of training.
 
     Fields
         step: optimiser steps done
         steps: optimiser steps in total
         metrics: the newest metrics of unedited weights, as `<split> <metric>`, averaged over members and groups
-        note: what people should know, such as that training starts over; mostly empty
-        waiting: what training waits for, to be shown in place of its name; mostly empty
+        note: a message for the user, such as that training starts over; usually empty
+        waiting: what training waits for, to be shown in place of its name; usually empty
     """
 
     step: int
@@ -66,7 +66,7 @@ class TrainingState:
     Fields
         step: optimiser steps done
         tensors: `weights.<name>` and `optimiser.<slot>.<name>`
-        rows: everything measured so far
+        rows: all metrics measured so far
         resting: the indices of the members that have met the stop rule
         execution: the name of the execution, so that the same one resumes
     """
@@ -114,19 +114,19 @@ def fit(
 
     Ctrl-C and SIGTERM take effect at the end of a step, after the state has been kept.
 
-    Training that was stopped and resumed gives the same bytes as training without a stop, on the same machine with the
-    same number of threads (`torch.get_num_threads`).
+    Resumed training gives the same bytes as uninterrupted training, on the same machine with the same number of threads
+    (`torch.get_num_threads`).
 
     Args:
-        experiment: what to train
+        experiment: the experiment to train
         device: `cpu`, `cuda` or one of several, such as `cuda:1`
-        execution: `member` by member, `mapped` over all at once, or `auto` for the faster on the device: mapped on
-            CUDA, and on a CPU for eight members or more of a tiny model
+        execution: `member` trains one member after another, `mapped` all at once, `auto` chooses the faster way for the
+            device: mapped on CUDA, and on a CPU for eight or more members of a tiny model
         keeper: provides the state to resume from, and receives states and checkpoints
         report: called with the progress a few times per second
-        keep_every: seconds between two states; longer where keeping one is slow
+        keep_every: seconds between two kept states; longer if keeping a state is slow
         start: the final weights of `experiment.start`; if None, that experiment is trained here first
-        idle: the indices of members that are neither trained nor measured, and only fill the pass of a mapped step
+        idle: the indices of members that are neither trained nor measured, and only fill places in a mapped pass
 
     Returns: the members at the end, and all metrics.
 
@@ -195,7 +195,7 @@ class _Session:
         return False
 
     def _one_by_one(self) -> tuple[StackedOptimiser, Execution]:
-        """Return what updates members one after the other; each has weights in memory of its own."""
+        """Return the optimiser and execution for training one by one; each member's weights begin at a cache line."""
         self.ensemble = self.ensemble.with_weights(
             {name: aligned(value) for name, value in self.ensemble.weights.items()}
         )
@@ -204,7 +204,7 @@ class _Session:
         return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed)
 
     def _all_at_once(self, device: torch.device) -> tuple[FlatOptimiser, Execution]:
-        """Return what updates all members at once; the ensemble's trainable weights move into one buffer."""
+        """Return the optimiser and execution for mapped training; the trainable weights move into one buffer."""
         flat = FlatWeights.of({name: self.ensemble.weights[name] for name in self.ensemble.trainable})
         self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
         optimiser = FlatOptimiser(self.recipe, self.experiment.members, flat)
@@ -213,11 +213,11 @@ class _Session:
 
     @property
     def all_rest(self) -> bool:
-        """Whether every member has met its stop rule."""
+        """Whether every member has met its stop rule, or is idle."""
         return len(self.resting) == self.ensemble.size
 
     def run(self, report: Callable[[Progress], None] | None, keep_every: float, signals: DelayedSignals) -> None:
-        """Train from the current step to the end; when a signal asks for the end, keep a state first."""
+        """Train from the current step to the end; if a signal arrives, keep a state before it takes effect."""
         recipe, total, unit = self.recipe, self.experiment.steps, self.experiment.steps_per_unit
         if not self.experiment.trained:
             total = 0  # measured once; `TrainedRun` repeats it at all times of the recipe
@@ -246,7 +246,7 @@ class _Session:
             report(Progress(total, total, self.progress().metrics))
 
     def _evaluate_and_checkpoint(self, elapsed: int, last: bool = False) -> None:
-        """Measure the members and keep their weights, if either is due at a time of the recipe.
+        """Measure the members and keep a checkpoint, each if it is due at the time `elapsed`, or at the end (`last`).
 
         A step that has been measured is not measured again.
         """
@@ -295,7 +295,7 @@ class _Session:
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Return whether a device is a GPU, which trains all members at once."""
+    """Return whether a device is a GPU, on which all members train at once by default."""
     return device.type != "cpu"
 
 
@@ -305,7 +305,7 @@ def check_device(device: str | torch.device) -> torch.device:
     Errors: `SpecError` for a device that does not exist, or is neither a CPU nor CUDA.
     """
     try:
-        found = torch.zeros((), device=device).device  # with its number: `cuda` is the current one
+        found = torch.zeros((), device=device).device  # with its index: `cuda` becomes the current device
     except (RuntimeError, AssertionError):
         remedy = "use cpu" if "cuda" in str(device) else "use cpu or cuda"
         raise SpecError("device", f"{str(device)!r} does not exist", remedy) from None

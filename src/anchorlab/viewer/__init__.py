@@ -1,4 +1,4 @@
-"""The attention viewer: the views that a page shows, made from runs or patterns, and the scripts that draw them."""
+"""The attention viewer: views for a page, made from runs or attention patterns, and the scripts that draw them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module of a name on first use: reading findings needs the values of `view` and no torch."""
+    """Import the module of a name on first use, so that reading findings imports `view` but not torch."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"anchorlab.viewer.{_MODULES[name]}"), name)

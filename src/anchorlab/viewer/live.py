@@ -1,4 +1,4 @@
-"""Models that run in a page (`scripts/model.js`): which ones it can run, and their weights."""
+"""Prepare models to run in a page (`scripts/model.js`): check that it can run them, and pack their weights."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ from anchorlab.viewer.oracle import page_oracle
 from anchorlab.viewer.view import Architecture, LiveModel, Weight
 
 MOST_PARAMETERS = 2**20
-"""The most parameters of a member that a page runs: 4 MiB of weights per checkpoint, about 100 ms for 64 tokens."""
+"""The largest number of parameters of a member in a page: 4 MiB per checkpoint, about 100 ms for 64 tokens."""
 
 
 def can_run(spec: ModelSpec, task: Task) -> str | None:
-    """Return None if a page can run a model for a task; else the reason in one line, beginning with the part."""
+    """Return None if a page can run a model on a task; else the reason in one line, as `part: problem`."""
     try:
         module = build(spec, task.shape)
         _architecture(module, task.shape)
@@ -33,7 +33,7 @@ def can_run(spec: ModelSpec, task: Task) -> str | None:
 
 
 def live_model(ensembles: Sequence[Ensemble | None], task: Task) -> LiveModel:
-    """Return the members of `ensembles` for a page that runs them.
+    """Pack the members of `ensembles` for a page that runs them.
 
     `ensembles` has one entry per step of the view, None for a step that the page does not include.
 
@@ -69,7 +69,7 @@ def _bytes(ensemble: Ensemble, weights: Sequence[Weight], member: int) -> bytes:
 
 
 def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
-    """Return a module's architecture. Errors: `SpecError` for a part that the page does not implement."""
+    """Return a module's architecture. Errors: `SpecError` for a part that the page's script does not implement."""
     if not isinstance(module, Transformer):
         raise _refused("model", f"a {type(module).__name__} is not a transformer of this package")
     if not isinstance(module.embed, TokenEmbedding):
@@ -110,7 +110,7 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
 
 
 def _heads(attention: Attention | MergedAttention, width: int) -> tuple[int, int, int]:
-    """Return the number of heads, their width and the shift of their values, which are the same in all blocks."""
+    """Return the number of heads, their width and the shift of values; these are the same in all blocks."""
     if isinstance(attention, MergedAttention):
         return 1, width, 0
     return attention.heads, attention.head_width, attention.shift_values

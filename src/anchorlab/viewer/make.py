@@ -1,4 +1,4 @@
-"""Attention views of a trained run, or of the attention patterns of any model."""
+"""Make attention views of trained runs, or of the attention patterns of any model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,10 +22,10 @@ from anchorlab.viewer.view import AttentionView, LiveModel, ViewPath
 _PATTERNS = "blocks.*.attn.hook_pattern"
 _PATTERN_AXES = ("member", "batch", "head", "query", "key")
 _MEMBERS, _STEPS = 2, 8  # shown by default
-_LABELLED = 64  # sequences that the detectors see
-_CARRIED = 1_400_000  # most bytes of model weights in a view, unless one model alone has more; a page of about 2 MB
+_LABELLED = 64  # sequences for the detectors
+_CARRIED = 1_400_000  # most bytes of weights in a view, unless a single model has more; makes a page of about 2 MB
 MOST_RECORDED = 2**26
-"""The most bytes of recorded attention in a view; browsers become slow above it."""
+"""The largest size in bytes of the recorded attention in a view; above it, browsers become slow."""
 
 
 def view_run(
@@ -48,14 +48,14 @@ def view_run(
         steps: training steps of checkpoints; by default all, or if there are more than eight, eight that are evenly
             spaced and include the first and the last
         examples: number of sequences per split
-        live: whether to include the weights, if a page can run the model (`can_run`). If those of all members and steps
-            exceed 1.4 MB, fewer steps have them, always with the last, and then fewer members, always with the first.
-            If a page cannot run the model, the view gives the reason.
+        live: whether to include weights, if a page can run the model (`can_run`). If the weights of all members and
+            steps exceed 1.4 MB, they are included for fewer steps (always the last one), and then for fewer members
+            (always the first one). If a page cannot run the model, the view gives the reason.
         title: heading of the view; by default the name of the run
         circuits: the circuit of each member shown (`anchorlab.lens.find_circuit`), drawn on the examples
 
-    Errors: `SpecError` for a member or checkpoint that the run does not have, a number of circuits other than that of
-    members, and a view above 64 MiB; `SiteError` for a model without attention.
+    Errors: `SpecError` for a member or checkpoint that the run lacks, if the numbers of circuits and members differ,
+    and for a view above 64 MiB; `SiteError` for a model without attention.
     """
     task, seeds = run.experiment.task, run.experiment.members.seeds
     members = range(min(_MEMBERS, len(seeds))) if members is None else members
@@ -149,7 +149,7 @@ def _check_chosen(field: str, chosen: Sequence[int], known: Sequence[int]) -> No
 
 
 def _spread(values: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` of the values, evenly spaced, with the last and, for two or more, the first."""
+    """Return at most `most` of the values, evenly spaced: always the last and, if `most` is 2 or more, the first."""
     if len(values) <= most:
         return list(values)
     return [values[round(at)] for at in torch.linspace(len(values) - 1, 0, most).tolist()][::-1]
@@ -178,7 +178,7 @@ def _predicted(
 
 
 def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewPath]:
-    """Return a circuit's paths with their places in every sequence of the batches."""
+    """Return a circuit's paths with their (query, key) positions in every sequence of the batches."""
     cells: list[list[Tensor]] = [[] for _ in circuit.paths]
     for batch in batches:
         roles, length = task.roles(batch), batch.inputs.shape[1]
@@ -197,13 +197,13 @@ def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewP
 
 
 def _recorded_only(why_not: str) -> str:
-    """Return the page's note on a model that it cannot run: `Recorded examples only: model has 5652361 parameters`."""
+    """Return the note for a model that the page cannot run: `Recorded examples only: model has 5652361 parameters`."""
     field, _, problem = why_not.partition(";")[0].partition(": ")
     return f"Recorded examples only: {field} {problem}."
 
 
 def _live(ensembles: Sequence[Ensemble], task: Task) -> LiveModel:
-    """Return the models for the page to run: as many checkpoints and then members as fit into the limit."""
+    """Pack the models for the page to run: as many checkpoints as fit the limit, and at least one; then members."""
     each = 4 * sum(value[0].numel() for value in ensembles[0].weights.values())
     models = max(1, _CARRIED // each)
     carried = _spread(range(len(ensembles)), max(1, models // ensembles[0].size))

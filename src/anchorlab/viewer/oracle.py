@@ -1,4 +1,4 @@
-"""The oracle of an anchor function as JSON, for a page that answers sequences itself (`scripts/oracle.js`)."""
+"""Write the oracle of an anchor function as JSON, for a page that answers sequences itself (`scripts/oracle.js`)."""
 
 import ast
 import json
@@ -17,7 +17,7 @@ Node = dict[str, Any]
 def page_oracle(task: Task) -> str:
     """Return the rules, operations and vocabulary of a task as JSON, or "" for a task that is not an anchor function.
 
-    Patterns are written as slots, places and gaps, answers as syntax trees. `label` holds statistical labels if their
+    Patterns are written as slots, places and gaps, and answers as syntax trees. `label` holds the statistical labels if
     targets are distributions; otherwise it is null, and the oracle answers with the most frequent label.
     """
     if not isinstance(task, AnchorFunction):
@@ -113,6 +113,6 @@ def _call(rule: Rule, name: str, arguments: list[ast.expr]) -> Node:
 
 
 def _shown(rule: Rule, text: str) -> dict[str, Any]:
-    """Return one step of the trace; `before` is the anchor applied just before, if the two can be an exception."""
+    """Return one step of the trace; `before` is the previously applied anchor if the pair can be an exception."""
     before = text.split("(")[1]
     return {"text": text, "before": before if "pair(" in rule.answer.text and before in rule.pattern.anchors else None}

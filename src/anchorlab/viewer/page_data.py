@@ -1,4 +1,4 @@
-"""What a page embeds: the viewer's scripts and style sheet, and each view as JSON."""
+"""Return the data that a page embeds: the viewer's scripts and style sheet, and each view as JSON."""
 
 import json
 from base64 import b64encode
@@ -20,7 +20,7 @@ SCRIPTS = (
     "live.js",
     "viewer.js",
 )
-"""The viewer's scripts in the order in which they run."""
+"""The viewer's scripts, in the order of execution."""
 
 _FOLDER = files("anchorlab.viewer") / "scripts"
 
@@ -63,7 +63,7 @@ def view_json(view: AttentionView) -> str:
         **({"circuits": [[asdict(path) for path in paths] for paths in view.circuits]} if view.circuits else {}),
     }
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    # The escapes mean the same characters in JSON, and text such as `</script>` cannot end the element.
+    # In JSON the escapes mean the same characters, but text such as `</script>` cannot end the script element.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -1,4 +1,4 @@
-"""What the detectors say of every head, in the order in which a view keeps its heads."""
+"""Collect the detectors' labels and scores of every head, in the order of a view's heads."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,11 +9,11 @@ from anchorlab.viewer.view import ViewScores
 if TYPE_CHECKING:
     import polars
 
-_DIGITS = 3  # as many as the weights of a view have
+_DIGITS = 3  # decimal digits, as in the weights of a view
 
 
 def head_labels(found: "Sequence[polars.DataFrame]") -> list[list[list[str]]]:
-    """Return the label of every head, `[member][step][layer*heads + head]`, from a table of `detect` for each step."""
+    """Return the label of every head, `[member][step][layer*heads + head]`; `found` has one `detect` table per step."""
     steps = [
         [part["label"].to_list() for part in _members(describe(one).sort("member", "layer", "head"))] for one in found
     ]
@@ -21,7 +21,7 @@ def head_labels(found: "Sequence[polars.DataFrame]") -> list[list[list[str]]]:
 
 
 def head_scores(found: "Sequence[polars.DataFrame]") -> tuple[ViewScores, ...]:
-    """Return the scores of every detector that the tables of all steps have."""
+    """Return the scores of every detector that occurs in the tables of all steps; `found` is as in `head_labels`."""
     import polars as pl
 
     names = [name for name in found[0]["detector"].unique(maintain_order=True) if all(_has(one, name) for one in found)]

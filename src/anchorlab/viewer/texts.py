@@ -1,4 +1,4 @@
-"""What the heads of a language model do on given texts: a table of the detectors' scores, and a view."""
+"""Measure the heads of a language model on given texts: a table of the detectors' scores, and a view."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars
 
 _PATTERNS = "blocks.{}.attn.hook_pattern"
-_FEWEST = 4  # tokens of a text on which broadcasting from its first half, without its first token, means something
+_FEWEST = 4  # tokens; in shorter texts, the first half without the first token is too short to broadcast from
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class TextHeads:
     """The heads of a language model on some texts.
 
     Fields
-        found: the table of `detect`, with the detector `broadcast`: from the position of each text that the head
-            attends to most, other than the first token. A head that attends to the first token does not broadcast.
+        found: the table of `detect`, with the detector `broadcast` in addition: it scores each text's most attended
+            position other than the first token. It does not fire for heads that attend to the first token.
         view: the patterns, with the token that the model predicts after each text
     """
 
@@ -40,14 +40,14 @@ class TextHeads:
 
 
 def read_texts(model: LanguageModel, texts: str | Sequence[str], title: str | None = None) -> TextHeads:
-    """Run a language model on texts, and return what each head does there.
+    """Run a language model on texts, and return the detectors' table and the view of its heads.
 
     Args:
-        model: from `anchorlab.pretrained`
+        model: a model from `anchorlab.pretrained`
         texts: one text, or several
         title: heading of the view; by default the name of the model
 
-    Errors: those of `LanguageModel.tokenise`; `SpecError` if no text has two tokens, and for a view above 64 MiB.
+    Errors: as `LanguageModel.tokenise`; `SpecError` if no text has two tokens, and for a view above 64 MiB.
     """
     given = [texts] if isinstance(texts, str) else list(texts)
     tokens = model.tokenise(given)
@@ -85,7 +85,7 @@ def _with_broadcast(
     patterns: Float[Tensor, "layer batch head query key"],
     lengths: Int[Tensor, "batch"],
 ) -> "polars.DataFrame":
-    """Return the table with the detector `broadcast`, unless all texts are too short for it."""
+    """Return the table `found` with rows of the detector `broadcast`; unchanged if all texts are too short for it."""
     import polars as pl
 
     length = int(lengths.max())
@@ -116,7 +116,7 @@ def _with_broadcast(
 
 
 def _broadcast(patterns: Float[Tensor, "layer batch head query key"], lengths: Int[Tensor, "batch"]) -> HeadScores:
-    """Score broadcasting from the best source of each text; texts that are too short have weight 0."""
+    """Score broadcasting from the best source in each text; texts shorter than `_FEWEST` have weight 0."""
     values = patterns.new_zeros(patterns.shape[:3])
     for text, length in enumerate(lengths.tolist()):
         if length >= _FEWEST:

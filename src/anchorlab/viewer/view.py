@@ -1,4 +1,4 @@
-"""Attention views as plain values: the patterns that a page shows, and the models that it can run itself."""
+"""Attention views as plain values: the patterns that a page shows, and the models that the page can run."""
 
 from collections.abc import Sequence
 from math import prod
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Architecture:
     """A token transformer that the page can run: its sizes, and the switches of `DecoderSpec` per block.
 
-    `length`, `inputs` and `outputs` are the numbers of positions, of tokens and of output coordinates. `hidden` is the
-    largest number of neurons in a feed-forward layer, 0 if there is none. The page recognises merged key-query matrices
-    and feed-forward layers of one matrix by the names of the weights.
+    `length`, `inputs` and `outputs` are the numbers of positions, tokens and output coordinates. `hidden` is the
+    largest number of neurons in a feed-forward layer, 0 without neurons. The page recognises merged key-query matrices
+    and linear feed-forward layers by the names of the weights.
     """
 
     layers: int
@@ -54,10 +54,10 @@ class LiveModel:
 
     Fields
         architecture: the architecture of all members
-        weights: a member's weights, in the order of its data
-        data: `[member][step]`, their values as little-endian 32-bit floats; None for a checkpoint that is not included
+        weights: names and shapes of a member's weights, in the order of its data
+        data: `[member][step]`, the weights' values as little-endian 32-bit floats; None for an omitted checkpoint
         texts: the text of each token
-        oracle: the JSON of `page_oracle`, empty if there is none
+        oracle: the JSON of `page_oracle`; empty if there is none
     """
 
     architecture: Architecture
@@ -76,7 +76,7 @@ class LiveModel:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ViewExample:
-    """One sequence of a view: the text and role of each token, the correct answer, and the oracle's trace in words."""
+    """One sequence of a view: the text and role of each token, the correct answer, and the oracle's trace as text."""
 
     texts: tuple[str, ...]
     roles: tuple[str, ...]
@@ -89,7 +89,7 @@ class ViewExample:
 class ViewPath:
     """An attention path of a circuit: its head, its description (`query x0 → x1 of pair 1`) and its places.
 
-    `places` lists the positions `(query, key)` for each example; the list is empty if the example has no such pair.
+    `places` lists the positions `(query, key)` for each example; the list is empty if the path has none there.
     """
 
     layer: int
@@ -100,7 +100,7 @@ class ViewPath:
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class ViewScores:
-    """What a detector gives every head, `[member][step][layer*heads + head]`, in 0..1."""
+    """A detector's score of every head, `[member][step][layer*heads + head]`, in 0..1."""
 
     detector: str
     values: tuple[tuple[tuple[float, ...], ...], ...]
@@ -112,14 +112,14 @@ class AttentionView:
 
     Shapes
         weights: `[member step example layer head query key]`, thousandths as little-endian 16-bit integers; a sequence
-            shorter than the longest fills the first queries and keys. With `causal`, a head has only the queries of its
-            own sequence, and each query only the keys up to itself
+            shorter than the longest fills the first queries and keys. With `causal`, each example has only the queries
+            of its own sequence, and each query only the keys up to itself
         predicted: `[member][step][example]`, or empty without predictions
-        labels: `[member][step][layer*heads + head]`, the detectors' name of each head, or empty
-        scores: the detectors by which the page sorts the heads, or empty
+        labels: `[member][step][layer*heads + head]`, the detectors' label of each head, or empty
+        scores: the detectors' scores, by which the page sorts the heads, or empty
         circuits: `[member][path]`, or empty
 
-    With `live` the page runs the models itself. If it cannot, `recorded_only` may give the reason.
+    With `live`, the page runs the models itself. If it cannot run them, `recorded_only` may give the reason.
     """
 
     title: str
@@ -198,7 +198,7 @@ class AttentionView:
         causal: bool = False,
         scores: Sequence[ViewScores] = (),
     ) -> "AttentionView":
-        """Return the view of attention patterns.
+        """Build a view from attention patterns.
 
         Args:
             title: heading of the view
@@ -211,8 +211,8 @@ class AttentionView:
             labels: name of each head, `[member][step][layer*heads + head]`
             live: the models, for a page that runs them
             circuits: the paths of each member's circuit
-            causal: leave out the keys after each query, which makes the view half as large
-            scores: of each detector, by which the page sorts the heads
+            causal: leave out the keys after each query, which halves the size of the view
+            scores: the scores of each detector, by which the page sorts the heads
 
         Errors: `SpecError` if shapes do not fit each other, if a weight is outside 0..1, and if with `causal` a query
         attends to a key after it.
@@ -265,12 +265,12 @@ class AttentionView:
 
 
 def weights_of(length: int, causal: bool) -> int:
-    """Return how many weights a view has of one head on one sequence."""
+    """Return the number of attention weights that a view holds for one head on one sequence."""
     return length * (length + 1) // 2 if causal else length * length
 
 
 def _bytes(patterns: np.ndarray, lengths: Sequence[int] | None) -> bytes:
-    """Return thousandths; with the length of each sequence, only its queries and the keys up to each of them."""
+    """Return the patterns in thousandths; given `lengths`, only each sequence's queries and the keys up to each."""
     thousandths = (patterns.clip(0, 1) * 1000).round().astype("<u2")
     if lengths is None:
         return thousandths.tobytes()

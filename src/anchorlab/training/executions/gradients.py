@@ -1,4 +1,4 @@
-"""The gradients of all members in one pass, mapped over the stack."""
+"""Compute the gradients of all members in one pass, mapped over the stacked weights."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from anchorlab.training.feed import MemberBatches
 class MappedGradients:
     """Compute the gradient of each trainable weight, `[member ...]`, for one batch per member.
 
-    `at_once` is the number of members in one pass, None for all: memory for activations is needed for these alone.
+    `at_once` is the number of members in one pass, None for all; only their activations take memory at a time.
     """
 
     def __init__(self, ensemble: Ensemble, loss: LossKind, mixed: bool) -> None:
@@ -38,7 +38,7 @@ class MappedGradients:
         self._gradient = torch.func.grad(member_loss)
 
     def __call__(self, batches: MemberBatches) -> dict[str, Float[Tensor, "member ..."]]:
-        """Return the gradients by weight."""
+        """Return the gradient of each trainable weight, by name."""
         axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
         gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(
             self._gradient, in_dims=axes, chunk_size=self.at_once
@@ -48,7 +48,7 @@ class MappedGradients:
         )
 
     def halve(self) -> bool:
-        """Take half as many members at once from now on; return False if it is one already."""
+        """Halve the number of members in one pass; return False if it was 1 already."""
         before = self.at_once or self.members
         self.at_once = -(-before // 2)
         return before > 1
@@ -56,12 +56,12 @@ class MappedGradients:
     def refusal(self, batches: MemberBatches) -> str | None:
         """Return why torch cannot map this model over members, or None if it can.
 
-        A user's module may contain operations that torch.func.vmap does not support.
+        A user's module may contain operations that `torch.func.vmap` does not support.
         """
         try:
             self(batches)
         except torch.OutOfMemoryError:
-            return None  # which says nothing about the model
+            return None  # does not mean that the model cannot be mapped
         except RuntimeError as error:
             return str(error).splitlines()[0]
         return None

@@ -1,4 +1,4 @@
-"""CUDA graphs: record work on a GPU once and replay it, by the rules of capture."""
+"""CUDA graphs: capture work on a GPU once and replay it."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ _WARM_UP = 3  # torch's recommendation: libraries allocate their workspaces in t
 
 
 class Graphs:
-    """Capture graphs on one device; all share one stream and one pool of memory.
+    """Capture graphs on one device; all of them share one stream and one memory pool.
 
-    A graph's memory is free again once it has been replayed, so graphs that are replayed one after the other can share
-    it, as long as everything that outlives a replay was allocated before the capture.
+    Graphs that are replayed one after another can share memory, since a graph needs it only during its replay. All
+    tensors that outlive a replay must be allocated before the capture.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -21,9 +21,9 @@ class Graphs:
             self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
-        """Return a graph of `work`, which runs three times before it is recorded and must then change nothing.
+        """Return a graph of `work`. It runs three times before the capture, and must change nothing in these runs.
 
-        Afterwards the current device and stream are those of before, also if the capture fails.
+        The current device and stream are restored afterwards, even if the capture fails.
 
         Errors: the `RuntimeError` of the operation that cannot be captured, or `OutOfMemoryError`.
         """
@@ -34,7 +34,7 @@ class Graphs:
             with torch.cuda.stream(self._stream):  # torch.cuda.graph leaves its stream current if the capture fails
                 for _ in range(_WARM_UP):
                     work()
-                # Other threads may use the device meanwhile: only this one is held to the rules of capture.
+                # Only this thread must keep to the rules of capture: others may use the device meanwhile.
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     work()
         except RuntimeError as error:
@@ -45,7 +45,7 @@ class Graphs:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the error that began it: ending a failed capture raises another one, which does not name the cause."""
+    """Return the root cause of an error: ending a failed capture raises another error, which hides the first."""
     while error.__context__ is not None:
         error = error.__context__
     return error

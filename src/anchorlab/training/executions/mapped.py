@@ -23,10 +23,10 @@ Result = TypeVar("Result")
 class MappedExecution:
     """Take the whole step (forward, backward, clipping, update) of all members on their device.
 
-    With `graphs` the step is captured once per batch shape and then replayed; it reads the batches, the learning-rate
-    factor, the step number and the active members from tensors on the device, and the host waits for none of them. If a
+    With `graphs` the step is captured once per batch shape and then replayed. It reads the batches, the learning-rate
+    factor, the step number and the active members from tensors on the device, so that the host never waits. If a
     capture fails, steps run uncaptured, and the reason is logged and kept in `fallback`. If memory runs out, fewer
-    members are taken at once.
+    members are computed at once.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class MappedExecution:
 
     @property
     def name(self) -> str:
-        """`mapped`, or `mapped by 4` with four members at once: a training that is resumed goes on like that."""
+        """`mapped`, or `mapped by 4` for four members at once; recorded so that resumed training does the same."""
         return "mapped" if self.gradients.at_once is None else f"mapped by {self.gradients.at_once}"
 
     def go_on_as(self, name: str) -> None:
-        """Take as many members at once as the execution of this name did."""
+        """Set the number of members at once from the recorded `name` of an execution."""
         _, _, count = name.partition(" by ")
         self.gradients.at_once = int(count) if count else None
 
     def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
         """Take one optimiser step with all active members."""
-        # A number that fills a tensor travels with the kernel; copied from the host, it would stop both.
+        # `fill_` passes the number as a kernel argument; a copy from the host would synchronise with the device.
         self._factor.fill_(factor)
         self._time.fill_(step)
         captured = None if self.fallback is not None else self._graph(batches)
@@ -68,9 +68,9 @@ class MappedExecution:
         self.optimiser.update(gradients, self._factor, self._time, self._active)
 
     def _within_memory(self, work: Callable[[], Result]) -> Result:
-        """Return the result of work that changes nothing; if memory runs out, try again with fewer members at once.
+        """Return `work()`, retried with fewer members at once if memory runs out; `work` must have no side effects.
 
-        Errors: `OutOfMemoryError` if it is too little for one member at a time.
+        Errors: `OutOfMemoryError` if memory does not suffice even for one member at a time.
         """
         while True:
             try:
@@ -88,7 +88,7 @@ class MappedExecution:
         if key in self._captured:
             return self._captured[key]
         own = _copy(batches)
-        self._set_active((False,) * len(self._known))  # the steps before the capture then change nothing
+        self._set_active((False,) * len(self._known))  # so that the warm-up steps change nothing
         try:
             graph = self._within_memory(lambda: graphs.capture(lambda: self._update(self.gradients(own))))
         except torch.OutOfMemoryError:
@@ -101,7 +101,7 @@ class MappedExecution:
         return self._captured[key]
 
     def _set_active(self, active: tuple[bool, ...]) -> None:
-        """Say which members are updated; they change only after an evaluation."""
+        """Set which members are updated, if that has changed: it changes only after an evaluation."""
         if active != self._known:
             self._active.copy_(torch.tensor(active))
             self._known = active
@@ -109,7 +109,7 @@ class MappedExecution:
 
 @dataclass(frozen=True)
 class _Captured:
-    """A captured step, and the batches from which it reads."""
+    """A captured step, and the batches that it reads."""
 
     graph: torch.cuda.CUDAGraph
     batches: MemberBatches

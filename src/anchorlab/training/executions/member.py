@@ -1,4 +1,7 @@
-"""Train member by member: each has a module whose parameters are views of the stack. The fastest way on a CPU."""
+"""Train member by member: each has a module whose parameters are views of the stacked weights.
+
+This is the fastest way on a CPU, except for many members of a tiny model.
+"""
 
 import copy
 from collections.abc import Sequence
@@ -31,7 +34,7 @@ class MemberExecution:
             scored = None if batches.weights is None else batches.weights[index]
             loss = forward_loss(
                 self.modules[index],
-                batches.inputs[index].clone(),  # vectors at an alignment that does not depend on the index
+                batches.inputs[index].clone(),  # a copy has an alignment that does not depend on the index
                 batches.targets[index],
                 positions,
                 scored,
@@ -51,7 +54,7 @@ def member_module(ensemble: Ensemble, member: int) -> nn.Module:
         view = value if is_buffer else nn.Parameter(value, requires_grad=name in ensemble.trainable)
         for alias in names[name]:
             owner, _, leaf = alias.rpartition(".")
-            setattr(module.get_submodule(owner), leaf, view)  # torch's recurrent layers watch for new attributes
+            setattr(module.get_submodule(owner), leaf, view)  # torch's recurrent layers track attribute changes
     for key, hook in list(module._forward_pre_hooks.items()):
         if hook is refuse_without_weights:
             del module._forward_pre_hooks[key]
@@ -59,7 +62,7 @@ def member_module(ensemble: Ensemble, member: int) -> nn.Module:
 
 
 def _names(module: nn.Module) -> dict[str, list[str]]:
-    """Map every weight's first name to all of its names; tied weights have several."""
+    """Return all names of every weight, by its first name; tied weights have several."""
     known: dict[int, list[str]] = {}
     every = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     for name, value in every:

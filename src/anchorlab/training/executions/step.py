@@ -23,7 +23,7 @@ class Execution(Protocol):
 
     @property
     def name(self) -> str:
-        """What a state records, so that a training goes on in the same way."""
+        """The name that states record, so that resumed training uses the same execution."""
 
     def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
         """Take one optimiser step, updating the weights in place.
