@@ -37,7 +37,7 @@ class Journal:
         format, at: the version of the format, and the time
         key: a digest of everything that the answer depends on
         url, model, tokenizer, extra, request: the request
-        answer, answered_as, cost, seconds, tries: the answer, the model name it came under, and its cost, time and tries; or
+        answer, answered_as, cost, seconds, tries: the answer, its model name, and its cost, time and tries; or
         problem: why the try failed
 
     `answers` holds the answers in the file, by key.
