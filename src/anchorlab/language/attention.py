@@ -1,4 +1,4 @@
-"""The attention that replaces that in transformers: eager attention that shows every value to the current pass."""
+"""Eager attention that replaces the implementation in transformers and shows every value to the current pass."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

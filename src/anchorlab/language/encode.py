@@ -39,7 +39,7 @@ class TokenisedPrompts(TokenisedTexts):
         candidates: the first tokens of the wrong answers, each once and different from the right answer's; -1 fills the
             rows
         notes: one line for each word of several tokens, of which only the first is scored, and for each word whose
-            first token is also that of another word
+            first token also begins another word
     """
 
     answers: Int[Tensor, "batch"]

@@ -15,8 +15,8 @@ def check_read(access: Access, weights: Mapping[str, Tensor], inputs: Tensor, na
 
     A submodule may return an unused value, such as the attention weights in Hugging Face's attention. To find out, each
     site is filled with NaN in a pass over the first sequence: if the value is read, the output changes. A module's own
-    sites lie on the path of its computation and are not tried, except those of another library. Values that are not
-    floating-point numbers are not tried either.
+    sites lie on the path of its computation and are not tried, unless another library declares them. Values that are
+    not floating-point numbers are not tried either.
 
     Args:
         access: the module and its sites.

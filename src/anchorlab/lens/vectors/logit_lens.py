@@ -19,9 +19,9 @@ from anchorlab.models.sites import identity_tap
 def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
     """Return the logits of vectors as if they were the final stream, `[member ... output]`.
 
-    Each member's last layer norm is applied, if it has one, and its output map with bias. Without an output map, the
-    result is the vectors after the norm. `vectors` are `[member ... width]`, such as a recorded site, or one vector for all
-    members, `[width]`. For the streams of the model's own blocks see `logit_lens`.
+    Each member's last layer norm is applied, if it has one, and its output map with bias. Without an output map,
+    the result is the vectors after the norm. `vectors` are `[member ... width]`, such as a recorded site, or one vector
+    for all members, `[width]`. For the streams of the model's own blocks see `logit_lens`.
 
     Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, and for vectors that do not
     fit it.
