@@ -148,7 +148,7 @@ class Expression:
         return name[:1].isupper() and len(arguments) == 1
 
     def evaluate(self, reading: Reading) -> tuple[Value, Bool[np.ndarray, "row"], list[Step]]:
-        """Return the answers (meaningless in rows without one), whether each row has one, and the operations applied."""
+        """Return the answers (meaningless in rows without one), whether each row has one, and the operations used."""
         steps: list[Step] = []
         value, found = self._value(self._tree, reading, steps)
         rows = len(next(iter(reading.tokens.values())))
