@@ -25,7 +25,7 @@ _ENTERING = {
 
 @dataclass(frozen=True)
 class Answers:
-    """Log-probabilities and ranks of next words, each word by its first token; NaN where a prompt has no such word.
+    """Log-probabilities and ranks of next words, each word by its first token; NaN if a prompt lacks the word.
 
     Fields
         right: the log-probability of the right word

@@ -33,7 +33,7 @@ class LanguageModel(nn.Module):
 
     Its weights have the names and the orientation `[input output]` of this package, such as `blocks.3.attn.W_Q`, and
     share Hugging Face's memory where its layout allows. Input and output embeddings that Hugging Face ties are two
-    weights here, `embed.W_E` and `unembed.W_U`: an edit of one leaves the other as it is.
+    weights here, `embed.W_E` and `unembed.W_U`: editing one leaves the other unchanged.
 
     Fields
         name: the name under which the model was opened

@@ -64,7 +64,7 @@ class Task(Spec, Shown):
     @property
     @abstractmethod
     def shape(self) -> TaskShape:
-        """What a model must accept and return."""
+        """The shapes that a model must accept and return."""
 
     @abstractmethod
     def sample(self, split: str, n: int, seed: int) -> Batch:

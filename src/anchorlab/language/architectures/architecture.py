@@ -27,7 +27,7 @@ class Architecture:
         float32_softmax: whether attention weights are computed in float32 whatever the precision
         is_parallel: tells from the configuration whether attention and feed-forward both read the stream that enters
             the block
-        refused: names of settings that change the computation where no site shows it; models with such a setting are
+        refused: names of settings that change the computation invisibly to every site; models with such a setting are
             refused
     """
 

@@ -68,7 +68,7 @@ class Round:
         self._error: AnchorlabError | None = None
 
     async def ask(self, requests: Mapping[str, Request], concurrent: int) -> None:
-        """Send all requests and keep their answers. The first request goes alone, as it meets any error common to all.
+        """Send all requests and keep their answers. The first goes alone, so that an error common to all shows once.
 
         Errors: `SpecError` if the server cannot be reached, rejects a request, fails too often or answers under another
         model's name, and if the budget does not allow the next request; `StoreError` if an answer cannot be written.

@@ -94,8 +94,8 @@ def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMa
         seen: a record of attention patterns, or a table of `detect`, without candidates.
         reference: the member whose order of heads all others adopt.
 
-    Errors: `SpecError` for a member that is not there, layers with different numbers of heads, and candidates;
-    `SiteError` for a record without attention patterns.
+    Errors: `SpecError` for an unknown member, layers with different numbers of heads, and candidates; `SiteError` for a
+    record without attention patterns.
     Source: Kuhn, 1955 (assignment; solved by `scipy.optimize.linear_sum_assignment`).
     """
     from scipy.optimize import linear_sum_assignment

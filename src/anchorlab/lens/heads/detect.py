@@ -35,8 +35,8 @@ _LABELS = {
     "fixed_position": "position {}",
 }
 """The label that each detector gives to a head for which it fires, with the offset in place of the braces; of equally
-strong detectors, the first one labels the head. So a head that attends to the first token is not called a broadcast
-where that token is also the source."""
+strong detectors, the first one labels the head. So a head that attends to the first token is not called a broadcast,
+even if that token is also the source."""
 
 _LABELS_AT_ZERO = {"shift": "self", "broadcast_profile": "broadcast from anchor", "fixed_position": "first token"}
 
@@ -73,7 +73,7 @@ def detect(
     | column | |
     |---|---|
     | `chance` | the score of a head that attends at random, on the same inputs and under the same mask |
-    | `low`, `high` | the 95 % interval of the value over draws of as many sequences (`HeadScores.interval`) |
+    | `low`, `high` | the 95 % interval of the value over samples of equally many sequences (`HeadScores.interval`) |
     | `fires` | whether the value is above `threshold(chance)`, halfway from chance to 1 |
 
     For a detector that takes the best of several offsets, `chance` is the largest of a random head's expected scores at

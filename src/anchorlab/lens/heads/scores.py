@@ -26,7 +26,7 @@ class HeadScores:
 
     @cached_property
     def mean(self) -> Float[Tensor, "*lead head"]:
-        """The weighted mean over the sequences; 0 where all weights are 0."""
+        """The weighted mean over the sequences; 0 if all weights are 0."""
         return torch.einsum("...bh,...b->...h", self.values, self._shares)
 
     @cached_property

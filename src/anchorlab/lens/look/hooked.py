@@ -92,7 +92,7 @@ class HookedModel(nn.Module):
 
 
 def opened(model: nn.Module) -> nn.Module:
-    """Return a model with hook points as a `HookedModel`, and any other module as it is."""
+    """Return a model with hook points as a `HookedModel`, and any other module unchanged."""
     has_hooks = isinstance(getattr(model, "hook_dict", None), Mapping) and callable(getattr(model, "hooks", None))
     return HookedModel(model) if has_hooks else model
 

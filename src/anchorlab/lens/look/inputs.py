@@ -39,7 +39,7 @@ One = TypeVar("One")
 
 
 def as_ensemble(model: AnyModel) -> Ensemble:
-    """Return an ensemble as it is, a run as its members at the end, and a module as an ensemble of one member.
+    """Return an ensemble unchanged, a run as its members at the end, and a module as an ensemble of one member.
 
     Errors: `SpecError` for anything else.
     """

@@ -112,7 +112,7 @@ def steer(
         direction: `[width]`, or `[member width]` for one direction per member, along the last axis of the site.
         site: a name or a pattern; the direction is added at one matching site at a time.
         multiples: the factors of the direction; 0 is the model itself.
-        where: as in `Intervention`: `{"position": -1}` steers at the last position alone; None: everywhere.
+        where: as in `Intervention`: `{"position": -1}` steers only at the last position; None: everywhere.
         at: as in `Intervention`, places that differ between sequences.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         metrics: functions of outputs and targets, by name, as in `sweep`.

@@ -119,7 +119,7 @@ def _ratio(
 
 
 def _weights(distances: Float[Tensor, "batch position"], epsilon: float) -> Float[Tensor, "batch position"]:
-    """Return 1 / distance up to a factor per sequence; if some distances are zero, the limit keeps only those."""
+    """Return 1 / distance up to a factor per sequence; if some distances are zero, only these have weight."""
     if epsilon > 0:
         return 1 / (distances + epsilon)
     zero = distances == 0

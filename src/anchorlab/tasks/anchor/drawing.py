@@ -70,7 +70,7 @@ class Drawing:
         return chosen
 
     def keys(self, random: Generator, chosen: Int[np.ndarray, "row"]) -> Int[np.ndarray, "row slot"]:
-        """Draw a key for each slot of each row, uniform among those allowed; -1 where the rule has no such slot."""
+        """Draw a key for each slot of each row, uniformly from the allowed keys; -1 if the rule has no such slot."""
         kind = self.kind[chosen]
         index = (random.random(kind.shape) * self.count[kind]).astype(np.int64)
         keys: np.ndarray = self.allowed[self.start[kind] + index]
