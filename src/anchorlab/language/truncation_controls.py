@@ -82,7 +82,7 @@ def control_truncation(
         text: token ids of ordinary text, such as `windows` returns
         draws: the number of random changes
         seed: the seed of the draws
-        full_losses: the full model's losses on the text, if known; None: they are computed
+        full_losses: the full model's losses on the text, if they are known
 
     Errors: `SpecError` for a truncation that changes nothing, and for a truncation of a product.
     """
