@@ -1,4 +1,4 @@
-"""Pretrained language models behind the lens's instruments."""
+"""Pretrained language models, ready for every instrument of the lens."""
 
 from anchorlab.language.answers import Answers, Questions
 from anchorlab.language.edited import continue_text, edited_weights, next_words

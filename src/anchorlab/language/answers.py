@@ -1,4 +1,4 @@
-"""What a model answers to prompts: how likely are the right word, wrong ones of its kind, and words such as "the"?"""
+"""Score a model's answers to prompts: the right word, wrong words of the same kind, and words such as "the"."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,18 +20,18 @@ _ENTERING = {
     **dict.fromkeys(("W_in", "W_gate"), "ln2.hook_normalized"),
     "W_O": "attn.hook_z",
     "W_out": "mlp.hook_post",
-}  # the sites whose value each matrix of a block is multiplied by
+}  # the site of each matrix's input, by matrix
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Log-probabilities and ranks of next words, each word by its first token; NaN where a prompt has no such word.
+    """Log-probabilities and ranks of next words, each word by its first token; NaN if a prompt lacks the word.
 
     Fields
         right: the log-probability of the right word
         right_rank: its rank among all tokens; 1 is the likeliest
         others: the log of the wrong candidates' summed probability
-        right_place: the rank of the right word among itself and the wrong candidates
+        right_place: the rank of the right word among the right word and the wrong candidates; 1 is the likeliest
         words: the log-probability of each followed word, such as "the"
         word_ranks: their ranks among all tokens
     """
@@ -54,12 +54,12 @@ class Answers:
 
 
 def combine(answers: Sequence[Answers], how: Callable[[list[Tensor]], Tensor] = torch.stack) -> Answers:
-    """Return one value for several with the same words: stacked along a new first axis, or joined by `torch.cat`."""
+    """Merge answers about the same words into one: stack them along a new first axis, or join them with `torch.cat`."""
     return Answers(**{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
 
 
 class Questions:
-    """Prompts for one model, to be asked again and again with some of its weights replaced.
+    """Prompts for one model, scored repeatedly with some of its weights replaced.
 
         asked = Questions(model, facts())
         asked.answers().right.exp().mean()  # the probability of the right country
@@ -71,8 +71,8 @@ class Questions:
     Args:
         model: a pretrained model with its tokenizer
         prompts: at least one
-        words: further words to follow, by default the truncation paper's generic ones
-        begun: whether the `start_token`, or the special tokens that the tokenizer adds, go before each prompt
+        words: further words to score after each prompt; None: the truncation paper's generic words
+        begun: whether each prompt begins with the `start_token` or the special tokens that the tokenizer adds
 
     Errors: `SpecError` as `tokenise_prompts`.
     """
@@ -92,7 +92,7 @@ class Questions:
 
     @torch.no_grad()
     def answers(self, weights: Mapping[str, Tensor] | None = None) -> Answers:
-        """Return the answers of the model with some weights replaced, by name and without a member axis."""
+        """Return the model's answers with some weights replaced; `weights` are by name, without a member axis."""
         return read_answers(self.log_probabilities(weights), self.tokens, self.word_ids)
 
     @torch.no_grad()
@@ -108,7 +108,7 @@ class Questions:
 
     @torch.no_grad()
     def entering(self, weight: str) -> Float[Tensor, "token input"]:
-        """Return what a matrix of a block is multiplied by, at every token of the prompts, in the full model."""
+        """Return the input of a block's matrix at every token of the prompts, in the full model."""
         block, _, kind = weight.rpartition(".")
         layer = block.rpartition(".")[0]
         kept: list[Tensor] = []
@@ -147,7 +147,7 @@ class Questions:
 def read_answers(
     log_probabilities: Float[Tensor, "prompt token"], prompts: TokenisedPrompts, words: Int[Tensor, "word"]
 ) -> Answers:
-    """Return the answers that the log-probabilities of the next tokens give to prompts."""
+    """Score prompts by the log-probabilities of their next tokens; `words` are the token ids of the further words."""
     none = prompts.answers == ABSENT
     right = log_probabilities.gather(1, prompts.answers.clamp_min(0)[:, None])
     listed = log_probabilities.gather(1, prompts.candidates.clamp_min(0))

@@ -1,4 +1,4 @@
-"""The attention that transformers calls in place of its own: eager attention, with every value handed to the pass."""
+"""Eager attention that replaces the implementation in transformers and shows every value to the current pass."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,16 +37,16 @@ _HARMLESS = frozenset(
 
 @dataclass
 class Pass:
-    """One forward pass: the tap, and what its hooks hand to one another.
+    """The state of one forward pass, shared by its hooks.
 
     Fields
         tap: called at every site
         batch: the number of sequences
         rotary: whether queries and keys reach the attention rotated
         float32_softmax: whether attention weights are computed in float32 whatever the precision
-        entering: the first block to run and the stream that enters it; None: all of them
-        middles: by block, the stream between its layers where the tap has changed it
-        added: by block, the output of its feed-forward layer
+        entering: the first block to run and the stream that enters it; None: all blocks run
+        middles: by block, the stream between attention and feed-forward layer, if the tap changed it
+        added: by block, the output of the feed-forward layer, kept if the tap changed the stream in `middles`
     """
 
     tap: Tap
@@ -62,7 +62,7 @@ _CURRENT: ContextVar[Pass | None] = ContextVar("anchorlab_pass", default=None)
 
 
 def current_pass() -> Pass | None:
-    """Return the pass that this thread is in; None where Hugging Face's model is called on its own."""
+    """Return this thread's current pass; None if Hugging Face's model is called directly."""
     return _CURRENT.get()
 
 
@@ -77,7 +77,7 @@ def passing(this: Pass) -> Iterator[None]:
 
 
 def register() -> None:
-    """Register the attention with transformers, and the mask it needs: without the mask it would see later tokens."""
+    """Register the attention with transformers, and a causal mask; without it, queries would see later tokens."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
@@ -95,9 +95,9 @@ def attend(
     dropout: float = 0.0,
     **others: Any,
 ) -> tuple[Float[Tensor, "batch query head head_width"], Float[Tensor, "batch head query key"]]:
-    """Return the mixture of each head and its pattern, as transformers' eager attention does.
+    """Return each head's weighted sum of values and its pattern, exactly as transformers' eager attention does.
 
-    Errors: `SpecError` for an argument that changes the scores in a way that is not computed here.
+    Errors: `SpecError` for an argument that changes the scores in a way that this function does not compute.
     """
     refuse_unknown(others)
     this = current_pass()
@@ -107,7 +107,7 @@ def attend(
         return seen if this is None else this.tap(f"{name}.{hook}", seen)
 
     def by_position(hook: str, seen: Tensor) -> Tensor:
-        """Visit a site whose heads come after the positions; the same tensor comes back if nothing changed."""
+        """Visit a site with the axes `[batch position head ...]`; return the same tensor if the tap changed nothing."""
         if this is None:
             return seen
         before = seen.transpose(1, 2)
@@ -132,7 +132,7 @@ def attend(
 
 
 def refuse_unknown(others: Mapping[str, Any]) -> None:
-    """Raise `SpecError` that names an argument of attention that is not understood, such as a soft cap or sinks."""
+    """Raise `SpecError` for an attention argument that is not supported, such as a soft cap or sinks."""
     for argument, given in others.items():
         if argument not in _HARMLESS and given is not None and given is not False:
             problem = f"its attention takes {argument!r}, which the sites would not show"

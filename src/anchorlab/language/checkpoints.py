@@ -1,4 +1,4 @@
-"""Checkpoints of a pretrained model along its training: one folder at a time, and what is wrong with its files."""
+"""Checkpoints of a pretrained model along its training: fetch them one at a time, and find faults in their files."""
 
 import hashlib
 import shutil
@@ -16,24 +16,24 @@ from anchorlab.plain import parse_json
 PYTHIA_STEPS = (0, *(2**power for power in range(10)), *range(1000, 143_001, 1000))
 """The 154 training steps at which the models of the Pythia family are published, as revisions `step0`, `step1` ..."""
 
-_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # of a checkpoint; pickle files are never read
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # files of a checkpoint; pickle files are never read
 
 _CONSTANTS = (".attention.bias", ".attn.bias", ".masked_bias", ".inv_freq")
-"""The ends of names that older versions of transformers saved: masks and angles, the same at every step."""
+"""Name endings of constants that older versions of transformers saved: masks and angles, the same at every step."""
 
 
 def revision_of(step: int) -> str:
-    """Return the name of a step's revision, or folder."""
+    """Return the name of a step's revision on the hub, or of its folder."""
     return f"step{step}"
 
 
 @contextmanager
 def checkpoint_folder(name: str, step: int, folder: Path, download: bool = False) -> Iterator[Path]:
-    """Within `with`, have the files of a checkpoint in a folder, for `pretrained`.
+    """Within `with`, provide the folder of a checkpoint's files, for `pretrained`.
 
-    They are those of a local folder `name` that holds folders `step0`, `step1` and so on, or those of the hub's cache.
-    Otherwise they are downloaded into `folder`, which is removed at the end, so that one checkpoint at a time needs
-    room. A revision that the hub does not have gives an empty folder.
+    If `name` is a local folder, the checkpoint is its subfolder `step0`, `step1` and so on. Otherwise the hub's cache
+    is used, or the files are downloaded into `folder`. A downloaded checkpoint is removed at the end, so that the disk
+    holds only one at a time. If the hub lacks the revision, the folder is empty.
 
     Errors: `SpecError` if the checkpoint is not on this machine and may not be downloaded, and if a download fails.
     """
@@ -43,7 +43,7 @@ def checkpoint_folder(name: str, step: int, folder: Path, download: bool = False
         return
     if not download:
         raise SpecError("model", f"{name} at {revision_of(step)} is not on this machine", "allow --download")
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
     folder.mkdir(parents=True)
     try:
         _download(name, step, folder)
@@ -53,7 +53,7 @@ def checkpoint_folder(name: str, step: int, folder: Path, download: bool = False
 
 
 def _on_this_machine(name: str, step: int) -> Path | None:
-    """The folder of a checkpoint in a local folder or in the hub's cache; None for one that must be fetched."""
+    """Return the folder of a checkpoint, local or in the hub's cache; None if it must be downloaded."""
     local = Path(name).expanduser()
     if local.is_dir():
         if not (local / revision_of(step)).is_dir():
@@ -87,13 +87,13 @@ def _download(name: str, step: int, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """What the files of a checkpoint hold, read before it is opened as a model.
+    """Digests and types of the weights in a checkpoint's files, read before the model is opened.
 
     Fields
         matrices: a digest of the values of every matrix, by name; the same for the same values in another precision
-        precision: that of the matrices, such as `float16`; several with commas
-        declared: the precision that the configuration gives; None without one
-        not_finite: the weights with values that are not finite
+        precision: the precision of the matrices, such as `float16`; several are joined by commas
+        declared: the precision in the configuration; None if it gives none
+        not_finite: the names of weights that hold NaN or infinity
     """
 
     matrices: Mapping[str, str]
@@ -104,7 +104,7 @@ class StoredWeights:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a checkpoint in words; `unusable`: nothing that is measured on it belongs to its step."""
+    """A fault of a checkpoint in words; `unusable` if no measurement on the checkpoint holds for its step."""
 
     text: str
     unusable: bool
@@ -113,7 +113,7 @@ class Fault:
 def read_weights(folder: Path) -> StoredWeights:
     """Read the safetensors files of a checkpoint; a folder without any has no matrices.
 
-    Errors: `SpecError` for a damaged file, a pipe and a device.
+    Errors: `SpecError` for a damaged file, a pipe or a device.
     """
     check_files(folder, "model")
     matrices, precisions, not_finite = {}, set(), []
@@ -156,10 +156,10 @@ def _declared(path: Path) -> str | None:
 
 
 def faults(weights: StoredWeights, earlier: Mapping[int, StoredWeights]) -> tuple[Fault, ...]:
-    """Return what is wrong with a checkpoint, given those of earlier steps.
+    """Return the faults of a checkpoint, given the weights of earlier steps.
 
-    Published checkpoints hold the weights of other steps, wholly or in some matrices, are stored in another precision
-    than the rest, or are missing.
+    The check is needed because some published checkpoints are missing, hold all or some matrices of another step, or
+    are stored in another precision than the rest.
     """
     if not weights.matrices:
         return (Fault("is not there, or holds no safetensors file", unusable=True),)
@@ -183,5 +183,5 @@ def faults(weights: StoredWeights, earlier: Mapping[int, StoredWeights]) -> tupl
 
 
 def _shared(one: StoredWeights, other: StoredWeights) -> list[str]:
-    """The matrices that are the same in two checkpoints."""
+    """Return the names of the matrices that are equal in two checkpoints."""
     return [name for name, digest in one.matrices.items() if other.matrices.get(name) == digest]

@@ -1,7 +1,7 @@
 """Write a packaged language model to the cache: `python -m anchorlab.language.convert smollm2`, once on a machine.
 
-Packages ship the models as GGUF with 4-bit weights, which take 15 seconds and more to read. As float32 safetensors they
-load in a second. Nothing but this conversion needs those packages.
+Packages ship the models as GGUF with 4-bit weights, which take at least 15 seconds to read. The converted float32
+safetensors load in a second. Only this conversion needs the packages.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ from anchorlab.language.packaged import PACKAGED, cache_folder, remedy
 from anchorlab.runs.lock import Lock
 from anchorlab.spec import unknown_name
 
-_LONGEST_WAIT = 600.0  # seconds for another process that converts; it takes 25 to 90
+_LONGEST_WAIT = 600.0  # seconds to wait for another process; a conversion takes 25 to 90
 
 
 def convert(name: str) -> Path:
-    """Write a model of `PACKAGED` to the cache unless it is there, and return its folder.
+    """Write a model of `PACKAGED` to the cache, unless it is there already, and return its folder.
 
-    The folder appears whole or not at all, whenever the conversion is killed and however many run at once.
+    The folder appears complete or not at all, even if the conversion is killed or several run at once.
 
-    Errors: `SpecError` for an unknown name, a missing package and a part or a whole that is not as published;
+    Errors: `SpecError` for an unknown name, a missing package, and a file whose checksum is not the published one;
     `StoreError` if the cache cannot be written.
     """
     if name not in PACKAGED:
@@ -35,7 +35,7 @@ def convert(name: str) -> Path:
     try:
         if not folder.is_dir():
             partial = folder.with_name(f"{name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)  # what a killed conversion has left
+            shutil.rmtree(partial, ignore_errors=True)  # left by a killed conversion
             partial.mkdir()
             gguf = partial / f"{name}.gguf"
             join(name, gguf)
@@ -48,9 +48,9 @@ def convert(name: str) -> Path:
 
 
 def join(name: str, path: Path) -> None:
-    """Write a model's GGUF file from the files of its packages, which are not imported: some lack others.
+    """Join a model's GGUF file from its packages' files, without importing the packages: some lack a dependency.
 
-    Errors: `SpecError` if a package is missing, and if a part or the whole has another checksum than the published one.
+    Errors: `SpecError` for a missing package, and if the checksum of a part or of the whole is not the published one.
     """
     whole = hashlib.sha256()
     with path.open("wb") as joined:
@@ -90,7 +90,7 @@ def _installed(package: str, name: str) -> Path:
 
 
 def main(names: list[str]) -> None:
-    """Convert the models of these names, and print where each is and its licence."""
+    """Convert the named models, and print the folder and the licence of each."""
     for name in names:
         try:
             folder = convert(name)

@@ -1,4 +1,4 @@
-"""What a model says with some of its weights edited: the likeliest next words, and how it goes on with a text."""
+"""Next words and continuations of a text by a model with edited weights."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,9 +17,9 @@ Edits = Sequence[AnyEdit]
 
 
 def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Tensor]:
-    """Return the weights that edits change, by name, after the edits in order.
+    """Apply edits in order, and return the changed weights by name.
 
-    Errors: `SpecError` for an unknown weight, and one that is not a matrix.
+    Errors: `SpecError` for an unknown weight, and for a weight that is not a matrix.
     """
     weights = {name: value.detach().unsqueeze(0) for name, value in model.named_parameters()}
     changed = apply_edits(weights, edits)
@@ -36,9 +36,9 @@ def next_words(model: LanguageModel, text: str, k: int = 5, edits: Edits = ()) -
 
 
 def continue_text(model: LanguageModel, text: str, tokens: int = 8, edits: Edits = ()) -> str:
-    """Return a text with the likeliest next token appended, `tokens` times or to the end of the context.
+    """Return a text continued by its likeliest next token, `tokens` times or until the context is full.
 
-    Errors: as of `next_words`.
+    Errors: as `next_words`.
     """
     ids, weights = _ids(model, text), edited_weights(model, edits)
     said: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""Texts as token ids: right-padded, with lengths, and the tokens of the words that are scored after them."""
+"""Encode texts as right-padded token ids with lengths, and the words to score after them as tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from anchorlab.language.prompts import Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ABSENT = -1  # where a prompt has no answer, or fewer candidates than another
+ABSENT = -1  # stands for a missing answer, and fills the rows of prompts with fewer candidates
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,14 @@ class TokenisedTexts:
 
 @dataclass(frozen=True)
 class TokenisedPrompts(TokenisedTexts):
-    """Prompts as token ids, with the tokens that are scored after each.
+    """Prompts as token ids, with the tokens to score after each.
 
     Fields
         answers: the first token of the right answer; -1 without one
-        candidates: the first tokens of the wrong answers, each once and none of them the right one; -1 fills the rows
-        notes: one line for each word of which only the first token is scored, or which cannot be told from another
+        candidates: the first tokens of the wrong answers, each once and different from the right answer's; -1 fills the
+            rows
+        notes: one line for each word of several tokens, of which only the first is scored, and for each word whose
+            first token also begins another word
     """
 
     answers: Int[Tensor, "batch"]
@@ -55,19 +57,20 @@ def tokenise(
 ) -> TokenisedTexts:
     """Return texts as token ids, with the special tokens that the tokenizer adds to a text.
 
-    Many models use the first token as a sink of attention, and what they predict behind it hardly depends on it. Where
-    the tokenizer puts no special token first, `start` does: a text of one word then predicts from that word.
+    Many models use the first token as an attention sink: their predictions hardly depend on which token it is. If the
+    tokenizer adds no special token, `start` takes this place, so that the prediction after a one-word text depends on
+    the word.
 
     Args:
         tokenizer: a Hugging Face tokenizer
         texts: at least one text
-        context: the longest sequence that the model takes, in tokens
-        start: an id put before each text, such as that of `<|endoftext|>`
-        field: what errors call the texts
-        special: False leaves out the special tokens that the tokenizer would add
+        context: the maximum length of a sequence, in tokens
+        start: an id to put before each text, such as the id of `<|endoftext|>`
+        field: the name of the texts in errors
+        special: whether to add the tokenizer's special tokens
 
-    Errors: `SpecError` without a tokenizer or texts, and for a text that has no tokens, more than `context`, or words
-    that the tokenizer does not know.
+    Errors: `SpecError` without a tokenizer or texts, and for a text without tokens, with more than `context` tokens, or
+    with words that the tokenizer does not know.
     """
     known = _require(tokenizer)
     if not texts:
@@ -95,8 +98,8 @@ def tokenise_prompts(
 ) -> TokenisedPrompts:
     """Return prompts as token ids, with the first tokens of their answers and candidates.
 
-    A candidate that begins with the same token as the answer, or as another candidate, is left out: its probability
-    cannot be told apart. A note says so.
+    A candidate that begins with the same token as the answer, or as an earlier candidate, is left out and noted,
+    because its probability could not be told apart.
 
     Errors: `SpecError` as `tokenise`, and for a word that the tokenizer does not know.
     """
@@ -135,16 +138,17 @@ class WordTokens:
 
 
 def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str]) -> WordTokens:
-    """Return the token with which each word begins after another word and a space.
+    """Return the first token of each word as it appears inside a sentence, after another word and a space.
 
-    Errors: `SpecError` without a tokenizer, and for a word that is empty or that the tokenizer does not know.
+    Errors: `SpecError` without a tokenizer, and for a word that is empty, begins or ends with a space, or is unknown to
+    the tokenizer.
     """
     known = _require(tokenizer)
     ids, notes = [], []
     for word in words:
         if not word.strip() or word != word.strip():
             raise SpecError("answer", f"{word!r} is not a word", "write it without spaces around it")
-        # tokenizers mark a word's beginning in different ways, so the word is read behind another one
+        # tokenizers mark the beginning of a word in different ways, so the word is read after another one
         before = _ids(known, "to", "answer")
         both = _ids(known, f"to {word}", "answer")
         own = both[len(before) :]
@@ -160,11 +164,12 @@ def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str
 def windows(
     tokenizer: "PreTrainedTokenizerBase | None", text: str, length: int, context: int
 ) -> Int[Tensor, "batch position"]:
-    """Cut a long text into pieces of `length` tokens that follow each other; a rest at the end is dropped.
+    """Cut a long text into consecutive pieces of `length` tokens; the remainder at the end is dropped.
 
-    No special tokens are added. The pieces need no padding, so every position of a batch is ordinary text.
+    No special tokens are added and no padding is needed, so every position of the batch is ordinary text.
 
-    Errors: `SpecError` without a tokenizer, for a length below 2 or above `context`, and for a text that is shorter.
+    Errors: `SpecError` without a tokenizer, for a length below 2 or above `context`, and for a text of fewer than
+    `length` tokens.
     """
     ids = _ids(_require(tokenizer), text, "text")
     if not 2 <= length <= context:
@@ -182,7 +187,7 @@ def _require(tokenizer: "PreTrainedTokenizerBase | None") -> "PreTrainedTokenize
 
 
 def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[int]:
-    """Return the ids of a text; refuse one whose words the tokenizer replaces by its unknown token."""
+    """Return the ids of a text. Errors: `SpecError` for words that the tokenizer replaces by its unknown token."""
     # the tokenizer's own limit is a warning; `context` decides
     ids: list[int] = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
     unknown = tokenizer.unk_token_id
@@ -192,7 +197,7 @@ def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[i
 
 
 def _padding(tokenizer: Any) -> int:
-    """Return an id for the padding, which no prediction sees: any token of the vocabulary serves."""
+    """Return an id for the padding; any token will do, because no prediction sees the padding."""
     return next((token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)
 
 

@@ -1,4 +1,4 @@
-"""Weights by our names and in our orientation, `[input output]`, from Hugging Face's and back, without loss."""
+"""Convert weights between Hugging Face's layout and ours, `[input output]` under our names, without loss."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ _QKV = "QKV"
 
 @dataclass(frozen=True)
 class Entry:
-    """One of Hugging Face's weights: its name, the weights that it holds under our names, and the way there and back.
+    """One of Hugging Face's weights, our names for it, and the conversions in both directions.
 
     Fields
         theirs: the name below `base` or `head`
-        ours: one name, or those of queries, keys and values
-        split: from Hugging Face's tensor to ours, in the order of `ours`; views where the memory allows it
-        join: the way back
+        ours: our name; three names for fused queries, keys and values
+        split: converts Hugging Face's tensor to ours, in the order of `ours`; the results are views if possible
+        join: the inverse of `split`
     """
 
     theirs: str
@@ -32,15 +32,15 @@ class Entry:
 
 
 def layout(architecture: Architecture, weights: Mapping[str, Tensor], layers: int, heads: int) -> list[Entry]:
-    """Return the entries of a model with these weights, each of Hugging Face's weights in exactly one.
+    """Return the entries of a model; every one of Hugging Face's weights is in exactly one entry.
 
     Args:
-        architecture: its table
+        architecture: the table of the model's architecture
         weights: Hugging Face's weights by their names below `base` and `head`
         layers: the number of blocks
         heads: the number of query heads, by which a fused map is divided
 
-    Errors: `KeyError` with the names of weights that the table does not cover, or lacks.
+    Errors: `KeyError` with up to three names of weights that the table does not cover, or that the model lacks.
     """
     found = [_same("embed.W_E", f"{BASE}.{architecture.embed}.weight")]
     if architecture.pos_embed is not None:
@@ -106,7 +106,7 @@ def _map(theirs: str, ours: str, letter: str, stored_as_inputs: bool) -> list[En
 
 
 def _fused(theirs: str, ours: str, heads: int, by_head: bool, stored_as_inputs: bool) -> list[Entry]:
-    """The entries of one map to queries, keys and values; its outputs are `[head 3 head_width]`, or `[3 ...]`."""
+    """Return the entries of a fused map to queries, keys and values: outputs `[head 3 head_width]`, or `[3 ...]`."""
 
     def split(value: Tensor, dim: int) -> list[Tensor]:
         if not by_head:

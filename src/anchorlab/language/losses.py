@@ -11,7 +11,7 @@ from anchorlab.language.answers import device_of
 from anchorlab.language.model import LanguageModel
 from anchorlab.models.model import predict
 
-_AT_ONCE = 4  # texts: their logits are large
+_AT_ONCE = 4  # texts per pass, because their logits are large
 
 
 def next_token_losses(
@@ -26,12 +26,12 @@ def next_token_losses(
 def text_losses(
     model: LanguageModel, inputs: Int[Tensor, "batch position"], weights: Mapping[str, Tensor] | None = None
 ) -> Float[Tensor, "batch following"]:
-    """Return -log p of every token but the first, given those before it; `exp` of the mean is the perplexity.
+    """Return -log p of every token after the first, given the tokens before it; `exp` of the mean is the perplexity.
 
     Args:
         model: a pretrained model
-        inputs: token ids of texts of one length, such as those of `windows`
-        weights: used in place of the model's own, by name
+        inputs: token ids of texts of one length, such as `windows` returns
+        weights: replacements for some of the model's weights, by name; None: none
     """
     some = torch.split(inputs.to(device_of(model)), _AT_ONCE)
     found = [next_token_losses(predict(model, texts, None, weights)[:, :-1], texts[:, 1:]) for texts in some]

@@ -33,19 +33,19 @@ class LanguageModel(nn.Module):
 
     Its weights have the names and the orientation `[input output]` of this package, such as `blocks.3.attn.W_Q`, and
     share Hugging Face's memory where its layout allows. Input and output embeddings that Hugging Face ties are two
-    weights here, `embed.W_E` and `unembed.W_U`: an edit of one leaves the other as it is.
+    weights here, `embed.W_E` and `unembed.W_U`: editing one leaves the other unchanged.
 
     Fields
-        name: what it was opened as
-        sites: by name, in the order of visits
-        context: the largest number of positions
-        vocabulary: the number of token ids that it reads
-        tokenizer: Hugging Face's; None for a model without one
-        hugging_face: the model that computes, with its own configuration and methods such as `generate`
+        name: the name under which the model was opened
+        sites: the sites by name, in the order of visits
+        context: the maximum number of positions
+        vocabulary: the number of token ids that the model reads
+        tokenizer: Hugging Face's tokenizer; None for a model without a tokenizer
+        hugging_face: Hugging Face's model, which computes, with its configuration and methods such as `generate`
     """
 
     positions_narrow_sites: ClassVar[bool] = False
-    """Positions select rows of the logits alone; sites have all positions."""
+    """`positions` select rows of the logits only; sites keep all positions."""
 
     sites: Sites
 
@@ -70,7 +70,7 @@ class LanguageModel(nn.Module):
             raise SpecError("model", problem, "open a model of an architecture as published") from None
         self.vocabulary = len(theirs[f"{BASE}.{architecture.embed}.weight"])
         self._architecture = architecture
-        self.__dict__["_running"] = running  # no submodule: its weights are replaced by this module's own
+        self.__dict__["_running"] = running  # not a submodule, because this module's own weights replace its weights
         attentions = [running.attention(layer) for layer in range(layers)]
         head_width = int(getattr(attentions[0], "head_dim", None) or config.hidden_size // heads)
         shared = int(getattr(config, "num_key_value_heads", None) or heads)
@@ -92,7 +92,7 @@ class LanguageModel(nn.Module):
 
     @property
     def hugging_face(self) -> "PreTrainedModel":
-        """Hugging Face's model, with its own weights: edits of this module's weights do not reach it."""
+        """Hugging Face's model with its own weights; edits of this module's weights do not change it."""
         found: PreTrainedModel = self.__dict__["_running"].model[0]
         return found
 
@@ -103,16 +103,17 @@ class LanguageModel(nn.Module):
         tap: Tap = identity_tap,
         entering: Entering | None = None,
     ) -> Float[Tensor, "batch scored output"]:
-        """Return the logits of the next token at `positions`, or everywhere when None.
+        """Return the logits of the next token at `positions`, or at all positions for None.
 
-        Sequences start at position 0. Shorter ones may be padded on the right with any token: attention is causal, so
-        nothing before the padding changes.
+        Sequences start at position 0. Shorter sequences may be padded on the right with any token: attention is causal,
+        so padding changes nothing before it.
 
         Args:
             inputs: token ids
-            positions: `[scored]` or `[batch scored]`; sites keep all positions, but `hook_logits` has these alone
+            positions: `[scored]` or `[batch scored]`; all sites keep all positions, except `hook_logits`, which has
+                only these
             tap: called at every site
-            entering: start at this block, with this stream, instead of at the embedding
+            entering: a block and the stream that enters it; the pass starts there instead of at the embedding
 
         Errors: `SpecError` for sequences longer than the context and for ids outside the vocabulary.
         """
@@ -146,7 +147,7 @@ class LanguageModel(nn.Module):
         return [str(self.tokenizer.decode([token])) for token in ids.tolist()]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LanguageModel":
-        """Return a copy with weights of its own; Hugging Face's weights, which it does not read, stay shared."""
+        """Return a copy with its own weights; Hugging Face's weights stay shared, because no pass reads them."""
         running: _Running = self.__dict__["_running"]
         memo |= {id(value): value for value in (*running.parameters(), *running.buffers())}
         memo[id(self.tokenizer)] = self.tokenizer
@@ -167,7 +168,7 @@ class LanguageModel(nn.Module):
 
 
 class _Running(nn.Module):
-    """Hugging Face's base model and output map, run from a block on and at some positions."""
+    """Hugging Face's base model and output map, run from a given block on, with logits at given positions."""
 
     def __init__(self, model: "PreTrainedModel", architecture: Architecture) -> None:
         super().__init__()
@@ -183,7 +184,7 @@ class _Running(nn.Module):
         return found
 
     def attention(self, layer: int) -> Any:
-        """The attention module of a layer: the one with a scale."""
+        """Return the attention module of a layer: its first submodule with a `scaling`."""
         return next(part for part in self.layers[layer].modules() if hasattr(part, "scaling"))
 
     def forward(self, inputs: Tensor, positions: Tensor | None, first: int) -> Tensor:
@@ -205,7 +206,7 @@ class _Skipped(nn.Module):
 
 
 def _part_of(model: nn.Module, path: str) -> nn.Module:
-    """Return the submodule at a path, made where it is missing."""
+    """Return the submodule at a path; missing parts are created."""
     part = model
     for name in path.split("."):
         if getattr(part, name, None) is None:

@@ -1,4 +1,4 @@
-"""A folder with a model's files that somebody else may have made, before a library opens them."""
+"""Check a folder of model files from an untrusted source before a library opens them."""
 
 import os
 from contextlib import suppress
@@ -9,13 +9,13 @@ from stat import S_ISBLK, S_ISCHR, S_ISFIFO
 from anchorlab.errors import SpecError
 from anchorlab.printable import printable
 
-_TEMPLATES = "additional_chat_templates"  # the one folder below it from which transformers reads files
+_TEMPLATES = "additional_chat_templates"  # the only subfolder from which transformers reads files
 
 
 def check_files(folder: Path, field: str) -> None:
-    """Refuse a pipe or a device among the files that transformers may open, since reading it need not end.
+    """Raise an error if a pipe or a device is among the files that transformers may open: reading it may never end.
 
-    Links are followed, as the cache of the hub is made of them; a folder that is not there has nothing to refuse.
+    Symbolic links are followed, because the hub's cache consists of them. A missing folder passes the check.
 
     Errors: `SpecError` at `field`.
     """

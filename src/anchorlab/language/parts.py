@@ -1,4 +1,4 @@
-"""The parts of a pretrained model, which hold its weights under our names and say what the lens needs to know."""
+"""The parts of a pretrained model: they hold its weights under our names, and the properties that the lens needs."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class Part(nn.Module):
 class Norm(Part):
     """The weights of a norm: `(x - mean) / sqrt(variance + epsilon) * (offset + w) + b`.
 
-    A root-mean-square norm, which is not `centred`, leaves the mean in and has no `b`.
+    A root-mean-square norm is not `centred`: it does not subtract the mean, and has no `b`.
     """
 
     def __init__(self, name: str, centred: bool, epsilon: float, offset: float) -> None:
@@ -32,7 +32,7 @@ class Norm(Part):
 
     @classmethod
     def like(cls, norm: nn.Module, name: str, offset: float) -> "Norm":
-        """Return the norm that one of Hugging Face's computes."""
+        """Return a norm with the type and epsilon of one of Hugging Face's norms."""
         epsilon: Any = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
         return cls(name, isinstance(norm, nn.LayerNorm), float(epsilon), offset)
 
@@ -55,7 +55,7 @@ class Output(Part):
 
 
 class Heads(Part):
-    """The weights of attention, with the numbers of its heads."""
+    """The weights of attention, with its numbers of heads, head width and scale."""
 
     def __init__(self, name: str, heads: int, key_value_heads: int, head_width: int, scale: float) -> None:
         super().__init__(name)

@@ -27,7 +27,7 @@ Precision = Literal["float32", "float64", "bfloat16", "float16"]
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
-_REFUSED = ("quantization_config", "transformers_weights")  # no plain weights, or files of weights that nobody checks
+_REFUSED = ("quantization_config", "transformers_weights")  # quantised weights, or files that nothing checks
 _PROBE = 3  # tokens; enough for a missing mask to show
 
 
@@ -44,19 +44,19 @@ def pretrained(
         model = al.pretrained("EleutherAI/pythia-160m", revision="step1000", download=True)
         model = al.pretrained("smollm2")  # after `make language`
 
-    Only safetensors and GGUF files are read, and no code that comes with a model is run. Its logits are compared with
-    Hugging Face's own on a few tokens before it is returned.
+    Only safetensors and GGUF files are read, and no code from the model's repository runs. Before the model is
+    returned, its logits on a few tokens are compared with Hugging Face's own.
 
     Args:
         name: a name on Hugging Face's hub, a local folder, a `.gguf` file, or the name of a packaged model: `smollm2`,
             which tests use, or `gemma3` (after `make language-2`).
         revision: a branch, tag or commit of the hub's repository, such as a checkpoint of Pythia.
-        download: fetch what the cache of the hub lacks; otherwise nothing goes over the network.
-        precision: of the weights.
-        device: such as `cpu` or `cuda`.
+        download: whether to download files missing from the hub's cache; False: no network access.
+        precision: the precision of the weights.
+        device: the device of the weights, such as `cpu` or `cuda`.
 
-    Errors: `SpecError` for a missing library, a name, revision or file that is not there, weights in pickle files only,
-    and an architecture or a setting of one that is not understood.
+    Errors: `SpecError` for a missing library, a missing name, revision or file, weights in pickle files only, and an
+    unsupported architecture or setting.
     """
     try:
         import transformers
@@ -73,7 +73,7 @@ def pretrained(
             revision,
         )
         architecture = _architecture(config)
-        config._attn_implementation = "eager"  # a configuration may name a kernel on the hub, which is code
+        config._attn_implementation = "eager"  # the configuration could name a kernel on the hub, which is code
         _check_adapter(place, revision)
         _check_index(place, revision)
         model = _asked(
@@ -100,9 +100,9 @@ def wrap(
 ) -> LanguageModel:
     """Return a model of transformers, such as one made from a configuration, as a `LanguageModel`.
 
-    From then on the model computes with this package's attention, which gives the same values.
+    The given model itself is switched to this package's attention, which computes the same values.
 
-    Errors: `SpecError` for an architecture that is not understood, and for one whose logits here are not its own.
+    Errors: `SpecError` for an unsupported architecture, and if the logits here differ from the model's own.
     """
     register()
     architecture = _architecture(model.config) if architecture is None else architecture
@@ -122,7 +122,7 @@ def wrap(
 
 
 class _Place:
-    """Where a model is: `source` for transformers, the GGUF `file` in it, and whether it is on this machine."""
+    """The location of a model: the `source` for transformers, the GGUF `file` in it, and whether it is `local`."""
 
     def __init__(self, source: str, file: str | None, local: bool) -> None:
         self.source, self.file, self.local = source, file, local
@@ -152,7 +152,7 @@ def _place(name: str) -> _Place:
 
 
 def _architecture(config: Any) -> Architecture:
-    """Return the table of a configuration. Errors: `SpecError` for one that is not understood, by name."""
+    """Return the table of a configuration. Errors: `SpecError` for an unsupported architecture or setting."""
     kind = str(config.model_type)
     if kind not in ARCHITECTURES:
         raise unknown_name("model", kind, ARCHITECTURES, "architecture")
@@ -164,7 +164,7 @@ def _architecture(config: Any) -> Architecture:
 
 
 def _check_adapter(place: _Place, revision: str | None) -> None:
-    """Refuse an adapter, since `peft` opens another model in its place, which it names. Errors: `SpecError`."""
+    """Raise `SpecError` for an adapter, because `peft` would open the other model that the adapter names."""
     try:
         _file(place, _ADAPTER, revision).lstat()
     except OSError:
@@ -173,7 +173,7 @@ def _check_adapter(place: _Place, revision: str | None) -> None:
 
 
 def _check_index(place: _Place, revision: str | None) -> None:
-    """Refuse weights in files that are no safetensors, or not beside the index that names them. Errors: `SpecError`."""
+    """Raise `SpecError` if the index of the weights names anything but safetensors files in its own folder."""
     try:
         named = parse_json(_file(place, _INDEX, revision).read_bytes())["weight_map"].values()
     except OSError:
@@ -187,7 +187,7 @@ def _check_index(place: _Place, revision: str | None) -> None:
 
 
 def _file(place: _Place, name: str, revision: str | None) -> Path:
-    """Return where a model's file is, in its folder or the hub's cache. Errors: `OSError` if the hub has none."""
+    """Return the path of a model's file, in its folder or the hub's cache. Errors: `OSError` if it is missing."""
     if place.local:
         return Path(place.source, name)
     from huggingface_hub import constants, hf_hub_download
@@ -197,10 +197,10 @@ def _file(place: _Place, name: str, revision: str | None) -> Path:
 
 
 def _asked(load: Any, place: _Place, revision: str | None) -> Any:
-    """Load something from transformers; its errors become one line with the remedy."""
+    """Call `load`, which uses transformers; turn its errors into a `SpecError` of one line with a remedy."""
     try:
         return load()
-    except Exception as error:  # a stranger's files meet errors of several libraries, all of one remedy
+    except Exception as error:  # untrusted files cause errors in several libraries, all with one remedy
         if is_out_of_memory(error):
             raise
         said = printable(" ".join(str(error).split()))
@@ -225,7 +225,7 @@ def _tokenizer(source: str, options: dict[str, Any]) -> "PreTrainedTokenizerBase
 
 @contextmanager
 def _network(allowed: bool) -> Iterator[None]:
-    """Within `with`, keep the hub's client from the network unless it is allowed."""
+    """Within `with`, keep the hub's client offline unless the network is allowed."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE

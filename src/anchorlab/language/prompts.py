@@ -1,6 +1,7 @@
-"""Prompts of the truncation paper's section 3: indirect objects, facts, prepositions and sentences that end in one.
+"""Prompts of the truncation paper's section 3: indirect objects, facts, prepositions, and sentences that end in one.
 
-Each asks for the next word. The paper follows the probability of the right word and of generic words such as "the".
+Each prompt asks for the next word. The paper tracks the probabilities of the right word and of generic words, such as
+"the".
 """
 
 import csv
@@ -16,7 +17,7 @@ from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.spec import unknown_name
 
-_MOST_OF_ALL = 10_000  # sentences about indirect objects; the lists hold 2.5 million
+_MOST_OF_ALL = 10_000  # maximum number of sentences about indirect objects; the lists allow 2.5 million
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,10 @@ class Prompt:
 
     Fields
         text: the beginning, without a space at its end
-        answer: the right next word, without a space before it; `None` where no word is right
+        answer: the right next word, without a space before it; None if no word is right
         candidates: wrong words of the same kind, such as the other countries
-        kind: which set it belongs to, such as `fact`
-        about: what it asks about, such as a country; prompts about one thing are no independent units
+        kind: the set of prompts that this one belongs to, such as `country`
+        about: what the prompt asks about, such as a country; prompts about the same thing are not independent
     """
 
     text: str
@@ -39,7 +40,7 @@ class Prompt:
 
     @property
     def unit(self) -> str:
-        """What prompts share that are no independent units: the thing asked about, else the right word."""
+        """The unit of independence: prompts with the same subject, or else the same right word, share a unit."""
         return self.about or self.answer or ""
 
 
@@ -51,8 +52,8 @@ def generic_words() -> tuple[str, ...]:
 def indirect_objects(n: int = 100, seed: int = 0) -> tuple[Prompt, ...]:
     """Draw `n` different sentences such as "When Mary and John went to a store, John gave a drink to" (Fig 1 and 2).
 
-    The answer is the name that occurs once, the wrong candidate the one that occurs twice. The answer comes first in
-    half of the sentences, in a random order. No sentence contains "the" (footnote 1 of the paper).
+    The answer is the name that occurs once, and the wrong candidate is the name that occurs twice. The answer's name
+    comes first in half of the sentences, chosen at random. No sentence contains "the" (footnote 1 of the paper).
 
     Errors: `SpecError` for `n` below 1 or above 10 000.
     """
@@ -79,14 +80,13 @@ def relations() -> tuple[str, ...]:
 def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0,)) -> tuple[Prompt, ...]:
     """Return prompts such as "Madrid is located in" with the answer "Spain" (Table 1), by default 149 cities.
 
-    The wrong candidates are the other answers of the relation. No answer takes an article, so that "the" is never the
-    beginning of the right one. By the tokenizers of SmolLM2 and Gemma, the first token of an answer begins no other
-    answer of the relation, and has two letters or more unless it is the whole answer. Of all six relations there are
-    627 facts.
+    The wrong candidates are the other answers of the relation. No answer takes an article, so "the" never begins the
+    right answer. With the tokenizers of SmolLM2 and Gemma, no two answers of a relation share their first token, and
+    the first token has at least two letters unless it is the whole answer. The six relations have 627 facts in total.
 
     Args:
-        relations: some of `relations()`; `kind` of a prompt is its relation
-        phrasings: which sentences ask for each fact, of two
+        relations: some of `relations()`; the `kind` of a prompt is its relation
+        phrasings: the sentences that ask for each fact: 0, 1 or both
 
     Errors: `SpecError` for an unknown relation.
     """
@@ -109,27 +109,27 @@ def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0
 
 
 def with_country(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """Return the prompts for countries that end in "is located in", ending in "is located in the country of".
+    """Return the country prompts that end in "is located in", extended to "is located in the country of".
 
-    Source: truncated weights, section 3: better prompting that could avoid the need for truncation.
+    Source: truncated weights, section 3, on better prompting that could make truncation unnecessary.
     """
     asked = [prompt for prompt in prompts if prompt.kind == "country" and prompt.text.endswith(" is located in")]
     return tuple(replace(prompt, text=f"{prompt.text} the country of") for prompt in asked)
 
 
 def evenly(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ...]:
-    """Return at most `count` prompts, as evenly spaced as can be."""
+    """Return at most `count` prompts, spaced as evenly as possible."""
     few = min(count, len(prompts))
     return tuple(prompts[place * len(prompts) // few] for place in range(few))
 
 
 def prepositions() -> tuple[Prompt, ...]:
-    """Return the paper's 30 prepositions, each a prompt of its own without an answer (appendix F.1)."""
+    """Return the paper's 30 prepositions, each as a prompt without an answer (appendix F.1)."""
     return tuple(Prompt(word, kind="preposition") for word in _words()["prepositions"])
 
 
 def sentences() -> tuple[Prompt, ...]:
-    """Return 40 sentences of our own that break off after a preposition, without an answer and without "the".
+    """Return 40 sentences of our own that end in a preposition, without answers and without "the".
 
     As in the paper, each ends in one of the 30 prepositions (appendix B.1).
     """
@@ -144,8 +144,9 @@ def paper_sentences() -> tuple[Prompt, ...]:
 def split_by_unit(prompts: Sequence[Prompt], seed: int = 0) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
     """Split prompts at random into two halves that share no unit; each keeps the order of `prompts`.
 
-    A truncation chosen on the first half is reported on the second: what helps the facts about one country cannot help
-    the other half by that country alone. The halves differ in size by at most the prompts of one unit.
+    Choose a truncation on the first half and report it on the second. Since no country, for example, has facts in both
+    halves, a gain that is specific to one country does not carry over. The sizes of the halves differ by at most the
+    prompts of one unit.
     """
     units = sorted({prompt.unit for prompt in prompts})
     generator(seed, "language", "split by answer").shuffle(units)

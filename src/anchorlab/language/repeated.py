@@ -1,4 +1,4 @@
-"""Random tokens said twice: nothing but the repetition predicts the second half, which is what induction heads do."""
+"""Random tokens repeated once: only the repetition predicts the second half, so induction heads stand out."""
 
 from collections.abc import Collection
 
@@ -21,16 +21,16 @@ def repeated_tokens(
 ) -> Int[Tensor, "batch position"]:
     """Draw sequences of `half` different random tokens followed by the same tokens again.
 
-    A sequence holds `x_1 .. x_half x_1 .. x_half`. No token occurs twice in a half, so an induction head at the second
-    `x_i` has exactly one place to attend to, the first `x_(i+1)`, which is `half - 1` positions before.
+    A sequence is `x_1 .. x_half x_1 .. x_half`. No token occurs twice in a half. So an induction head at the second
+    `x_i` has exactly one position to attend to, the first `x_(i+1)`, which is `half - 1` positions earlier.
 
     Args:
-        vocabulary: the number of the tokenizer's tokens; a model's embedding may have more rows, which no text uses
+        vocabulary: the number of the tokenizer's tokens; a model's embedding may have further rows that no text uses
         sequences: the number of sequences
         half: the number of tokens before the repetition
         seed: the seed of the draw
         excluded: ids never drawn, such as the tokenizer's special tokens (`tokenizer.all_special_ids`)
-        start: an id put before each sequence, such as the beginning-of-text token of models that were trained with one
+        start: an id to put before each sequence, such as the beginning-of-text token, if the model was trained with it
 
     Errors: `SpecError` if fewer than `half` tokens are left, or nothing is to be drawn.
     """

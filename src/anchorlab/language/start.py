@@ -1,4 +1,4 @@
-"""The token before a text: what a model was trained to read as the beginning of a document."""
+"""The start token: the token that a model was trained to read at the beginning of a document."""
 
 from typing import TYPE_CHECKING
 
@@ -9,10 +9,10 @@ _END_OF_TEXT = "<|endoftext|>"
 
 
 def start_token(tokenizer: "PreTrainedTokenizerBase | None") -> int | None:
-    """Return the id of `<|endoftext|>`, which GPT-2, Pythia and SmolLM2 read between documents; None without one.
+    """Return the id of `<|endoftext|>`, which GPT-2, Pythia and SmolLM2 read between documents; None if unknown.
 
-    None too for a tokenizer that begins a text with a special token by itself. In front of a text the token takes the
-    place of the first one, the sink of attention, which otherwise would be the text's first word.
+    The result is also None if the tokenizer already adds special tokens. Put before a text, the token serves as the
+    attention sink, a role that otherwise falls to the first word of the text.
     """
     if tokenizer is None or tokenizer("to")["input_ids"] != tokenizer("to", add_special_tokens=False)["input_ids"]:
         return None
@@ -21,10 +21,9 @@ def start_token(tokenizer: "PreTrainedTokenizerBase | None") -> int | None:
 
 
 def beginning(tokenizer: "PreTrainedTokenizerBase | None") -> int | None:
-    """Return the id of the token that a text of token ids begins with; None without one.
+    """Return the id of the token to put before a sequence of token ids; None without one.
 
-    It is the special token that the tokenizer itself puts before a text, such as `<bos>`, or else that of
-    `start_token`.
+    This is the special token that the tokenizer puts before a text, such as `<bos>`, or else the `start_token`.
     """
     if tokenizer is None:
         return None

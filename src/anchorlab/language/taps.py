@@ -34,7 +34,7 @@ def sites(architecture: Architecture, layers: int, grouped: bool, parallel: bool
 def install(architecture: Architecture, base: nn.Module, heads: int, parallel: bool) -> None:
     """Add the hooks to a base model; they do nothing outside a pass.
 
-    They hold names alone, so that a copy of the module can share them.
+    The hooks hold only names and no tensors, so a copy of the module can share them.
     """
     _tap_output(base.get_submodule(architecture.embed), "hook_embed")
     if architecture.pos_embed is not None:
@@ -86,7 +86,7 @@ def _install_block(architecture: Architecture, block: nn.Module, layer: int, hea
 
 
 def _tap_output(module: nn.Module, site: str, split: Callable[[Tensor], Tensor] | None = None) -> None:
-    """Visit a module's output; `split` views it as the site's value, and the way back flattens the last two axes."""
+    """Visit a module's output as a site; `split` views the last axis of the output as the site's last two axes."""
 
     def hook(_: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
         this = current_pass()
@@ -102,7 +102,7 @@ def _tap_output(module: nn.Module, site: str, split: Callable[[Tensor], Tensor] 
 
 
 def _tap_before_rotation(architecture: Architecture, block: nn.Module, attention: str, heads: int) -> None:
-    """Visit queries and keys where their maps return them; a fused map returns both, by head."""
+    """Visit queries and keys at the outputs of their maps, before rotation; a fused map returns both, head by head."""
     if architecture.query is not None and architecture.key is not None:
         head_width = block.get_submodule(architecture.query).get_parameter("weight").shape[0] // heads
 
@@ -156,9 +156,10 @@ def _enter_block(layer: int) -> Callable[..., Any]:
 
 
 def _visit_middle(layer: int) -> Callable[..., Any]:
-    """Visit the stream between the layers; the sum after the block takes a changed one from the pass.
+    """Visit the stream between attention and feed-forward layer, and store a changed stream in the pass.
 
-    The module's residual path keeps the stream from before this hook, which reaches the feed-forward branch alone.
+    Hugging Face's module adds the unchanged stream at its residual connection: the change made here reaches only the
+    feed-forward branch. Therefore the hook after the block repeats the sum with the stored stream.
     """
     site = f"blocks.{layer}.hook_resid_mid"
 

@@ -1,7 +1,7 @@
 """Three controls of a truncation: random changes of the same size, the other answers, and the loss on ordinary text.
 
-Without them a higher probability of the right word means little: any change of the matrix may bring it about, all words
-of the kind may gain alike, or the model may be ruined for everything else.
+Without these controls, a higher probability of the right word means little: any change of the matrix might have the
+same effect, all words of the same kind might gain alike, or the model might be ruined for everything else.
 """
 
 from dataclasses import dataclass
@@ -25,12 +25,13 @@ class TruncationControls:
     """Answers with a truncation and with its controls.
 
     Fields
-        truncation: what is controlled
+        truncation: the truncation under test
         full: the answers of the full model, `[prompt]`
-        cut: those with the truncation, `[prompt]`
-        random: those with random changes of the same matrix that change its output as much, `[draw prompt]`
-        full_losses: -log p of each token of the text, by the full model
-        cut_losses: the same with the truncation
+        cut: the answers with the truncation, `[prompt]`
+        random: the answers with random changes of the same matrix that change its output by the same amount,
+            `[draw prompt]`
+        full_losses: -log p of each token of the text under the full model
+        cut_losses: -log p of each token of the text with the truncation
     """
 
     truncation: Truncate
@@ -42,7 +43,7 @@ class TruncationControls:
 
     @property
     def gain(self) -> float:
-        """By how much the truncation raises the mean log-probability of the right word."""
+        """The increase of the right word's mean log-probability by the truncation."""
         return float((self.cut.right - self.full.right).nanmean())
 
     @property
@@ -52,7 +53,7 @@ class TruncationControls:
 
     @property
     def others_gain(self) -> float:
-        """By how much the truncation raises the mean log of the wrong candidates' summed probability."""
+        """The increase of the mean log of the wrong candidates' summed probability by the truncation."""
         return float((self.cut.others - self.full.others).nanmean())
 
     @property
@@ -70,24 +71,24 @@ def control_truncation(
     full_losses: Float[Tensor, "batch following"] | None = None,
     progress: Counted = None,
 ) -> TruncationControls:
-    """Ask questions under a truncation, and under `draws` random changes of the same matrix that change as much.
+    """Compare a truncation with the full model and with `draws` equally large random changes of the same matrix.
 
-    A random change has independent normal entries, scaled until it changes the matrix's output on the tokens of the
-    questions as much as the truncation does, in the root of the mean square. Weights of the same norm would not do: a
-    truncation takes away the smallest singular values, along which the stream may be much longer than along a random
-    direction.
+    A random change has independent normal entries. It is scaled so that it changes the matrix's output on the tokens of
+    the questions as much as the truncation does, in root mean square. Equal norms of the weights would not be a fair
+    control: a truncation removes the smallest singular values, along which the matrix's input may be much longer than
+    along a random direction.
 
     Args:
-        questions: the prompts; those that the truncation was not chosen on
-        truncation: of one matrix
+        questions: the prompts; use prompts on which the truncation was not chosen
+        truncation: a truncation of one matrix
         text: token ids of ordinary text, such as `windows` returns
         draws: the number of random changes
-        seed: of the draws
+        seed: the seed of the draws
         full_losses: the full model's losses on the text, if they are known
         progress: called with the number of draws done and their total; None shows it on a terminal and in a notebook,
             False nowhere
 
-    Errors: `SpecError` for a truncation that changes nothing, or of a product.
+    Errors: `SpecError` for a truncation that changes nothing, and for a truncation of a product.
     """
     model, cut = questions.model, edited_weights(questions.model, [truncation])
     if len(cut) != 1:

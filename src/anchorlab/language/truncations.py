@@ -1,4 +1,4 @@
-"""Search for the truncation that brings out right answers: every matrix, cut to several ranks, one at a time (LASER).
+"""Search for the truncation that most favours right answers: each matrix in turn, truncated to several ranks (LASER).
 
 Source: truncated weights, section 2.2.
 """
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     import polars
 
 FRACTIONS = (0.0, 0.01, 0.05, 0.2, 0.5)
-"""The default fractions of the rank to keep; the full model is always asked too."""
+"""The default fractions of the rank to keep; the full model is always included."""
 
 
 @dataclass(frozen=True)
 class TruncationSearch:
-    """What a model answers under each truncation of one matrix.
+    """A model's answers under each truncation of a single matrix.
 
     Fields
         weights: the matrices
         fractions: the fractions of the rank that were kept, without 1
-        answers: `[weight fraction prompt]`
-        full: those of the full model, `[prompt]`
+        answers: the answers under each truncation, `[weight fraction prompt]`
+        full: the answers of the full model, `[prompt]`
     """
 
     weights: tuple[str, ...]
@@ -53,7 +53,7 @@ class TruncationSearch:
         return -self.answers.right.nanmean(dim=-1)
 
     def best(self, *patterns: str) -> Truncate:
-        """Return the truncation with the lowest loss, of all matrices or of those that match patterns.
+        """Return the truncation with the lowest loss, among all matrices or among the matrices that match any pattern.
 
         Errors: `SpecError` for patterns that match no matrix.
         """
@@ -89,22 +89,23 @@ def search_truncations(
     keep: Path | None = None,
     progress: Counted = None,
 ) -> TruncationSearch:
-    """Ask questions under every truncation of one matrix at a time.
+    """Score questions under every truncation of one matrix at a time.
 
         asked = Questions(model, [Prompt("Madrid is located in", "Spain")])
         found = search_truncations(asked, ["blocks.2?.mlp.*"])
         found.best()  # Truncate(weight='blocks.27.mlp.W_in', fraction=0.01)
 
-    A matrix is decomposed once for all its ranks, and only the blocks from its own on are computed.
+    Each matrix is decomposed once for all its ranks, and each pass begins at the matrix's block.
 
     Args:
-        questions: the prompts, of which at least one has a right answer
+        questions: the prompts; at least one must have a right answer
         weights: names of matrices, or patterns such as `blocks.1.mlp.*`
-        fractions: the fractions of the rank to keep, from 0 to 1; 1 is the full model, which is always asked
-        keep: a folder for the answers; what is found there is not computed again, so that a stopped search can go on
+        fractions: the fractions of the rank to keep, from 0 to 1; 1 is the full model, which is always included
+        keep: a folder for the answers; answers found there are not computed again, so a stopped search can be resumed
         progress: called with the work done and its total; None shows it on a terminal and in a notebook, False nowhere
 
-    Errors: `SpecError` for a pattern that matches no matrix, and for a fraction outside 0..1; those of the edits.
+    Errors: `SpecError` for a pattern that matches no matrix, for a fraction outside 0..1, without any right answer, and
+    as for the edits.
     """
     model = questions.model
     names = matrices(model, weights)
@@ -144,14 +145,14 @@ def matrices(model: LanguageModel, weights: Sequence[str]) -> list[str]:
 
 
 def _cut(questions: Questions, name: str, fractions: Sequence[float]) -> Answers:
-    """The answers `[fraction prompt]` with one matrix cut."""
+    """Return the answers with one matrix truncated, `[fraction prompt]`."""
     whole = {name: questions.model.get_parameter(name).detach().unsqueeze(0)}
     variants = apply_each(whole, [[Truncate(weight=name, fraction=fraction)] for fraction in fractions])
     return combine([questions.answers({name: weights[name][0]}) for weights in variants])
 
 
 def _kept(path: Path) -> Answers | None:
-    """The answers in a file of an earlier search; None if it is missing or damaged, and must be computed."""
+    """Return the answers that an earlier search stored; None if the file is missing or damaged."""
     for file in path.parent.glob(f"{path.name}.*.safetensors"):
         try:
             return Answers(**read_tensors(check_named_file(file)))
@@ -161,7 +162,7 @@ def _kept(path: Path) -> Answers | None:
 
 
 def _setting(questions: Questions, fractions: Sequence[float]) -> str:
-    """What the answers depend on beside the matrix, as text: weights, prompts, followed words and fractions."""
+    """Return as text what determines the answers, the matrix aside: weights, prompts, further words and fractions."""
     content = hashlib.sha256()
     for name, value in questions.model.named_parameters():
         content.update(name.encode())

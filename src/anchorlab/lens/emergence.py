@@ -1,4 +1,4 @@
-"""Emergence: measures of a model at every checkpoint, and the steps at which they cross a threshold."""
+"""Emergence: measures of a model at every checkpoint, and the training steps at which they cross a level."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Emergence:
     def crossings(
         self, level: float, names: Sequence[str] | None = None, falling: bool = False
     ) -> dict[str, Float[Tensor, "member"]]:
-        """Return the step at which each measure, or those in `names`, first reaches `level` (`first_crossing`).
+        """Return the step at which each measure, or each of `names`, first reaches `level` (`first_crossing`).
 
         Errors: `SpecError` with the nearest name for an unknown measure.
         """
@@ -82,7 +82,7 @@ def emergence(
     steps: Sequence[int] | None = None,
     progress: Counted = None,
 ) -> Emergence:
-    """Return the measures of a run at every checkpoint or those in `steps`; one checkpoint is in memory at a time.
+    """Measure a run at every checkpoint, or at `steps`; only one checkpoint is in memory at a time.
 
         emergence(run, lambda ensemble: {"noise": noise_share(memory(ensemble, ...))}).crossings(0.5)
 
@@ -93,7 +93,7 @@ def emergence(
         progress: called with the number of checkpoints done and their total; None shows it on a terminal and in a
             notebook, False nowhere.
 
-    Errors: `SpecError` for no checkpoint to measure, and for a measure that returns other names at a later step;
+    Errors: `SpecError` without a checkpoint to measure, and for a measure that returns other names at a later step;
     `StoreError` for a step without a checkpoint.
     """
     steps = tuple(run.checkpoints if steps is None else steps)
@@ -116,7 +116,7 @@ def emergence(
 def path_attention(inputs: Shaped[Tensor, "batch position *feature"], paths: Mapping[str, PathAttention]) -> Measure:
     """Return a measure of the mean attention along each path, over sequences and queries.
 
-    All paths are measured in one pass over the inputs. The mean is NaN for a path without a single query and key.
+    All paths are measured in one pass over the inputs. The mean is NaN for a path without any pair of query and key.
     Source: stacked attention heads, section 9.1.
     """
 
@@ -138,8 +138,8 @@ def first_crossing(
 ) -> Float[Tensor, "member"]:
     """Return the step at which each member's values first reach `level`, or NaN if they never do.
 
-    The step is interpolated linearly between the last measurement before and the first one at or beyond the level.
-    `falling` values reach it from above.
+    The step is interpolated linearly between the last measurement before the level is reached and the next one. With
+    `falling`, values reach the level from above.
     """
     if falling:
         values, level = -values, -level

@@ -14,9 +14,9 @@ def mapping_sequences(
 ) -> Int[Tensor, "*lead batch move"]:
     """Return the mapping sequence of each input, padded with zeros to `position - 1` moves.
 
-    With the key x_i and the output token f at each position: f(x_i+1) - x_i, then f(x_i+2) - f(x_i+1), and so on. The
-    definition ends a sequence at its last change. So two inputs have the same mapping sequence if and only if their
-    rows are equal, even with different numbers of positions after their keys.
+    With the key x_i and the output token f at each position, the moves are f(x_i+1) - x_i, then f(x_i+2) - f(x_i+1),
+    and so on. By definition a mapping sequence ends at its last change. So two inputs have the same mapping sequence if
+    and only if their rows are equal, even if their keys are followed by different numbers of positions.
 
         key 30, outputs after it 40, 36, 36, 36 -> 10, -4, 0, 0
 
@@ -28,7 +28,7 @@ def mapping_sequences(
         raise SpecError("key_positions", "hold one that no output follows", f"keep them within 0..{length - 2}")
     keys = inputs.gather(-1, key_positions[:, None])
     steps = torch.arange(1, length, device=inputs.device)
-    # Past the end the last output is repeated, which makes zeros.
+    # Past the end the last output is repeated, so that the moves there are 0.
     places = (key_positions[:, None] + steps).clamp(max=length - 1)
     after = outputs.gather(-1, places.expand(*outputs.shape[:-1], length - 1))
     start = keys.expand(*after.shape[:-1], 1)

@@ -1,4 +1,4 @@
-"""What models learn: benchmark functions that draw sequences, answer them and prove that their splits are separate."""
+"""Tasks: benchmark functions that draw sequences, answer them, and prove that their splits are separate."""
 
 from anchorlab.tasks.anchor import (
     AnchorBased,

@@ -1,4 +1,4 @@
-"""Walker's alias method: draw from discrete distributions in constant time per draw, in bulk."""
+"""Walker's alias method: draw in bulk from discrete distributions, in constant time per draw."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from numpy.random import Generator
 
 @dataclass(frozen=True)
 class AliasTable:
-    """One distribution over outcomes per state, ready for drawing.
+    """Alias tables of one distribution over outcomes per state.
 
-    Each draw takes one random 64-bit word. Its top bits choose a column; the other bits choose the column's own outcome
-    if they are below the column's threshold, else its alias. The number of columns is a power of two, so that every
-    probability is exact to the rounding of float64.
+    Each draw takes one random 64-bit word. Its top bits choose a column. If the other bits are below the column's
+    threshold, the outcome is the column's own, else the column's alias. The number of columns is a power of two, so
+    every probability is exact up to float64 rounding.
 
     Shapes
-        threshold: `[cell]`, the columns of the first state, then those of the next, and so on
+        threshold: `[cell]`, the columns of all states, state by state
         alias: `[cell]`, the outcome of random bits at or above the threshold
     """
 
@@ -40,7 +40,7 @@ class AliasTable:
         keep = np.ones((states, columns))
         for row in range(states):
             _pair_up(share[row], keep[row], alias[row])
-        # Scaling a float64 by a power of two is exact. At the largest threshold a column always keeps its own outcome.
+        # Scaling a float64 by a power of two is exact. At the largest threshold, a column always gives its own outcome.
         scale = 2.0 ** (64 - bits)
         threshold = np.where(keep >= 1.0, 0, (np.minimum(keep, 1.0 - 2.0**-53) * scale).astype(np.uint64))
         threshold[keep >= 1.0] = np.uint64(1 << (64 - bits))
@@ -79,7 +79,7 @@ def _pair_up(share: np.ndarray, keep: np.ndarray, alias: np.ndarray) -> None:
         remaining[high] -= 1.0 - remaining[low]
         if remaining[high] < 1.0:
             poor.append(rich.pop())
-    # The columns left over are 1 up to rounding and keep their own outcome, but never one of weight zero.
+    # The remaining columns are 1 up to rounding. They keep their own outcome, except outcomes of weight zero.
     for column in poor:
         if share[column] == 0.0:
             keep[column], alias[column] = 0.0, int(np.argmax(share))

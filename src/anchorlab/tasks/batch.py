@@ -1,4 +1,4 @@
-"""The values that tasks hand out: batches, answers of an oracle, and examples to read."""
+"""The values that tasks return: batches, an oracle's answers, and readable examples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ class Batch(Shown):
 
     Shapes
         inputs: tokens `[batch position]` (int64) or vectors `[batch position feature]` (float32)
-        targets: what training sees: ids `[batch scored]`, or distributions or vectors `[batch scored output]`
-        answers: the right answers, in the shape of the targets; they differ from the targets where labels are noisy
+        targets: the training targets: ids `[batch scored]`, or distributions or vectors `[batch scored output]`
+        answers: the right answers, in the shape of the targets; they differ from the targets if labels are noisy
         positions: the scored positions, `[scored]` if shared by all sequences, else `[batch scored]`
         weights: `[batch scored]`, 1 where a score counts and 0 where it pads a row; None: all count
         group: `[batch]`, index into `groups`; None if there is only one group
-        latents: what the sampler drew, by name, each `[batch ...]`; no oracle reads them
-        rivals: the answers of other rules, by name, each `[batch scored]`, -1 where a rule gives none
+        latents: the values that the sampler drew, by name, each `[batch ...]`; no oracle reads them
+        rivals: the answers of other rules, by name, each `[batch scored]`; -1 if a rule gives no answer
     """
 
     inputs: Tensor
@@ -48,7 +48,7 @@ class Batch(Shown):
 
 @dataclass(frozen=True)
 class TraceStep:
-    """One step of an oracle: the position it read and the value it found; -1 where it found nothing."""
+    """One step of an oracle: the position that it read and the value that it found; -1 if it found nothing."""
 
     name: str
     position: Int[Tensor, "batch"]
@@ -61,7 +61,7 @@ class Answer:
 
     Shapes
         answers: as `Batch.answers`
-        known: `[batch scored]`, False where the inputs do not determine the answer
+        known: `[batch scored]`, False if the inputs do not determine the answer
     """
 
     answers: Shaped[Tensor, "batch scored *output"]
@@ -81,7 +81,7 @@ class Token:
 class Example:
     """One sequence for display: its tokens, the oracle's trace in words, its answer and its split.
 
-    `separator` joins two tokens in the text; it is empty where tokens bring their own spaces.
+    `separator` joins the tokens in the text; it is empty if tokens include their own spaces.
     """
 
     tokens: tuple[Token, ...]

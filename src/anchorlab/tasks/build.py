@@ -38,7 +38,7 @@ def task(name: str, **arguments: Any) -> Task:
 
 
 def as_task(given: Task | str | Path) -> Task:
-    """Return a task as it is, and build one from its name or file. Errors: `SpecError`, also for anything else."""
+    """Return a task unchanged, or build it from its name or file. Errors: as `task`; `SpecError` for other types."""
     if isinstance(given, Task):
         return given
     if not isinstance(given, str | Path):
@@ -66,7 +66,7 @@ def load_task(path: str | Path) -> Task:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return what a TOML file holds. Errors: `SpecError` at `what` for no file, else at the file."""
+    """Return the data in a TOML file. Errors: `SpecError` at `what` for a missing file, at its path for a bad one."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         deep = is_too_deep(found)

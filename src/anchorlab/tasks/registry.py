@@ -20,13 +20,13 @@ _factories: dict[str, tuple[Callable[..., Task], type[Spec]]] = {}
 _families: dict[str, type[Task]] = {}
 
 _shared: "WeakValueDictionary[tuple[object, str], Task]" = WeakValueDictionary()
-_newest: deque[Task] = deque(maxlen=8)  # that nobody may hold, as in a loop over the runs of a store
+_newest: deque[Task] = deque(maxlen=8)  # keeps recent tasks alive, for a loop over the runs of a store
 
 
 def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
     """Register a task class under its `family` tag, by which `parse_task` finds it.
 
-    Errors: `ValueError` for a duplicate tag, or a class whose `family` has another default.
+    Errors: `ValueError` for a duplicate tag, and for a class whose `family` has another default.
     """
 
     def register(task_class: type[SomeTask]) -> type[SomeTask]:
@@ -43,8 +43,8 @@ def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
 def register_task(name: str) -> Callable[[Factory], Factory]:
     """Register a factory (a function that returns a task, or a task class) under a name.
 
-    The factory's parameters become the task's arguments and need type hints; the first line of its docstring
-    describes the task in lists. It returns equal tasks for equal arguments, which are then built once.
+    The factory's parameters become the task's arguments and need type hints. The first line of its docstring describes
+    the task in lists. The factory must return equal tasks for equal arguments, because such a task is built only once.
     Errors: `ValueError` for a duplicate name or a factory without a docstring.
     """
 
@@ -60,7 +60,7 @@ def register_task(name: str) -> Callable[[Factory], Factory]:
 
 
 def _arguments_model(name: str, factory: Callable[..., Task]) -> type[Spec]:
-    """Return a specification with a field for each argument, which converts and checks what users give."""
+    """Return a specification with a field for each argument; it converts and checks the values that users give."""
     if isinstance(factory, type) and issubclass(factory, Task):
         own = {key: info for key, info in factory.model_fields.items() if key not in ("family", "name")}
         definitions: dict[str, Any] = {key: (info.rebuild_annotation(), info) for key, info in own.items()}
@@ -123,16 +123,16 @@ def parse_task(data: Any, at: str = "task") -> Task:
     parse, plain = _families[family].parse, dict(data)
     try:
         text = json.dumps(plain)
-    except (TypeError, ValueError):  # values of Python, or nothing that a task may hold
+    except (TypeError, ValueError):  # Python objects that JSON lacks, or values that no task may hold
         return parse(plain, at=at)
     return shared(_families[family], text, lambda: parse(plain, at=at))
 
 
 def shared(maker: object, arguments: str, build: Callable[[], Task]) -> Task:
-    """Return the task that `maker` makes of these arguments, the one in use if there is one.
+    """Return the task that `maker` builds from these arguments, or the equal task that is already in use.
 
-    Building a task proves that its splits are separate, which takes milliseconds; tasks are frozen, so that thousands
-    of experiments can share one, and its tables.
+    Building a task proves that its splits are separate, which takes milliseconds. Since tasks are frozen, thousands of
+    experiments can share one task and its tables.
     """
     key = maker, arguments
     found = _shared.get(key)

@@ -1,4 +1,4 @@
-"""The task contract: what every benchmark function offers, and the proof that its splits are separate."""
+"""The interface of tasks, which every benchmark function implements, and the proof that splits are separate."""
 
 import json
 from abc import abstractmethod
@@ -21,10 +21,10 @@ _ROWS_AT_ONCE = 100_000
 
 @dataclass(frozen=True)
 class Proof(Shown):
-    """What was shown about a task's splits.
+    """A proof about a task's splits.
 
-    method: `enumeration` if every latent was listed, `samples` if sequences were drawn and sorted into splits
-    holds: whether every property that the task promises of its splits was confirmed
+    method: `enumeration` if every latent was listed, `samples` if sequences were drawn and assigned to splits
+    holds: whether every property that the task promises for its splits was confirmed
     words, numbers: the findings as sentences, and as plain data
     """
 
@@ -44,7 +44,7 @@ class Task(Spec, Shown):
     name: str = ""
 
     separated: ClassVar[bool] = True  # whether no sequence can occur in two splits
-    proof_samples: ClassVar[int] = 1_000_000  # how many sequences of each split a proof draws, unless it lists all
+    proof_samples: ClassVar[int] = 1_000_000  # number of sequences of each split that a proof by samples draws
     loss: ClassVar[LossKind] = "cross_entropy"
 
     def __eq__(self, other: object) -> bool:
@@ -64,7 +64,7 @@ class Task(Spec, Shown):
     @property
     @abstractmethod
     def shape(self) -> TaskShape:
-        """What a model must accept and return."""
+        """The shapes that a model must accept and return."""
 
     @abstractmethod
     def sample(self, split: str, n: int, seed: int) -> Batch:
@@ -75,12 +75,12 @@ class Task(Spec, Shown):
 
     @abstractmethod
     def oracle(self, inputs: Tensor) -> Answer:
-        """Return the right answers to inputs `[batch position ...]`, found from the inputs alone, with a trace."""
+        """Return the right answers to inputs `[batch position ...]`, derived from the inputs alone, with a trace."""
 
     def for_training(self, batch: Batch) -> Batch:
-        """Return a drawn batch as the training loss scores it; by default as it is.
+        """Return a drawn batch as the training loss scores it; by default unchanged.
 
-        A task may score more in training than its answers. Evaluation scores batches as they are drawn.
+        In training, a task may score more than its answers. Evaluation scores batches as drawn.
         """
         return batch
 
@@ -96,9 +96,9 @@ class Task(Spec, Shown):
 
         The roles are `asked`, the scored positions, and every step of the oracle's trace.
 
-        -1 marks an absent instance; every batch has the same role names. Instances with the same index belong
-        together, such as a query and the key that answers it; the instance of a role with only one belongs to all.
-        Circuits (`anchorlab.lens.find_circuit`) are described by these names.
+        -1 marks an absent instance; every batch has the same role names. Instances with the same index belong together,
+        such as a query and the key that answers it. If a role has a single instance, it belongs to all instances of
+        other roles. Circuits (`anchorlab.lens.find_circuit`) are described by these names.
         """
         asked = batch.positions.expand(len(batch), -1)
         found = {"asked": asked if batch.weights is None else asked.where(batch.weights > 0, -1)}
@@ -106,12 +106,13 @@ class Task(Spec, Shown):
 
     @abstractmethod
     def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:
-        """Return the split of each sequence as an index into `splits`, -1 if it belongs to none."""
+        """Return the index in `splits` of each sequence's split; -1 if the sequence belongs to no split."""
 
     def ideal(self, inputs: Tensor) -> Float[Tensor, "batch scored output"]:
         """Return the exact probabilities at each scored position, given the inputs up to it.
 
-        They follow from the distribution that training sequences are drawn from; no model can predict better.
+        The probabilities follow from the distribution of training sequences; no model can predict better.
+
         Errors: `SpecError` for a family that does not compute them.
         """
         raise SpecError("task", f"the {self.family!r} family has no ideal predictor", "use its oracle")
@@ -124,9 +125,9 @@ class Task(Spec, Shown):
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
     ) -> dict[str, Float[Tensor, "batch scored"]]:
-        """Return each metric at each scored position; callers average.
+        """Return each metric at each scored position; callers average them.
 
-        Uses plain torch operations only, so that `torch.func.vmap` can map it over members.
+        Implementations use only plain torch operations, so that `torch.func.vmap` can map the method over members.
         """
 
     def text_of(self, token: int) -> str:
@@ -135,7 +136,7 @@ class Task(Spec, Shown):
 
     @abstractmethod
     def render(self, inputs: Tensor) -> Sequence[Example]:
-        """Return inputs `[batch position ...]` as examples to read, with the oracle's trace in words."""
+        """Return inputs `[batch position ...]` as readable examples, with the oracle's trace in words."""
 
 
 def prove_by_samples(task: Task, samples: int) -> Proof:

@@ -1,4 +1,4 @@
-"""Where Hugging Face's models keep their parts: one short table for each architecture."""
+"""Tables of where Hugging Face's models keep their parts, one for each architecture."""
 
 from anchorlab.language.architectures.architecture import Architecture
 from anchorlab.language.architectures.tables import ARCHITECTURES

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Fusion = Literal["columns", "heads"]
-"""How one map holds queries, keys and values: in three groups of columns (GPT-2), or in turn by head (GPT-NeoX)."""
+"""The order of queries, keys and values in a fused map: three groups of columns (GPT-2), or head by head (GPT-NeoX)."""
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,16 @@ class Architecture:
         query, key, value: the three maps, below a layer; None if they are `fused` in one
         fused: that map, and how it holds the three
         gate: the map before the activation of a gated feed-forward layer, whose `feed_forward_in` is then linear
-        attention_added, feed_forward_added: the modules whose outputs are added to the stream, where these are not
+        attention_added, feed_forward_added: the modules whose outputs are added to the stream; None if these are
             `attention_out` and `feed_forward_out` themselves
-        further: paths below a layer of further weights, by our name below the block
+        further: paths of further weights below a layer; the keys are our names below the block
         stored_as_inputs: whether maps are stored `[input output]`, as here, rather than `[output input]`
-        gain_offset: what norms add to their weight: they multiply by `gain_offset + w`
+        gain_offset: the constant in a norm's gain, `gain_offset + w`
         float32_softmax: whether attention weights are computed in float32 whatever the precision
-        is_parallel: whether attention and feed-forward both read the stream that enters the block, by the configuration
-        refused: settings of the configuration that change the computation in ways that no site shows, by name
+        is_parallel: tells from the configuration whether attention and feed-forward both read the stream that enters
+            the block
+        refused: names of settings that change the computation invisibly to every site; models with such a setting are
+            refused
     """
 
     embed: str

@@ -1,4 +1,4 @@
-"""Questions put to language models, local or behind an endpoint, and what their answers come to."""
+"""Ask language models questions, local or behind an endpoint, and score their answers."""
 
 from anchorlab.language.asking.accuracy import Accuracy, Results, accuracy, results
 from anchorlab.language.asking.ask import Asked, ask

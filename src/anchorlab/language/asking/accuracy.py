@@ -1,4 +1,4 @@
-"""How often a model is right: with an interval, beside guessing, and beside its favourite answer."""
+"""How often a model is right: the accuracy with its interval, the guessing level and the favourite answer."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -50,13 +50,14 @@ def accuracy(right: Sequence[bool], guessing: float) -> Accuracy:
 
 @dataclass(frozen=True)
 class Results:
-    """What a model's answers to questions of one formulation come to.
+    """Summary of a model's answers to questions of one formulation.
 
     Fields
         accepted: the accuracy of the first acceptable answer of each question; a question without one is wrong
         first: the accuracy of the first try
-        favourite: the share of the most frequent among the acceptable answers; 1 for a model that always says the same
-        refused, other: the shares of all tries that were refusals, and that were no acceptable answers
+        favourite: the most frequent answer's share of all acceptable answers; 1 for a model that always gives the same
+            answer
+        refused, other: the shares of tries that were refusals, and that were neither refusals nor acceptable answers
         tries: the mean number of tries
     """
 
@@ -69,7 +70,7 @@ class Results:
 
 
 def results(asked: Sequence[Asked]) -> Results:
-    """Return what answers come to. Errors: `SpecError` without questions."""
+    """Summarise a model's answers. Errors: `SpecError` without questions."""
     guessing = asked[0].question.chance if asked else 0.0
     accepted = accuracy([one.right for one in asked], guessing)
     answers = Counter(one.answer for one in asked if one.answer is not None)

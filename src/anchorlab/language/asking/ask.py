@@ -1,4 +1,4 @@
-"""Ask a model questions until it gives acceptable answers (section 4 of the paper), and keep what it said."""
+"""Ask a model questions until it gives acceptable answers (section 4 of the paper), and keep every reply."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from anchorlab.tasks import Question
 
 @dataclass(frozen=True)
 class Asked:
-    """A question and what a model said to it, try after try."""
+    """A question with the model's reply to each try."""
 
     question: Question
     replies: tuple[Reply, ...]
@@ -51,15 +51,15 @@ def ask(
         speaker: a local model or an endpoint
         questions: what to ask
         manner: how to ask
-        worked: the questions that worked examples are taken from
-        tries: the most times that one question is asked
-        temperature: of the first try, 0 for the likeliest text. Further tries are sampled at this temperature, at 1
-            if it is 0: the likeliest text would be the same again
-        seed: of the sampled texts
-        progress: called with how many questions have been asked for the first time, of how many; None shows it on a
-            terminal and in a notebook, False nowhere
+        worked: the questions that serve as worked examples
+        tries: the maximum number of tries for a question
+        temperature: the temperature of the first try; 0 for the likeliest text. Further tries use this temperature too,
+            or 1 if it is 0, because the likeliest text would be the same again
+        seed: the seed of the sampled texts
+        progress: called during the first tries with the number of questions answered and their total; None shows
+            progress on a terminal and in a notebook, False nowhere
 
-    Errors: `SpecError` for no tries, and fewer worked examples than the manner has.
+    Errors: `SpecError` for no tries, and for fewer worked examples than the manner needs.
     """
     if tries < 1:
         raise SpecError("tries", f"{tries} tries", "ask at least once")

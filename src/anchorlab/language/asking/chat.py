@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def chat_text(tokenizer: "PreTrainedTokenizerBase", request: Request, name: str) -> str:
-    """Return the turns of a request in the model's chat template, the beginning of the answer at the end.
+    """Return a request in the model's chat template, with the beginning of the answer at the end.
 
-    Errors: `SpecError` for a tokenizer, here by its model's name, that has no chat template.
+    Errors: `SpecError` for a tokenizer without a chat template; the message gives the model's `name`.
     """
     if not tokenizer.chat_template:
         raise SpecError("chat", f"{name} has no chat template", "ask in plain text, with chat off")

@@ -1,4 +1,4 @@
-"""Candidates scored by how likely a model finds them, in place of the text that it says."""
+"""Score candidate answers by their likelihood, without generating text."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -16,18 +16,18 @@ from anchorlab.language.asking.request import Request
 
 Scoring = Literal["sum", "mean", "sum over prior", "mean over prior"]
 SCORINGS: tuple[Scoring, ...] = ("sum", "mean", "sum over prior", "mean over prior")
-"""How candidates are compared: by the log-likelihood of all their tokens, by its mean over tokens, or by either less
-what it is without the premises, so that a word the model always favours wins nothing by it."""
+"""How candidates are compared: by the log-likelihood of all their tokens, or by its mean over tokens. `over prior`
+subtracts the log-likelihood without the premises, so that a word the model always favours has no advantage."""
 
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """How likely each candidate is after each question; -inf fills rows with fewer candidates.
+    """The log-likelihoods of the candidates of each question; -inf fills rows with fewer candidates.
 
     Fields
         total: the log-likelihood of all tokens of the candidate
-        lengths: the numbers of tokens
-        prior: as `total`, after the question without its premises
+        lengths: the number of tokens of each candidate
+        prior: the same log-likelihood as `total`, after the question without its premises
     """
 
     total: Float[Tensor, "question candidate"]
@@ -48,14 +48,14 @@ def likelihoods(
     candidates: Sequence[Sequence[str]],
     priors: Sequence[Request],
 ) -> Likelihoods:
-    """Return how likely candidates are as answers to requests.
+    """Return the log-likelihoods of candidates as answers to requests.
 
-    A candidate follows a space where the answer is begun, and nothing where it is not.
+    A candidate is scored after a space if the request begins the answer, and directly after the request if not.
 
     Args:
         speaker: a local model
         requests: the questions
-        candidates: those of each question
+        candidates: the candidate answers, one list for each question
         priors: the questions without their premises
 
     Errors: `SpecError` as `LocalSpeaker.ids`, and for different numbers of requests, candidates and priors.
@@ -73,7 +73,7 @@ def likelihoods(
 def _priors(
     speaker: LocalSpeaker, priors: Sequence[Request], ids: Sequence[Sequence[Sequence[int]]], widest: int
 ) -> Float[Tensor, "question candidate"]:
-    """Return the likelihoods after questions without premises; the same question is read once."""
+    """Return the log-likelihoods after questions without premises; equal questions are computed once."""
     own = [(request, tuple(map(tuple, words))) for request, words in zip(priors, ids, strict=True)]
     different = list(dict.fromkeys(own))
     totals = _totals(speaker, [request for request, _ in different], [words for _, words in different], widest)
@@ -101,7 +101,7 @@ def _totals(
 
 
 def _rest(speaker: LocalSpeaker, cache: object, words: Sequence[Sequence[int]]) -> Float[Tensor, "batch"]:
-    """Return the log-likelihood of all tokens of each word but its first, and leave the cache as it is."""
+    """Return the log-likelihood of each word's tokens after the first; the cache is copied, not changed."""
     longest = max(map(len, words)) - 1
     if longest == 0:
         return torch.zeros(len(words))
@@ -115,7 +115,7 @@ def _rest(speaker: LocalSpeaker, cache: object, words: Sequence[Sequence[int]]) 
 
 
 def _ids(speaker: LocalSpeaker, request: Request, word: str) -> list[int]:
-    """Return the tokens of a candidate behind a request."""
+    """Return the tokens that a candidate adds after a request. Errors: `SpecError` if it adds none of its own."""
     context, space = (request.begun, " ") if request.begun else ("\n", "")
     whole: list[int] = speaker.tokenizer(context + space + word, add_special_tokens=False)["input_ids"]
     own: list[int] = speaker.tokenizer(context, add_special_tokens=False)["input_ids"]

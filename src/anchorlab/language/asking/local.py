@@ -1,4 +1,4 @@
-"""A local model that answers requests: the likeliest text, or text sampled with a seed of its own."""
+"""A local model that answers requests with the likeliest text, or with text sampled by the request's own seed."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
     from transformers import Cache
 
 AT_ONCE = 4096
-"""The most tokens in one batch."""
+"""The maximum number of tokens in one batch."""
 
 
 class LocalSpeaker:
-    """A pretrained model behind the same requests as an endpoint.
+    """A local pretrained model with the interface of an endpoint.
 
-    Requests of one length are answered together, so that none is padded and an answer does not depend on the others but
-    for rounding. What all of them begin with, such as worked examples, is read once, and what was read last is kept:
-    asking the same again, or scoring candidates after it, reads nothing anew.
+    Only requests of equal length share a batch. So no request is padded, and an answer depends on the other requests
+    only through rounding. The prefix that all requests of a batch share, such as worked examples, is computed once. The
+    cache of the last batch is kept, so asking the same requests again, or scoring candidates after them, costs no
+    further pass over them.
 
     Args:
         model: a pretrained model with a tokenizer
-        start: whether the token that begins a text comes first; by default in front of plain text, and in a chat as the
-            template says
+        start: whether a text begins with the model's start token; None: plain text does, and in a chat the template
+            decides
 
-    Errors: `SpecError` for a model without a tokenizer, or a chat with one that has no chat template.
+    Errors: `SpecError` for a model without a tokenizer.
     """
 
     def __init__(self, model: LanguageModel, start: bool | None = None) -> None:
@@ -69,7 +70,7 @@ class LocalSpeaker:
         return found
 
     def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
-        """Return what the model says to each request; `progress` is called after every batch."""
+        """Return the model's reply to each request; `progress` is called after every batch."""
         rows = [self.ids(request) for request in requests]
         said: dict[int, Said] = {}
         for batch in batches(rows):
@@ -81,7 +82,7 @@ class LocalSpeaker:
 
     @torch.no_grad()
     def read(self, ids: Int[Tensor, "batch position"]) -> "tuple[Float[Tensor, 'batch token'], Cache]":
-        """Return the logits after each row and a cache, as `read_prompt`, from what is kept of the rows read last."""
+        """Return what `read_prompt` does, with a copy of the cache; the last batch is reused if it holds all rows."""
         rows = [tuple(row) for row in ids.tolist()]
         if self._read is None or not all(row in self._rows for row in rows):
             self._read = None  # frees the memory first
@@ -95,7 +96,7 @@ class LocalSpeaker:
 
     @torch.no_grad()
     def _say(self, requests: Sequence[Request], ids: Int[Tensor, "batch position"]) -> list[Said]:
-        """Return what the model says to requests of one length."""
+        """Return the model's replies to requests of one length, of which `ids` are the token ids."""
         running = self.model.hugging_face
         device, ends = device_of(self.model), _ends(running)
         draws = [torch_generator(request.seed, "said") for request in requests]
@@ -126,7 +127,7 @@ class LocalSpeaker:
         ]
 
     def _add(self, written: list[int], token: int, request: Request, ends: frozenset[int]) -> str | None:
-        """Append a token, and return why the text ends with it, None if it goes on."""
+        """Append a token; return the reason if the text ends here, else None."""
         if token in ends:
             return "stop"
         written.append(token)
@@ -143,7 +144,7 @@ class LocalSpeaker:
 
 
 def batches(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the indices of rows in batches of one length, of at most `AT_ONCE` tokens or one row."""
+    """Return the row indices in batches of equal length, each of at most `AT_ONCE` tokens or of a single row."""
     by_length = defaultdict[int, list[int]](list)
     for index, row in enumerate(rows):
         by_length[len(row)].append(index)
@@ -160,7 +161,7 @@ def read_prompt(
 ) -> tuple[Float[Tensor, "batch token"], "Cache"]:
     """Return the logits after each row, in float32 on the CPU, and the cache of keys and values.
 
-    What all rows begin with is read once.
+    The prefix that all rows share is computed once.
     """
     running, device = model.hugging_face, device_of(model)
     shared = _shared(ids)
@@ -175,7 +176,7 @@ def read_prompt(
 
 
 def _shared(ids: Int[Tensor, "batch position"]) -> int:
-    """Return how many tokens all rows begin with, leaving one to read."""
+    """Return the length of the prefix that all rows share, shortened if need be to leave one token to read."""
     same = (ids == ids[:1]).all(dim=0).int().cumprod(0).sum()
     return min(int(same), ids.shape[1] - 1)
 

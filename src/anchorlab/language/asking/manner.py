@@ -1,4 +1,4 @@
-"""The manner of asking: as a chat or as a text to be continued, with worked examples, with the answer begun."""
+"""How questions are presented: as a chat or as plain text, with worked examples, with the beginning of the answer."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ from anchorlab.tasks import Question
 
 
 class Manner(Spec):
-    """How questions are put to a model.
+    """How questions are presented to a model.
 
-    chat: through the model's chat template; else as one text to be continued, each answer ending with its line
+    chat: whether to use the model's chat template; False: one text to complete, in which each answer ends with its line
     examples: the number of worked examples before each question
-    begun: whether the beginning of the answer is given, such as "The value of s is". Without it the first word of a
-        chat model's answer is often the same whatever the question
-    instruction: whether the paper's request to say the answer alone goes with each question
-    tokens: the most tokens to say
+    begun: whether to give the beginning of the answer, such as "The value of s is". Without it, a chat model often
+        begins every answer with the same word
+    instruction: whether each question carries the paper's request to give only the answer
+    tokens: the maximum number of tokens to generate
     """
 
     chat: bool = True
@@ -29,7 +29,7 @@ class Manner(Spec):
     def request(
         self, question: Question, worked: Sequence[Question] = (), temperature: float = 0.0, seed: int = 0
     ) -> Request:
-        """Return a question after the first `examples` of the worked ones, whose answers are given."""
+        """Return the request for a question, after the first `examples` of the worked questions with their answers."""
         turns = [
             turn
             for one in worked[: self.examples]
@@ -49,7 +49,7 @@ class Manner(Spec):
         )
 
     def without_premises(self, question: Question, worked: Sequence[Question] = ()) -> Request:
-        """Return the request without the question's premises: what a model answers to it, it answers to anything."""
+        """Return the request without the question's premises, which shows what the model answers in any case."""
         asked = self.request(question, worked)
         last = question.text.split("\n")[-1] + (f" {question.instruction}" if self.instruction else "")
         return Request(

@@ -1,4 +1,4 @@
-"""What a text says: one of the acceptable answers, a refusal, or neither."""
+"""Classify a model's text: an acceptable answer, a refusal, or neither."""
 
 import re
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ _REFUSAL = re.compile(
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered.
+    """A model's text and its classification.
 
     Fields
-        text: what it said
-        kind: `answer`, `refusal`, or `other` where the text is no acceptable answer
+        text: the model's text
+        kind: `answer`, `refusal`, or `other` if the text is neither an acceptable answer nor a refusal
         answer: the acceptable answer as the question spells it; None for the other kinds
     """
 
@@ -31,16 +31,16 @@ class Reply:
 
 
 def read_reply(said: Said, candidates: Sequence[str], begun: str = "", continued: bool = False) -> Reply:
-    """Return what a text answers.
+    """Classify a model's text as an acceptable answer, a refusal or neither.
 
-    The first line that is not empty counts, without marks and quotes around it, and capitals do not matter. It must be
-    a candidate and no more; as in the paper (section 4), everything else is not acceptable.
+    Only the first line that is not empty counts, without surrounding punctuation and quotes, and regardless of case. It
+    must be a candidate and nothing else; as in the paper (section 4), any other text is not acceptable.
 
     Args:
         said: what the model said
         candidates: the acceptable answers
-        begun: the beginning of an answer, left out where the text repeats it
-        continued: whether the text goes on with `begun`; it then only has to begin with a candidate
+        begun: the beginning of the answer, removed if the text repeats it
+        continued: whether the text continues `begun`; it then only has to begin with a candidate
 
     >>> read_reply(Said("**Berlin**."), ("Amsterdam", "Berlin")).answer
     'Berlin'

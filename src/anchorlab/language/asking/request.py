@@ -1,4 +1,4 @@
-"""What is put to a language model, and what it says: the same for local models and for endpoints."""
+"""Requests to a language model and its replies, the same for local models and for endpoints."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ class Turn:
 
 @dataclass(frozen=True)
 class Request:
-    """One question, ready to be put to a model.
+    """One question, ready to send to a model.
 
     Fields
         turns: the conversation: worked examples, then the question
-        begun: the beginning of the answer, which the model goes on with; empty for none
-        chat: whether the turns go through the model's chat template; else they are one text to be continued
-        temperature: 0 for the likeliest text
-        seed: what sampled text is drawn with; another one for every further sample of the same question
-        tokens: the most tokens to say
-        stop: a text that ends what is said, and is not part of it; empty for none
+        begun: the beginning of the answer, for the model to continue; empty for none
+        chat: whether the turns go through the model's chat template; False: they form one text to complete
+        temperature: the sampling temperature; 0 for the likeliest text
+        seed: the seed of sampled text; give every further sample of a question a new one
+        tokens: the maximum number of tokens to generate
+        stop: generation ends before this text; empty for none
     """
 
     turns: tuple[Turn, ...]
@@ -37,19 +37,20 @@ class Request:
 
     @property
     def text(self) -> str:
-        """The request as one text to be continued: each answer on a line of its own, an empty line after it."""
+        """The request as one text to complete: each answer is on a line of its own, followed by an empty line."""
         texts = [turn.text + ("\n\n" if turn.role == "assistant" else "\n") for turn in self.turns]
         return "".join(texts) + self.begun
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a model said.
+    """A model's reply to a request.
 
     Fields
-        text: without the beginning that it was given
-        finish: why it ended: `stop` by itself, `length` at the most tokens, `refusal` where a server says so
-        read, written: the numbers of tokens in the request and in the text; None where a server does not say
+        text: the generated text, without the beginning of the answer from the request
+        finish: why generation ended: `stop` (the model or the stop text ended it), `length` (the maximum number of
+            tokens) or `refusal` (the server says so)
+        read, written: the numbers of tokens in the request and in the text; None if the server does not report them
     """
 
     text: str
@@ -59,15 +60,15 @@ class Said:
 
 
 OnProgress = Callable[[int, int], None]
-"""Called with how many requests are answered, of how many."""
+"""Called with the number of requests answered and their total."""
 
 
 @runtime_checkable
 class Speaker(Protocol):
-    """A model that answers requests, in their order."""
+    """A model that answers requests and returns the replies in the order of the requests."""
 
     name: str
 
     def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
-        """Return what the model says to each request; `progress` is called as answers come."""
+        """Return the model's reply to each request; `progress` is called as replies arrive."""
         ...

@@ -1,4 +1,4 @@
-"""How models behind servers are asked, whatever the server and the model."""
+"""Settings for requests to a server that do not depend on its address or the model."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from anchorlab.language.endpoint.server import Dialect, Server
 
 
 class Access(Dialect):
-    """Everything about asking a server but its address and the model's name.
+    """All settings for requests to a server except its address and the model's name.
 
-    Fields, beside those of `Dialect`
-        pace: how fast to ask
-        patience: timeouts and tries
-        budget: prices and the most to spend on each model
+    Fields, in addition to `Dialect`
+        pace: limits on requests and tokens per minute
+        patience: timeouts and retries
+        budget: prices, and the maximum to spend on each model
     """
 
     pace: Pace = Pace()
@@ -30,7 +30,7 @@ class Access(Dialect):
             address: the server's URL and the model's name
             journal: the file that keeps every request and answer
 
-        Errors: those of `read_address`, `Server` and `Endpoint`.
+        Errors: as `read_address`, `Server` and `Endpoint`.
         """
         url, model = read_address(address)
         own = {name: getattr(self, name) for name in Dialect.model_fields}

@@ -1,4 +1,4 @@
-"""A model behind a server as one text, `http://127.0.0.1:8000/v1#NAME`, wherever a model's name can be given."""
+"""The address of a model behind a server, `http://127.0.0.1:8000/v1#NAME`, which can replace any model name."""
 
 from urllib.parse import unquote
 
@@ -10,9 +10,9 @@ _WRITTEN = {"%": "%25", "@": "%40", ",": "%2C"}  # signs that separate models an
 
 
 def address_of(url: str, model: str) -> str:
-    """Return the address of a model; in its name `@`, `,` and `%` are written as in URLs.
+    """Return the address of a model; `@`, `,` and `%` in its name are percent-encoded.
 
-    Errors: `SpecError` for a URL or a name that no server has, without showing the URL, which may hold a password.
+    Errors: `SpecError` for an invalid URL or name; the message does not show the URL, which may hold a password.
     """
     try:
         server = Server(url=url, model=model)
@@ -23,12 +23,12 @@ def address_of(url: str, model: str) -> str:
 
 
 def is_address(model: str) -> bool:
-    """Return whether a model's name is the address of one behind a server."""
+    """Return whether a model name is the address of a model behind a server."""
     return "://" in model
 
 
 def read_address(address: str) -> tuple[str, str]:
-    """Return the URL and the model's name of an address. Errors: `SpecError` for one without a name."""
+    """Return the URL and the model's name in an address. Errors: `SpecError` for an address without a name."""
     url, _, written = address.partition(_SIGN)
     if not written:
         raise SpecError("model", "the address names no model", "write http://HOST:PORT/v1#NAME")

@@ -1,4 +1,4 @@
-"""What a server replies, read with care: any field may be missing or of another type."""
+"""Parse a server's reply defensively: any field may be missing or of another type."""
 
 import json
 from dataclasses import dataclass, replace
@@ -9,27 +9,27 @@ from anchorlab.language.endpoint.secret import Secret
 from anchorlab.plain import parse_json
 from anchorlab.printable import printable
 
-_MOST_TOKENS = 10**9  # of one request, by far; a count above it is none
+_MOST_TOKENS = 10**9  # no request has more; a larger count is not believed
 _LONGEST_NAME = 200  # characters
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer and the name of the model that the server gives with it; None where it gives none."""
+    """An answer, and the name under which the model answered; None if the server gives no name."""
 
     said: Said
     model: str | None
 
 
 class MalformedError(Exception):
-    """A reply that is no answer; says what is wrong with it."""
+    """A reply that is not an answer; the message says what is wrong with it."""
 
 
 def read_answer(text: str, request: Request, messages: bool, secret: Secret) -> Answer:
-    """Read the body of a reply to `request`, which was put as `messages` or as one text.
+    """Parse the body of the reply to `request`; `messages` tells a chat completion from a text completion.
 
-    A message without content, as of a model that thought until its tokens were used up, is an empty answer. A server
-    that repeats the beginning of the answer has it taken off.
+    A message without content is an empty answer: a reasoning model, for example, may use up its tokens on thinking. If
+    the server repeats the beginning of the answer, it is removed.
 
     Errors: `MalformedError` for a body that is not JSON, or without an answer.
     """

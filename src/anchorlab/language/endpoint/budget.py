@@ -1,4 +1,4 @@
-"""What asking may cost, and what it has cost."""
+"""The limit on the cost of requests, and the cost so far."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,16 +11,16 @@ from anchorlab.language.endpoint.wire import most_read
 from anchorlab.spec import Spec
 
 _MILLION = 1e6
-_LOOK = 0.02  # seconds between two looks at what the requests on their way have cost
+_LOOK = 0.02  # seconds between two checks of the money spent, while requests are in flight
 _ROUNDING = 1e-9
 
 
 class Budget(Spec):
-    """The prices of a model and the most to spend, in one currency.
+    """The prices of a model and the maximum to spend, in one currency.
 
     Fields
-        max_cost: the most that one endpoint spends; None for no limit
-        price_read, price_written: of a million tokens read and written
+        max_cost: the maximum that one endpoint spends; None for no limit
+        price_read, price_written: the prices of a million input tokens and a million output tokens
     """
 
     max_cost: float | None = Field(default=None, ge=0)
@@ -35,19 +35,19 @@ class Budget(Spec):
         return self
 
     def cost(self, read: int, written: int) -> float:
-        """Return what so many tokens cost; those without a price cost nothing."""
+        """Return the cost of input and output tokens; without a price they cost nothing."""
         return (read * (self.price_read or 0.0) + written * (self.price_written or 0.0)) / _MILLION
 
     def worst(self, request: Request) -> float:
-        """Return the most that a request can cost: a token for every byte of it, and all the tokens of an answer."""
+        """Return an upper bound on a request's cost: `most_read` tokens of input and an answer of maximum length."""
         return self.cost(most_read(request), request.tokens)
 
 
 class Purse:
-    """What is spent, and what the requests on their way can still cost; together never above the budget.
+    """The money spent plus the worst cost of the requests in flight, never above the budget together.
 
     A try that the server may have charged for without answering (a dropped connection, a timeout, a malformed reply)
-    counts in full; one that it turned down counts nothing.
+    counts at its worst cost. Rejected requests cost nothing.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -55,7 +55,7 @@ class Purse:
         self._reserved, self._under_way = 0.0, 0
 
     def check(self, requests: Iterable[Request]) -> None:
-        """Refuse requests that can together cost more than is left. Errors: `SpecError`."""
+        """Raise `SpecError` if the requests can together cost more than is left."""
         worst = sum(map(self.budget.worst, requests))
         if not self._fits(worst):
             limit = self.budget.max_cost
@@ -63,11 +63,11 @@ class Purse:
             raise SpecError("max_cost", problem, "ask fewer questions or allow more; nothing was asked")
 
     async def reserve(self, worst: float, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Set the worst cost of a request aside; return False, without it, once `stopped`.
+        """Reserve the worst cost of a request; return False, with nothing reserved, once `stopped`.
 
-        If it does not fit, wait for what the requests on their way will have cost.
+        If the budget is too small for now, wait until the requests in flight have settled for less.
 
-        Errors: `SpecError` if it does not fit and none is on its way.
+        Errors: `SpecError` if the budget is too small and no request is in flight.
         """
         while not self._fits(worst):
             if stopped():
@@ -81,7 +81,7 @@ class Purse:
         return True
 
     def settle(self, worst: float, cost: float) -> None:
-        """Replace what was set aside for a request by what it cost."""
+        """Replace the reserved cost of a request by its actual cost."""
         self._reserved -= worst
         self._under_way -= 1
         self.spent += cost

@@ -1,4 +1,4 @@
-"""One try at a time through the `openai` client, and what it comes to."""
+"""Send one request through the `openai` client, and classify the outcome."""
 
 import asyncio
 import json
@@ -16,9 +16,9 @@ from anchorlab.printable import printable
 if TYPE_CHECKING:
     from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 
-_PASSING = (408, 409, 425)  # beside 5xx: statuses of what may succeed later
+_PASSING = (408, 409, 425)  # statuses worth a retry, as well as 429 and 5xx
 _LONGEST = 300  # characters of a server's words
-_INNER = ("message", "detail", "error")  # of an error's body
+_INNER = ("message", "detail", "error")  # fields of an error's body that may hold the message
 _FILTERED = ("content_filter", "content_policy_violation")
 _OPENAI_S = ("messages", "prompt", "model", "temperature", "seed", "stop", "max_tokens", "max_completion_tokens")
 
@@ -51,7 +51,7 @@ class Client:
         await self._client.close()
 
     async def put(self, request: Request, body: dict[str, Any]) -> Answer | Trouble | Rejection:
-        """Put a request's body to the server once."""
+        """Send a request's body to the server once."""
         known = {name: body[name] for name in _OPENAI_S if name in body}
         further = {name: value for name, value in body.items() if name not in _OPENAI_S}
         messages = "messages" in body
@@ -82,7 +82,7 @@ class Client:
         return Trouble("absent", self._short(str(error.__cause__)) or "no connection")
 
     def _dropped(self, error: "APIConnectionError") -> Trouble:
-        # the cause's kind alone, for its words may quote a header
+        # only the cause's type: its message may quote a header
         return Trouble("dropped", f"the connection was lost ({type(error.__cause__).__name__})", charged=True)
 
     def _status(self, error: "APIStatusError") -> Answer | Trouble | Rejection:
@@ -98,7 +98,7 @@ class Client:
         return Rejection(status, said, self._secret.hide(code))
 
     def _words(self, body: object) -> str:
-        """Return the words of an error's body: its `message`, `detail` or `error`, at any depth, or all of it."""
+        """Return the message in an error's body: `message`, `detail` or `error` at any depth, else the whole body."""
         while isinstance(body, dict) and (inner := [body[name] for name in _INNER if body.get(name)]):
             body = inner[0]
         try:

@@ -28,13 +28,13 @@ class Endpoint:
         endpoint = Endpoint(server, Path("answers.jsonl"), Pace(requests=600))
         endpoint.say([Request((Turn("user", "a = 5. What is a?"),))])
 
-    An answer is kept on the disk before it is used, and a question whose answer is kept is never put again: neither by
-    this process, nor by one that goes on after a kill, nor by another study with the same file. What a kill can lose
-    is the answers on their way, at most `pace.concurrent`; these questions are put again.
+    Every answer is written to the journal before it is used. A question with an answer in the journal is never sent
+    again: not by this process, not by the next one after a kill, and not by another study that uses the same file. A
+    kill loses at most the answers in flight, up to `pace.concurrent`; their questions are sent again.
 
     Fields
         name: the model's name
-        tally: counts of what asking came to
+        tally: counts of requests and outcomes
     """
 
     def __init__(
@@ -45,16 +45,17 @@ class Endpoint:
         patience: Patience | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """Make ready to ask; nothing is sent yet.
+        """Prepare the endpoint; nothing is sent yet.
 
         Args:
             server: which server and model.
-            journal: the file that keeps every request and answer; made if it is not there.
-            pace: how many requests at once, and how many requests and tokens a minute; by default 8 and any number.
-            patience: timeouts and tries.
-            budget: prices and the most to spend.
+            journal: the file that keeps every request and answer; created if missing.
+            pace: the number of concurrent requests, and the limits on requests and tokens per minute; None: 8 requests
+                at a time, without limits.
+            patience: timeouts and retries.
+            budget: prices, and the maximum to spend.
 
-        Errors: `SpecError` for a key that no header can carry, and a tokenizer that is not there.
+        Errors: `SpecError` for a key that no header can carry, and for a tokenizer that is not on this machine.
         """
         self.name, self.tally = server.model, Tally()
         self._pace, patience = pace or Pace(), patience or Patience()
@@ -74,15 +75,16 @@ class Endpoint:
         self._asked = False
 
     def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
-        """Return what the model says to each request; equal requests are put once.
+        """Return the model's reply to each request; equal requests are sent once.
 
-        `progress` is called after every answer with how many of the different requests have one, those of the journal
-        among them.
+        `progress` is called after every answer with the number of distinct requests answered, journal included, and
+        their total.
 
-        Errors: `SpecError`, of one line, if the server is not there, asks for a key, does not know the model, answers
-        with another one, turns a request down or is given up; if the budget could be exceeded, by these requests where
-        they are the first or else by the next one; and if `openai` is missing. What was answered before is kept.
-        `StoreError` if the journal is damaged, in use by another process, or cannot be written.
+        Errors: `SpecError`, of one line, if the server cannot be reached, asks for a key, does not know the model,
+        answers under another model's name, rejects a request or fails too often; if the budget could be exceeded (the
+        first call checks all its requests in advance, later calls each request in turn); and if `openai` is missing.
+        Answers that arrived before the error are kept. `StoreError` if the journal is damaged, in use by another
+        process, or cannot be written.
         """
         keys = [self._identity(request) for request in requests]
         with self._journal as journal:
@@ -96,9 +98,9 @@ class Endpoint:
             return [journal.answers[key] for key in keys]
 
     def check(self, requests: Iterable[Request]) -> None:
-        """Refuse requests that can cost more than the budget, before any is sent; answers in the journal cost nothing.
+        """Check, before any request is sent, that the budget covers them all; answers in the journal cost nothing.
 
-        Errors: `SpecError` at `max_cost`; `StoreError` as for `say`.
+        Errors: `SpecError` at `max_cost` if it does not; `StoreError` as `say`.
         """
         requests = tuple(requests)
         kept: Container[str] = ()
@@ -125,12 +127,12 @@ class Endpoint:
 
 
 def _without(kept: Container[str], keys: Iterable[str], requests: Sequence[Request]) -> dict[str, Request]:
-    """Return the requests that have no kept answer, each once, by key."""
+    """Return the requests without an answer in `kept`, by key; equal requests count once."""
     return {key: each for key, each in zip(keys, requests, strict=True) if key not in kept}
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` to its end, also where a loop is running already, as in a notebook."""
+    """Run `work` to its end, in a thread of its own if an event loop is already running, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

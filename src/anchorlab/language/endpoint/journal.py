@@ -1,4 +1,4 @@
-"""Every request and answer, kept as lines of JSON that survive a kill."""
+"""The journal of requests and answers: lines of JSON that survive a kill."""
 
 import asyncio
 import json
@@ -26,20 +26,21 @@ _FINISHES = get_args(get_type_hints(Said)["finish"])
 
 
 class Journal:
-    """A file with a line for every answer, and one for every try that brought none.
+    """A file with one line for every answer, and one for every failed try.
 
-    A line is on the disk before its answer is used. A kill can cut the last line; it is then removed, and that
-    question is asked again. Within `with`, no other process writes. Since it may lie in a store of somebody else, only
-    a regular file is opened that has no other name, and no link on the way to it from the folder above its own.
+    A line is on the disk before its answer is used. If a kill cuts the last line, the line is removed and its question
+    sent again. Within `with`, no other process writes. The journal may lie in somebody else's store. Therefore it must
+    be a regular file without a second hard link, and the path to it, from the folder above its own, must hold no
+    symbolic link.
 
     A line holds
-        format, at: the number of this form and the time
-        key: what the answer depends on, as one text
-        url, model, tokenizer, extra, request: what was asked
-        answer, answered_as, cost, seconds, tries: what came back, under which model's name, and what it took; or
-        problem: why the try brought no answer
+        format, at: the version of the format, and the time
+        key: a digest of everything that the answer depends on
+        url, model, tokenizer, extra, request: the request
+        answer, answered_as, cost, seconds, tries: the answer, its model name, and its cost, time and tries; or
+        problem: why the try failed
 
-    `answers` holds what the file holds, by key.
+    `answers` holds the answers in the file, by key.
     """
 
     def __init__(self, path: Path, secret: Secret) -> None:
@@ -67,7 +68,7 @@ class Journal:
         except StoreError:
             self._close()
             raise
-        self._writing = asyncio.Lock()  # a new one, for the old one may belong to a loop that was interrupted
+        self._writing = asyncio.Lock()  # a new lock, because the old one may belong to an interrupted event loop
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
@@ -89,7 +90,7 @@ class Journal:
     async def keep(
         self, key: str, request: Request, server: Server, reply: Answer, cost: float, seconds: float, tries: int
     ) -> None:
-        """Write an answer; when this returns it is on the disk."""
+        """Write an answer; it is on the disk when this returns."""
         came = {
             "answer": asdict(reply.said),
             "answered_as": reply.model,
@@ -101,17 +102,17 @@ class Journal:
         self.answers[key] = reply.said
 
     async def keep_problem(self, key: str, request: Request, server: Server, problem: str) -> None:
-        """Write why a try brought no answer."""
+        """Write why a try failed."""
         await self._write(key, request, server, {"problem": problem})
 
     async def _write(self, key: str, request: Request, server: Server, came: Mapping[str, Any]) -> None:
         asked: dict[str, Any] = {"url": server.url, "model": server.model, "tokenizer": server.tokenizer}
         asked |= {"extra": dict(server.extra), "request": asdict(request)}
         head = {"format": _FORMAT, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), "key": key}
-        # ASCII alone: half a character, as a cut reply may hold, has no other form
+        # ASCII only: a cut reply may end in half a surrogate pair, which UTF-8 lacks
         line = self._secret.hide(json.dumps({**head, **asked, **came})) + "\n"
         self._pending.append(line.encode())
-        async with self._writing:  # who comes first writes for all that wait: one fsync for many lines
+        async with self._writing:  # who gets the lock first writes all pending lines: one fsync for many
             if lines := b"".join(self._pending):
                 self._pending.clear()
                 await asyncio.to_thread(self._append, lines)
@@ -126,7 +127,7 @@ class Journal:
             raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from None
 
     def _check_file(self, file: int) -> None:
-        """Refuse a file whose repair would change something else, and one that is too long to read at once."""
+        """Raise `StoreError` unless this is a regular file with one name, short enough to read at once."""
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
             raise StoreError(f"{self.path}: is not a regular file; delete it")
@@ -136,7 +137,7 @@ class Journal:
             raise StoreError(f"{self.path}: is larger than {_MOST_BYTES} bytes; give another file")
 
     def _read_lines(self, file: int) -> None:
-        """Read the file, unless it is as this process left it; remove a torn last line."""
+        """Read the file, unless it is unchanged since this process closed it; remove a torn last line."""
         if self._left is not None and _stamp(file) == self._left:
             return
         self.answers, self._left = {}, None
@@ -149,7 +150,7 @@ class Journal:
             except (ValueError, KeyError, TypeError, AttributeError):
                 if number < len(lines) or len(whole) < len(content):
                     raise StoreError(f"{self.path}: line {number} is damaged; remove the line, or the file") from None
-                whole = whole[: -len(line)]  # the disk's own tear, with a line's end behind it
+                whole = whole[: -len(line)]  # torn by the disk, although it ends with a newline
         if len(whole) < len(content):
             os.ftruncate(file, len(whole))
             os.fsync(file)
@@ -162,7 +163,7 @@ class Journal:
 
 
 def _checked(said: Said) -> Said:
-    """Return what a line says was answered. Errors: `TypeError` for a value of another kind."""
+    """Return the answer read from a line. Errors: `TypeError` for a field of another type."""
     counts = all(one is None or (type(one) is int and one >= 0) for one in (said.read, said.written))
     if not (isinstance(said.text, str) and said.finish in _FINISHES and counts):
         raise TypeError("no answer")

@@ -1,4 +1,4 @@
-"""What one try can come to, beside an answer."""
+"""Outcomes of a failed try: trouble that may pass, or a rejection for good."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,14 +8,14 @@ Kind = Literal["limited", "failed", "dropped", "late", "malformed", "absent"]
 
 @dataclass(frozen=True)
 class Trouble:
-    """A try that may well succeed later.
+    """A failed try that is worth repeating.
 
     Fields
         kind: `limited` (429), `failed` (5xx and the like), `dropped` (the connection), `late` (a timeout), `malformed`
-            (a reply that is no answer), `absent` (nobody takes connections at the address)
+            (a reply that is not an answer), `absent` (nothing listens at the address)
         said: what happened, in words
-        wait: the seconds that the server asks to wait
-        charged: whether the server may charge for it all the same
+        wait: the wait that the server asks for, in seconds
+        charged: whether the server may charge for the try nevertheless
     """
 
     kind: Kind
@@ -26,12 +26,12 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Rejection:
-    """A request that the server does not take and would not take later.
+    """A request that the server rejects for good.
 
     Fields
-        status: of HTTP
-        said: the server's words
-        code: its word for the reason, if it gives one
+        status: the HTTP status
+        said: the server's message
+        code: the server's error code; empty if it gives none
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""Requests and tokens a minute: a bucket of each, filled evenly."""
+"""Rate limits for requests and tokens per minute, each kept by a token bucket that fills evenly."""
 
 import asyncio
 import time
@@ -9,21 +9,21 @@ from pydantic import Field
 from anchorlab.spec import Spec
 
 _MINUTE = 60.0
-_RATE = 0.98  # of the limit; what remains is for the saved second, so that no 60 seconds hold more than the limit
-_SAVED = 1.0  # second of unused rate at most, which makes up for waking late
-_AT_ONCE = 1e-6  # seconds; what is nearer than rounding is now
-_LOOK = 0.25  # seconds between two looks while waiting, for tokens are given back at any time
+_RATE = 0.98  # share of the limit; the rest covers the saved second, so that no 60 seconds exceed the limit
+_SAVED = 1.0  # seconds of unused rate that a bucket saves at most, to make up for waking late
+_AT_ONCE = 1e-6  # seconds; shorter waits are rounding error
+_LOOK = 0.25  # seconds between two checks while waiting, because tokens are given back at any time
 
 
 class Pace(Spec):
-    """How fast to ask; None for no limit.
+    """Rate limits; None for no limit.
 
-    The limits are kept to within 2 % from below, in every period of 60 seconds; that of tokens counts what a request
-    is likely to take until its reply says what it took.
+    Every period of 60 seconds stays within the limits and can use 98 % of them. Until its reply reports the number of
+    tokens, a request counts with its likely number.
 
     Fields
-        concurrent: how many requests are on their way at once
-        requests, tokens: the most a minute, tokens read and written together
+        concurrent: the maximum number of requests in flight
+        requests, tokens: the maximum per minute; input and output tokens count together
     """
 
     concurrent: int = Field(default=8, ge=1, le=1000)
@@ -32,9 +32,9 @@ class Pace(Spec):
 
 
 class Pacer:
-    """Lets requests pass at a pace. One for all of a server's requests; tries count like first requests.
+    """Delays requests to keep the rate limits. All requests to a server share one pacer, and every retry counts.
 
-    `clock` and `sleep` are those of the system; a test brings its own.
+    `clock` and `sleep` are the system's by default; tests replace them.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Pacer:
         self._held_until = clock()
 
     async def take(self, tokens: float, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Wait for a turn and take it, and `tokens` with it; return False, without a turn, once `stopped`."""
+        """Wait for the next turn, and take it and its `tokens`; return False, without a turn, once `stopped`."""
         while not stopped():
             wait = max(self._requests.wait(), self._tokens.wait(), self._held_until - self._clock())
             if wait <= _AT_ONCE:
@@ -60,23 +60,23 @@ class Pacer:
         return False
 
     def give_back(self, tokens: float) -> None:
-        """Return tokens that were taken and not used; fewer than none if more were used."""
+        """Return unused tokens; a negative number takes the tokens that were used in excess."""
         self._tokens.take(-tokens)
 
     def hold(self, seconds: float) -> None:
-        """Let nothing pass for a time, as a server asks for that has had too much."""
+        """Delay all requests for a time, as an overloaded server asks for."""
         self._held_until = max(self._held_until, self._clock() + seconds)
 
 
 class _Bucket:
-    """A level that rises evenly and may be taken from while it is not below zero, by any amount."""
+    """A token bucket that may be overdrawn: any amount may be taken while the level is not below zero."""
 
     def __init__(self, limit: float | None, clock: Callable[[], float]) -> None:
         self._rate = None if limit is None else limit / _MINUTE * _RATE
         self._clock, self._level, self._then = clock, 0.0, clock()
 
     def wait(self) -> float:
-        """Return the seconds until something may be taken; not above 0 if now."""
+        """Return the seconds until the next amount may be taken; 0 or less means now."""
         if self._rate is None:
             return 0.0
         now = self._clock()

@@ -1,4 +1,4 @@
-"""How long to wait for a server, and how often to ask again."""
+"""Timeouts, retries and the waits between them."""
 
 import math
 from contextlib import suppress
@@ -11,16 +11,17 @@ from anchorlab.spec import Spec
 
 
 class Patience(Spec):
-    """When a try has failed and when the next one follows.
+    """Timeout of a try, number of tries, and exponential backoff between them.
 
-    The n-th wait is `first * 2^(n - 1)` seconds, at most `longest`, times a number drawn evenly from [0.5, 1); at
-    least what the server asks for in `Retry-After`. A server that asks for more than `longest` is given up.
+    The n-th wait is `first * 2^(n - 1)` seconds, at most `longest`, times a uniform random number from [0.5, 1). It is
+    never shorter than the wait that the server asks for in `Retry-After`. If the server asks for more than `longest`,
+    the question fails with an error.
 
     Fields
-        timeout: seconds for one try, from sending to the last byte of the reply
-        tries: how often one question is put before it is given up
-        first, longest: the first wait and the longest, in seconds
-        seed: of the waits
+        timeout: the seconds for one try, from sending to the last byte of the reply
+        tries: the maximum number of tries for one question
+        first, longest: the first and the longest wait, in seconds
+        seed: the seed of the random waits
     """
 
     timeout: float = Field(default=120.0, gt=0)
@@ -30,13 +31,13 @@ class Patience(Spec):
     seed: int = Field(default=0, ge=0)
 
     def wait(self, failed: int, asked_for: float, generator: np.random.Generator) -> float:
-        """Return the seconds to wait after the try number `failed`, counted from 1."""
+        """Return the seconds to wait after failed try number `failed`, counted from 1; at least `asked_for`."""
         own = min(self.longest, self.first * 2.0 ** (min(failed, 64) - 1)) * generator.uniform(0.5, 1.0)
         return float(max(own, asked_for))
 
 
 def seconds_asked_for(retry_after: str | None, retry_after_ms: str | None, date: str | None) -> float:
-    """Return the wait that a server asks for in its headers, in seconds; 0 where it asks for none.
+    """Return the wait that a server asks for in its headers, in seconds; 0 if it asks for none.
 
     `Retry-After` holds seconds or a time of day, which is compared with the server's own `Date`.
     """

@@ -1,4 +1,4 @@
-"""Error messages for requests that a server turns down for good."""
+"""Error messages for requests that a server rejects for good."""
 
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.request import Request
@@ -9,7 +9,7 @@ NO_CONTINUING = "give the model's tokenizer, or ask without a beginning, or in p
 
 
 def explained(rejection: Rejection, request: Request, server: Server, has_key: bool) -> SpecError:
-    """Return the one line for a rejected request: which field to change, what the server said, and the remedy."""
+    """Return the error for a rejected request: the field to change, the server's message and the remedy."""
     said = f"{server.url} says {rejection.status}: {rejection.said}"
     said_so = rejection.said.lower()
     named = any(word in said_so for word in ("model", "pinned")) and server.model.lower() in said_so
@@ -32,12 +32,12 @@ def explained(rejection: Rejection, request: Request, server: Server, has_key: b
 
 
 def absent(trouble: Trouble, server: Server) -> SpecError:
-    """Return the one line for an address where nobody has answered yet."""
+    """Return the error for an address at which no server has answered yet."""
     return SpecError("endpoint", f"no server at {server.url} ({trouble.said})", "start it, or check the address")
 
 
 def given_up(trouble: Trouble, tries: int, server: Server, longest: float) -> SpecError:
-    """Return the one line for a question that was tried in vain, or for longer than a wait may be."""
+    """Return the error for a question whose tries are used up, or for which the server asks too long a wait."""
     if trouble.wait > longest:
         problem = f"{server.url} asks to wait {trouble.wait:.0f} s ({trouble.said})"
     else:
@@ -46,7 +46,7 @@ def given_up(trouble: Trouble, tries: int, server: Server, longest: float) -> Sp
 
 
 def other_model(came: str, server: Server) -> SpecError:
-    """Return the one line for an answer of another model than the one asked for."""
+    """Return the error for an answer under another model's name than the requested one."""
     return SpecError(
         "model", f"{server.model!r} was asked and {came!r} answered", "give that name, or allow it (answers_as)"
     )

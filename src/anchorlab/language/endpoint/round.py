@@ -1,4 +1,4 @@
-"""Some requests on their way to a server: concurrent, at a pace, within a budget, as often as it takes."""
+"""Send requests to a server concurrently, within rate limits and budget, with retries."""
 
 import asyncio
 import time
@@ -29,12 +29,12 @@ Outcome = Answer | Trouble | Rejection
 
 @dataclass
 class Known:
-    """What has been learned of a server.
+    """What an endpoint has learned about its server.
 
     Fields
-        answered: whether it has replied at all
-        cap: its word for the most tokens to write
-        continues: whether it goes on with a begun answer
+        answered: whether the server has replied at all
+        cap: the server's name for the maximum number of output tokens
+        continues: whether the server continues a given beginning of the answer; None before the first check
     """
 
     answered: bool = False
@@ -44,7 +44,7 @@ class Known:
 
 @dataclass
 class Means:
-    """What a round of asking draws on; it outlasts the round."""
+    """The parts of an endpoint that its rounds share; they outlive each round."""
 
     server: Server
     patience: Patience
@@ -58,9 +58,9 @@ class Means:
 
 
 class Round:
-    """One round of requests, each under the key that it is kept by.
+    """One round of requests, each with its key in the journal.
 
-    After an error no further request is sent; those on their way are waited for and kept, since they are paid for.
+    After an error no further request is sent. Requests in flight are still awaited and kept, since they are paid for.
     """
 
     def __init__(self, means: Means, client: Client, journal: Journal, done: Callable[[], None]) -> None:
@@ -68,10 +68,10 @@ class Round:
         self._error: AnchorlabError | None = None
 
     async def ask(self, requests: Mapping[str, Request], concurrent: int) -> None:
-        """Ask until each request is answered and kept. The first goes alone: what is wrong with it is with all.
+        """Send all requests and keep their answers. The first goes alone, so that an error common to all shows once.
 
-        Errors: `SpecError` if the server is not there, turns a request down, is given up, or is another model's, and
-        if the budget does not allow the next request; `StoreError` if an answer cannot be written.
+        Errors: `SpecError` if the server cannot be reached, rejects a request, fails too often or answers under another
+        model's name, and if the budget does not allow the next request; `StoreError` if an answer cannot be written.
         """
         left = deque(requests.items())
         if not left:
@@ -97,7 +97,7 @@ class Round:
         return self._error is not None
 
     async def _answer(self, key: str, request: Request) -> None:
-        """Get an answer and keep it; return without one if another question has ended the round."""
+        """Get an answer and keep it; return without an answer if an error elsewhere has stopped the round."""
         means, begun = self._means, time.monotonic()
         came = await self._insist(key, request, self._body)
         if came is None:
@@ -119,9 +119,11 @@ class Round:
     async def _insist(
         self, key: str, request: Request, body: Callable[[Request], dict[str, Any]]
     ) -> tuple[Answer | Rejection, int] | None:
-        """Try until the server takes or rejects a request; return what it said and the number of tries.
+        """Try until the server answers or rejects a request; return the outcome and the number of tries.
 
-        Errors: `SpecError` if it does neither, or asks for more time than there is.
+        Return None if the round stops first.
+
+        Errors: `SpecError` if the tries are used up, the server cannot be reached, or it asks for too long a wait.
         """
         means, tries = self._means, 0
         while (outcome := await self._try(request, put := body(request))) is not None:
@@ -142,13 +144,13 @@ class Round:
         return None
 
     async def _try(self, request: Request, body: dict[str, Any]) -> Outcome | None:
-        """Put a request once, when pace and budget allow; None if the round has ended before."""
+        """Send a request once, when rate limits and budget allow; return None if the round stops first."""
         means, likely, worst = self._means, wire.likely(request), self._means.purse.budget.worst(request)
         if not await means.pacer.take(likely, self._stopped):
             return None
         if not await means.purse.reserve(worst, self._stopped):
             return None
-        used, cost = likely, worst  # also if this is interrupted
+        used, cost = likely, worst  # these count if the request is interrupted
         try:
             outcome = await self._client.put(request, body)
             if isinstance(outcome, Answer):
@@ -174,16 +176,16 @@ class Round:
         return wire.body(request, means.server, wire.text_of(request, means.writer), means.known.cap)
 
     def _learned(self, rejection: Rejection, put: Mapping[str, Any]) -> bool:
-        """Learn from a rejection that the server has another word for the most tokens; whether it was that."""
+        """Adopt `max_completion_tokens` if the rejection asks for it; return whether the request is worth repeating."""
         if rejection.status != 400 or "max_completion_tokens" not in rejection.said:
             return False
         self._means.known.cap = "max_completion_tokens"
         return "messages" in put and "max_tokens" in put
 
     async def _check_continues(self, key: str, request: Request) -> None:
-        """Find out whether the server knows `continue_final_message`; it does if it refuses a contradiction in it.
+        """Find out whether the server supports `continue_final_message`: if so, it rejects a contradictory request.
 
-        A server that knows nothing of it either ignores it, and answers, or refuses the request itself as well.
+        A server without support either ignores the field, and answers, or rejects the real requests too.
         """
         means = self._means
         if means.server.continues is None and means.known.continues is None:
@@ -198,7 +200,7 @@ class Round:
             raise SpecError("endpoint", f"{means.server.url} does not go on with a begun answer", NO_CONTINUING)
 
     def _cost(self, request: Request, reply: Answer) -> float:
-        """Return the cost of an answer, the worst one where the server does not count tokens."""
+        """Return the cost of an answer; the worst cost if the server does not report token counts."""
         said, budget = reply.said, self._means.purse.budget
         if said.read is None or said.written is None:
             return budget.worst(request)

@@ -1,4 +1,4 @@
-"""A server's key: read from the environment, kept out of everything that is written or said."""
+"""A server's API key: read from the environment, and kept out of files and messages."""
 
 import json
 import os
@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 from anchorlab.errors import SpecError
 
-_SHORTEST = 8  # characters; what is shorter is a placeholder such as EMPTY, and hiding it would spoil ordinary text
+_SHORTEST = 8  # characters; a shorter key is a placeholder such as EMPTY, and hiding it would spoil ordinary text
 _HIDDEN = "***"
 
 
 class Secret:
-    """The key in an environment variable, or none. Only the client that sends it asks for its `value`."""
+    """The API key from an environment variable, or no key. Only the client that sends it may read `value`."""
 
     def __init__(self, value: str | None) -> None:
         self._value = value
@@ -22,11 +22,11 @@ class Secret:
 
     @property
     def value(self) -> str | None:
-        """The key itself; None where there is none."""
+        """The key itself; None without a key."""
         return self._value
 
     def hide(self, text: str) -> str:
-        """Return `text` with every occurrence of the key replaced, also as JSON, URLs, base64 or hex write it."""
+        """Return `text` with every occurrence of the key masked, also as encoded in JSON, URLs, base64 or hex."""
         for form in self._forms:
             text = text.replace(form, _HIDDEN)
         return text
@@ -41,7 +41,7 @@ class Secret:
 def read_secret(variable: str) -> Secret:
     """Return the key in an environment variable; none if it is not set or empty.
 
-    Errors: `SpecError` if no HTTP header can carry it, without showing it.
+    Errors: `SpecError` if no HTTP header can carry the key; the message does not show it.
     """
     value = os.environ.get(variable, "").strip()
     if value and not (value.isascii() and value.isprintable() and " " not in value):
@@ -52,8 +52,8 @@ def read_secret(variable: str) -> Secret:
 def _forms(value: str) -> set[str]:
     plain = value.encode()
     forms = {value, json.dumps(value)[1:-1], quote(value), quote(value, safe=""), plain.hex(), plain.hex().upper()}
-    for before in range(3):  # bytes in front, as of `Bearer `, shift what base64 writes
+    for before in range(3):  # bytes before the key, such as `Bearer `, shift its base64 form
         bits = 8 * before, 8 * (before + len(plain))
-        own = slice(-(-bits[0] // 6), bits[1] // 6)  # the signs that spell nothing but the key
+        own = slice(-(-bits[0] // 6), bits[1] // 6)  # the characters that encode nothing but the key
         forms |= {write(bytes(before) + plain).decode()[own] for write in (b64encode, urlsafe_b64encode)}
     return forms

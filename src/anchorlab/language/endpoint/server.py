@@ -1,4 +1,4 @@
-"""Which server is asked, and for which model."""
+"""Address, model and peculiarities of an OpenAI-compatible server."""
 
 import re
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _DATED = r"-(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})"
 
 
 class Dialect(Spec):
-    """What is particular about a server.
+    """The peculiarities of a server.
 
     Fields
-        key_variable: the environment variable that holds the key; without it the request carries none
-        answers_as: the name under which answers come back, where it is another one than the model's
-        continues: whether the server goes on with a begun answer in a conversation; None to find out
-        tokenizer: the model's tokenizer on this machine: a folder, a name in the hub's cache, or `smollm2`. With it
-            every request is put as the one text that a local model would read, chat template and begun answer
-            included, so that the server need not know how to go on with one
+        key_variable: the environment variable with the API key; if it is not set, requests carry no key
+        answers_as: the name under which answers come back, if it differs from the model's name
+        continues: whether the server continues a given beginning of the answer in a conversation; None to find out
+        tokenizer: the model's tokenizer on this machine: a folder, a name in the hub's cache, or `smollm2`. With it,
+            every request is sent as the text that a local model would read, including chat template and beginning of
+            the answer, so that the server need not support beginnings
         extra: further fields of every request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`
     """
 
@@ -50,10 +50,10 @@ class Dialect(Spec):
 
 
 class Server(Dialect):
-    """An OpenAI-compatible server and the model that is asked there.
+    """An OpenAI-compatible server and one of its models.
 
-    Fields, beside those of `Dialect`
-        url: its address up to and with `/v1`, such as `http://127.0.0.1:8000/v1`
+    Fields, in addition to `Dialect`
+        url: the server's address up to and including `/v1`, such as `http://127.0.0.1:8000/v1`
         model: the model's name at the server
     """
 
@@ -78,10 +78,10 @@ class Server(Dialect):
         return parts.geturl().rstrip("/")
 
     def is_model(self, name: str | None) -> bool:
-        """Whether an answer that came back under `name` is the model's.
+        """Whether an answer under `name` comes from this model.
 
-        It is under the model's own name, under `answers_as`, with a revision behind `@` (as transformers' server
-        writes), with the date of its version, and where the server gives no name.
+        Accepted are the model's own name, `answers_as`, the model's name followed by `@` and a revision (as
+        transformers' server writes it) or by the date of a version, and no name.
         """
         if not name or name in (self.model, self.answers_as) or name.partition("@")[0] == self.model:
             return True

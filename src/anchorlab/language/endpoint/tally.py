@@ -1,4 +1,4 @@
-"""Counts of what asking came to."""
+"""Counts of requests to a server and their outcomes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """What was asked of a server and what came back, since the endpoint was made.
+    """Counts of an endpoint's requests and outcomes since it was created.
 
     Fields
-        remembered: answers that the journal held
-        answered: answers of the server, of which `refused` are refusals and `empty` hold no text
-        limited, failed, dropped, late, malformed, absent: tries that brought no answer, by what went wrong
-        read, written: tokens, as the server counts them
-        cost: by the prices given
-        models: how many answers came back under which name of a model
+        remembered: answers found in the journal
+        answered: answers from the server, of which `refused` are refusals and `empty` hold no text
+        limited, failed, dropped, late, malformed, absent: failed tries by kind, as in `Trouble`
+        read, written: input and output tokens, as reported by the server
+        cost: the money spent, by the given prices
+        models: the number of answers under each model name
     """
 
     remembered: int = 0

@@ -1,4 +1,4 @@
-"""Which replies are read at all: plain ones up to a size, since a small packed one can unpack to any."""
+"""Read only uncompressed replies of limited size: a small compressed reply could expand to any size."""
 
 from collections.abc import AsyncIterator
 
@@ -6,20 +6,20 @@ import httpx2
 import openai
 
 MOST_BYTES = 16 * 2**20
-"""The longest reply that is read; an answer of 100,000 tokens has about half a megabyte."""
+"""The size limit of a reply, in bytes; an answer of 100,000 tokens has about half a megabyte."""
 
 PLAIN = {"Accept-Encoding": "identity"}
-"""The header that asks for a reply that is not packed."""
+"""The header that asks for an uncompressed reply."""
 
 
 class UnwelcomeError(Exception):
-    """A reply that is not read; says why."""
+    """A reply that is refused unread; the message says why."""
 
 
 def http_client(timeout: float) -> httpx2.AsyncClient:
-    """Return a client of HTTP that reads welcome replies alone, and follows no redirect: a key is for one server.
+    """Return an HTTP client that follows no redirect, because a key belongs to one server.
 
-    Whatever reads a reply that is packed or longer than `MOST_BYTES` gets an `UnwelcomeError`.
+    Reading a reply that is compressed or longer than `MOST_BYTES` raises `UnwelcomeError`.
     """
     return openai.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False, event_hooks={"response": [_welcome]})
 
@@ -28,13 +28,13 @@ async def _welcome(reply: httpx2.Response) -> None:
     packing = reply.headers.get("content-encoding", "").strip().lower()
     if packing not in ("", "identity"):
         raise UnwelcomeError(f"the reply is packed ({packing:.20}), though a plain one was asked for")
-    reply.encoding = "utf-8"  # that of JSON; a reply's own word could name one that unpacks
+    reply.encoding = "utf-8"  # the encoding of JSON; the reply's own charset could name a codec that decompresses
     assert isinstance(reply.stream, httpx2.AsyncByteStream)
     reply.stream = _Bounded(reply.stream)
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of a reply, up to a size."""
+    """The bytes of a reply, up to `MOST_BYTES`."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream

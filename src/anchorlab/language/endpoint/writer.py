@@ -1,4 +1,4 @@
-"""Requests as the one text that a model reads, written by its tokenizer on this machine."""
+"""Render requests as the text that a model reads, with its tokenizer on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Writer:
-    """Writes a request with a model's chat template, or its start token, as a local model reads it.
+    """Renders requests as a local model reads them: with the chat template, or with the start token.
 
-    A special token that the tokenizer puts before every text is left out, since the server's puts it there again.
+    A special token that the tokenizer puts before every text is left out, because the server's tokenizer adds it again.
     """
 
     def __init__(self, name: str, tokenizer: "PreTrainedTokenizerBase") -> None:
@@ -29,9 +29,9 @@ class Writer:
         self._start = "" if start is None else tokenizer.convert_ids_to_tokens(start)
 
     def text(self, request: Request) -> str:
-        """Return a request as one text, the beginning of the answer at its end.
+        """Return a request as one text, with the beginning of the answer at its end.
 
-        Errors: `SpecError` for a chat with a tokenizer that has no chat template.
+        Errors: `SpecError` for a chat if the tokenizer has no chat template.
         """
         if not request.chat:
             return f"{self._start}{request.text}"
@@ -39,12 +39,12 @@ class Writer:
 
 
 def open_writer(name: str) -> Writer:
-    """Open a tokenizer: a folder, a name in the cache of Hugging Face's hub, or of a packaged model, such as `smollm2`.
+    """Open a tokenizer by its folder, its name in the hub's cache, or a packaged model's name, such as `smollm2`.
 
-    Nothing is fetched.
+    Nothing is downloaded.
 
-    Errors: `SpecError` if it is not on this machine, has a pipe or a device among its files, or `transformers` is not
-    installed.
+    Errors: `SpecError` if the tokenizer is not on this machine, if a pipe or a device is among its files, and if
+    `transformers` is not installed.
     """
     try:
         from transformers import AutoTokenizer

@@ -1,1 +1,1 @@
-"""The retrieval questions in other harnesses: tasks for Inspect, and answers read for lm-evaluation-harness."""
+"""The retrieval questions in other harnesses: tasks for Inspect, and a scorer for lm-evaluation-harness."""

@@ -1,4 +1,4 @@
-"""The paper's protocol in Inspect: ask until an answer is acceptable, and read answers as `ask` does."""
+"""The paper's protocol in Inspect: ask until an answer is acceptable, and classify answers as `ask` does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,15 +26,15 @@ from anchorlab.language.asking import Asked, Reply, Said, read_reply, results
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Question
 
-_REPLIES = "replies"  # their name in a sample's store and in its score
+_REPLIES = "replies"  # the key of the replies in a sample's store and in its score's metadata
 _question = TypeAdapter(Question).validate_python
 
 
 @solver
 def until_acceptable(begun: bool, tries: int = 1, temperature: float = 0.0, seed: int = 0) -> Solver:
-    """Generate until an answer is acceptable, at most `tries` times; further tries are sampled, as by `ask`.
+    """Generate until an answer is acceptable, at most `tries` times; further tries are sampled, as in `ask`.
 
-    A sample's metadata are the fields of its `Question`, and its id is the question's number, from 1.
+    The metadata of a sample must be the fields of its `Question`, and its id the number of the question, from 1.
     """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -54,10 +54,10 @@ def until_acceptable(begun: bool, tries: int = 1, temperature: float = 0.0, seed
 
 @metric
 def replies() -> Metric:
-    """What `results` gives beside the accuracy: guessing, the first try alone, the favourite, refusals, tries."""
+    """Report the other measures of `results`: guessing, first try, favourite answer, refusals, others, tries."""
 
     def measure(scores: Sequence[SampleScore]) -> dict[str, float]:
-        if not scores:  # before the first answer Inspect asks which values there will be
+        if not scores:  # before the first answer, Inspect only asks for the names of the values
             return dict.fromkeys(("guessing", "first", "favourite", "refused", "other", "tries"), nan)
         found = results([_asked(one.sample_metadata, one.score.metadata[_REPLIES]) for one in scores])
         return {
@@ -74,7 +74,7 @@ def replies() -> Metric:
 
 @scorer(metrics=[accuracy(), stderr(), replies()])
 def first_acceptable() -> Scorer:
-    """Whether the first acceptable answer is right; a question without one is wrong."""
+    """Score whether the first acceptable answer is right; a question without an acceptable answer is wrong."""
 
     async def score(state: TaskState, target: Target) -> Score:
         kept = state.store.get(_REPLIES)
@@ -90,7 +90,7 @@ def first_acceptable() -> Scorer:
 
 
 def _said(output: ModelOutput) -> Said:
-    """Return what a model said; what its server withholds counts as a refusal."""
+    """Return a model's reply; a text that the server's content filter withholds counts as a refusal."""
     return Said(output.completion, "refusal" if output.stop_reason == "content_filter" else "stop")
 
 

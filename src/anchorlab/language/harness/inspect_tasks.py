@@ -20,10 +20,10 @@ from anchorlab.tasks.retrieval.prompts.formulations import FORMULATIONS
 
 
 def continued(template: str) -> str:
-    """Return a chat template that goes on with the last message where that is the assistant's.
+    """Return a chat template that leaves a last message of the assistant open, so that the model continues it.
 
-    For Inspect's provider `hf` and `-T begun=true`: given as the model argument `chat_template`, the model goes on with
-    the beginning of its answer. Without it the provider ends that message and begins another.
+    Give it as the model argument `chat_template` to Inspect's provider `hf` with `-T begun=true`. Otherwise the
+    provider closes the message with the beginning of the answer, and the model starts a new one.
     """
     begun = "{% set begun = messages[-1].content if messages[-1].role == 'assistant' else '' %}"
     rest = "{% if begun %}{% set messages = messages[:-1] %}{% endif %}"
@@ -50,7 +50,7 @@ def _register(name: str) -> Callable[..., Task]:
         tries: int = 1,
         temperature: float = 0.0,
     ) -> Task:
-        """Ask `n` questions; the other arguments are those of `RetrievalPrompts`, `Manner` and `ask`."""
+        """Ask `n` questions; the other arguments are as in `RetrievalPrompts`, `Manner` and `ask`."""
         asked = (asked_steps,) if isinstance(asked_steps, int) else asked_steps
         try:
             prompts = task(name, chains=chains, steps=steps, order=order, distractors=distractors, asked_steps=asked)
@@ -74,7 +74,7 @@ def _register(name: str) -> Callable[..., Task]:
 
 
 def _samples(prompts: RetrievalPrompts, n: int, seed: int, manner: Manner) -> list[Sample]:
-    """Return questions as samples, whose metadata are all that is known of a question."""
+    """Return questions as samples; the metadata of a sample are all fields of its question."""
     worked = prompts.questions(manner.examples, seed, "train")
     return [
         Sample(
@@ -88,7 +88,7 @@ def _samples(prompts: RetrievalPrompts, n: int, seed: int, manner: Manner) -> li
 
 
 def _messages(request: Request) -> list[ChatMessage]:
-    """Return a request as messages: one where it is a text to be continued; the beginning of an answer comes last."""
+    """Return a request as messages: a plain text is one message; the beginning of an answer is the last message."""
     if not request.chat:
         return [ChatMessageUser(content=request.text)]
     kinds = {"user": ChatMessageUser, "assistant": ChatMessageAssistant}

@@ -1,1 +1,1 @@
-"""Word lists, facts, sentences and a page of English as files to read: what the studies of language models run on."""
+"""Data files for the studies of language models: word lists, facts, sentences and a page of English."""

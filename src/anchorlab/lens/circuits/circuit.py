@@ -1,4 +1,4 @@
-"""Circuits as plain values: paths, losses and the measures made of them."""
+"""Circuits as plain values: their paths, losses and derived measures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class CircuitPath:
         attention: the model's own mean attention along the path.
         cut_loss: the circuit's `live_loss` without the path. Its queries then follow the head's other paths, or the
             explanation's rest.
-        mapped_cut_loss: likewise the circuit's `loss`, with attention maps, without the path.
+        mapped_cut_loss: the circuit's `loss`, with attention maps, without the path.
     """
 
     layer: int
@@ -56,13 +56,14 @@ class Circuit(Shown):
         paths: the paths of the circuit, by layer and head.
         roles: the task's roles, ordered by mean position.
         threshold: the bound on `loss` and `live_loss` during the search.
-        model_loss: the loss of the model itself.
+        model_loss: the loss of the unchanged model.
         loss: the loss with attention maps in place of all attention, as in the paper.
-        live_loss: the loss when only queries without a path are replaced; the others attend as the model computes it
-            from the resulting stream. So it also depends on heads that only determine where later heads attend.
+        live_loss: the loss if only queries without a path are replaced; queries with a path attend as the model
+            computes it from the resulting stream. So this loss also depends on heads that only determine where later
+            heads attend.
         empty_loss: the loss with uniform attention in every head.
-        rest_loss: the loss of the model when the queries of the circuit's paths attend uniformly and all others as
-            before.
+        rest_loss: the loss of the model if the queries of the circuit's paths attend uniformly and all other attention
+            is unchanged.
         causal: whether no query ever attended to a later position.
     """
 
@@ -87,7 +88,7 @@ class Circuit(Shown):
         """The heads with a path from one position to another, in order.
 
         The paper replaces heads that do no useful computation "with either uniform attention or an identity matrix"
-        (stacked attention heads, appendix E): a head whose queries attend to themselves alone is one of them.
+        (stacked attention heads, appendix E). A head whose queries attend only to themselves is such a head.
         """
         return tuple(dict.fromkeys((path.layer, path.head) for path in self.paths if not path.stays))
 
@@ -106,14 +107,14 @@ class Circuit(Shown):
     def faithfulness(self) -> float:
         """The share of attention's effect on the loss that the circuit retains: 1 for all of it, 0 for none.
 
-        (empty - circuit) / (empty - model). More than 1 if the maps, which are sharper than the model's attention, do
-        better; NaN if attention has no effect.
+        (empty - circuit) / (empty - model). The value exceeds 1 if the maps, which are sharper than the model's
+        attention, give a lower loss than the model; NaN if attention has no effect.
         """
         return self._share(self.empty_loss - self.loss)
 
     @property
     def completeness(self) -> float:
-        """The share of attention's effect on the loss that is lost without the circuit's paths: 1 for all, 0 for none.
+        """The share of attention's effect on the loss that vanishes without the circuit's paths: 1 for all, 0 for none.
 
         (rest - model) / (empty - model). NaN if attention has no effect.
         """
@@ -126,7 +127,7 @@ class Circuit(Shown):
         return least / self.live_loss if self.live_loss else inf
 
     def plot(self, title: str = "circuit") -> "Figure":
-        """Draw the paths between roles, layer by layer; each arrow carries the live loss when its path is cut."""
+        """Draw the paths between roles, layer by layer; the label of an arrow is the live loss without its path."""
         return plotted(self, title=title)
 
     def _share(self, loss: float) -> float:

@@ -1,4 +1,4 @@
-"""Explanations of heads: rules from queries to keys, and the attention maps that they make."""
+"""Explanations of heads: rules from queries to keys, and the attention maps that follow from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ two; in useful heads, queries without a rule attend to nothing."""
 EVERYWHERE = "every position"
 SAME, AFTER_SAME = "same token", "after same token"
 RESERVED = (EVERYWHERE, SAME, AFTER_SAME)
-"""Names of keys and queries that are not roles; a task must not have roles of these names."""
+"""Names with a special meaning for queries and keys; a task must not give these names to roles."""
 
 Roles = Mapping[str, Int[Tensor, "batch _"]]
 """Positions by role, `[batch instance]`, from `Task.roles`; roles may differ in their number of instances."""
@@ -53,8 +53,8 @@ class AttentionRule:
 class Explanation:
     """An explanation of a head: its rules, and the rest for all other queries.
 
-    Several rules for one query share its attention. Rules in `cut` are paths that were removed: even where the model
-    computes the attention, queries do not attend along them, except to keys that a rule in `rules` gives them too.
+    Several rules for one query share its attention. Rules in `cut` are removed paths: queries do not attend
+    along them even if the model computes their attention, unless a rule in `rules` gives the query the same key.
     Queries whose rules are all cut follow the rest.
     """
 
@@ -75,9 +75,9 @@ class Explanation:
 def rule_places(
     rule: AttentionRule, roles: Roles, length: int, causal: bool = False
 ) -> tuple[Int[Tensor, "batch instance"], Int[Tensor, "batch instance"]]:
-    """Return the positions of a rule's queries and of the key of each.
+    """Return the positions of a rule's queries, and of the key of each query.
 
-    Both are -1 where one of them is missing or, if `causal`, where the key is ahead of its query.
+    Both positions are -1 if query or key is missing or, with `causal`, if the key is ahead of the query.
 
     Errors: `SpecError` for an unknown role, roles that differ in their number of instances, a distance beyond the
     sequence, and a rule about the same token, which may give a query several keys.
@@ -109,7 +109,7 @@ def rule_cells(
     tokens: Int[Tensor, "batch position"] | None = None,
     causal: bool = False,
 ) -> Bool[Tensor, "batch query key"]:
-    """Return True where a rule gives a query a key; if `causal`, no key is ahead of its query.
+    """Return a mask of the keys that a rule gives to each query; with `causal`, no key is ahead of its query.
 
     Only rules about the same token need `tokens`.
 
@@ -132,9 +132,9 @@ def attention_map(
     causal: bool = True,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> Float[Tensor, "batch query key"]:
-    """Return the attention map of an explanation: 1 at the key of each query with a rule, the rest for other queries.
+    """Return the attention map of an explanation: 1 at the key of a query with a rule, and the rest for other queries.
 
-    Several rules or keys of one query share its attention.
+    If a query has several rules or keys, they share its attention.
 
     Args:
         explanation: the rules and the rest.
@@ -169,7 +169,7 @@ def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:
 
 
 def _holds(places: Int[Tensor, "batch instance"], length: int) -> Bool[Tensor, "batch position one"]:
-    """Whether each position is one of the places."""
+    """Return whether each position is among the places of its sequence."""
     cells = torch.zeros(len(places), length + 1, dtype=torch.bool)
     return cells.scatter(1, places.where(places >= 0, length), True)[:, :-1].unsqueeze(-1)
 

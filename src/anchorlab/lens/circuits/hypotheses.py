@@ -1,4 +1,4 @@
-"""Hypotheses about a head, the simplest first, from its attention pattern."""
+"""Hypotheses about what a head does, derived from its attention pattern, the simplest first."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,8 @@ def hypotheses(
     3. Broadcasts: every position attends to a role with one instance, or to several such roles.
     4. Rules by role: every key with a mean attention of at least 0.8 from the role; then of at least 0.5; then 0.2.
 
-    Each set of rules is combined with each rest. Of roles that always have the same positions, only the first is used.
+    Each set of rules is combined with each rest. If several roles always have the same positions, only the first is
+    used.
     """
     roles = _apart(roles)
     simple = [(), *_everywhere(pattern, tokens), *_broadcast(pattern, roles)]
@@ -48,7 +49,7 @@ def hypotheses(
 
 
 def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[AttentionRule, ...]]:
-    """Each single rule for every position that the pattern suggests."""
+    """Yield each single rule for every position that the pattern suggests."""
     heads = pattern.unsqueeze(1)
     shifts = {k: float(detectors.shift(heads, k)) for k in range(1, pattern.shape[-1] // 2 + 1)}
     best = max(shifts, key=shifts.__getitem__, default=0)
@@ -61,7 +62,7 @@ def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Attent
 
 
 def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...]]:
-    """The roles that other positions attend to, one by one and then together."""
+    """Yield a rule for each role that other positions attend to, one at a time, and then all rules together."""
     rules = [AttentionRule(EVERYWHERE, name) for name in roles if roles[name].shape[1] == 1]
     found = [rule for rule in rules if _from_others(pattern, rule, roles) >= FOLLOWED]
     yield from ((rule,) for rule in found)
@@ -70,7 +71,7 @@ def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, .
 
 
 def _from_others(pattern: Tensor, rule: AttentionRule, roles: Roles) -> float:
-    """The mean attention along a rule from all queries but the key itself; 0 if that leaves one query per sequence."""
+    """Return the mean attention along a rule from queries other than the key; 0 if only one per sequence is left."""
     causal = not bool(pattern.triu(1).any())
     cells = rule_cells(rule, roles, pattern.shape[-1], causal=causal) & ~torch.eye(pattern.shape[-1], dtype=torch.bool)
     return float(pattern[cells].mean()) if int(cells.sum()) > len(pattern) else 0.0
@@ -82,7 +83,7 @@ def _repeats(tokens: Tensor) -> bool:
 
 
 def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...]]:
-    """The keys that each role attends to, for each level of attention."""
+    """Yield the rules by role whose mean attention reaches a level, for each level in turn."""
     rules = [rule for query in roles for rule in _rules(query, roles, pattern.shape[-1])]
     found = [(rule, rule_attention(pattern, rule, roles)) for rule in rules]
     for level in _LEVELS:
@@ -90,14 +91,14 @@ def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...
 
 
 def _apart(roles: Roles) -> Roles:
-    """The roles, without any whose positions are those of an earlier one."""
+    """Return the roles without duplicates: a role with the same positions as an earlier role is left out."""
     names = list(roles)
     alike = {name for at, name in enumerate(names) if any(torch.equal(roles[name], roles[one]) for one in names[:at])}
     return {name: places for name, places in roles.items() if name not in alike}
 
 
 def _rules(query: str, roles: Roles, length: int) -> list[AttentionRule]:
-    """One rule for each key that a role may attend to: roles that fit, and near positions that are not one of these."""
+    """Return a rule for each key that a role may attend to: fitting roles, and near positions that no such role has."""
     named = [key for key in roles if key != query and roles[key].shape[1] in (1, roles[query].shape[1])]
     places = [roles[key].expand_as(roles[query]) for key in named]
     near = [
@@ -114,7 +115,7 @@ def rule_attention(
     roles: Roles,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> float:
-    """Return the mean attention along a rule, over the queries that have a visible key; 0 if there is none.
+    """Return the mean attention along a rule, over the queries with a visible key; 0 without such queries.
 
     Keys ahead of their queries count as visible if the head attends to any of them.
     """
@@ -134,7 +135,7 @@ def resolved(
 ) -> tuple[AttentionRule, ...]:
     """Return the rules by role that a rule for every position implies; queries without a role are left out.
 
-    The key of a rule is a role if that role always has the position of the key.
+    The key of a rule is given as a role if that role always has the key's position.
     """
     found = []
     for query in roles:

@@ -22,11 +22,11 @@ Assignment = Mapping[Head, Explanation | None]
 """The explanation that replaces each head's attention; heads with None, and heads left out, keep their own."""
 
 _HIDDEN = -1e9
-"""Added to the score of a hidden key; finite, so that the softmax is defined for a query whose keys are all hidden."""
+"""Added to the score of a hidden key; finite, so that the softmax is defined even if all keys of a query are hidden."""
 
 
 def attention_site(layer: int | str, name: str = "hook_pattern") -> str:
-    """Return a site of a layer's attention, by default that of its pattern."""
+    """Return the name of a site in a layer's attention, by default of the attention pattern."""
     return f"blocks.{layer}.attn.{name}"
 
 
@@ -34,7 +34,8 @@ def attention_site(layer: int | str, name: str = "hook_pattern") -> str:
 class AttentionLosses:
     """The attention patterns of one member on one batch, and its losses under replaced attention.
 
-    `ensemble` has a single member. Losses are the task's own, averaged over scored positions, and are computed once.
+    `ensemble` has a single member. Losses are the task's own, averaged over scored positions. Each is computed only
+    once.
     """
 
     ensemble: Ensemble
@@ -58,7 +59,7 @@ class AttentionLosses:
 
     @cached_property
     def _resumed(self) -> ResumedPasses | None:
-        """Passes that begin where they differ from an earlier one; None where the model cannot."""
+        """Passes that resume where they first differ from an earlier pass; None if the model does not support this."""
         return ResumedPasses.of(self.ensemble, self.batch)
 
     @property
@@ -85,9 +86,9 @@ class AttentionLosses:
     def outputs(self, assignment: Assignment, live: bool = False) -> Float[Tensor, "batch scored output"]:
         """Return the member's outputs with the attention of every explained head replaced by its map.
 
-        If `live`, only queries without a rule are replaced. Queries with a rule attend as the model computes it from
-        the resulting stream, except along cut rules. So the outputs also depend on heads that only determine where
-        later heads attend.
+        With `live`, only the attention of queries without a rule is replaced. Queries with a rule attend as the model
+        computes it from the resulting stream, except along cut rules. So the outputs also depend on heads that only
+        determine where later heads attend.
         """
         explained = {head: one for head, one in assignment.items() if one is not None}
         if self._resumed is None:
@@ -99,7 +100,7 @@ class AttentionLosses:
         return self._resumed(names, lambda at: [each for one in blocks[at] for each in self._changes(*one, live)])
 
     def _changes(self, head: Head, one: Explanation, live: bool) -> list[Intervention]:
-        """The changes of a head's attention that an explanation makes."""
+        """Return the interventions that replace a head's attention by an explanation."""
         if not (live and one.rules):
             replacement = attention_map(one, self.roles, self.length, self.causal, self.tokens)
             return [_change(head, "replace", replacement)]
@@ -125,7 +126,7 @@ class AttentionLosses:
         return max(loss, self.loss(assignment, live=True)) if ruled and loss <= enough else loss
 
     def loss_without(self, rules: Mapping[Head, Sequence[AttentionRule]]) -> float:
-        """Return the mean loss when the queries of the rules attend uniformly and all other attention is unchanged."""
+        """Return the mean loss if the queries of the rules attend uniformly and all other attention is unchanged."""
         changes = []
         for head, chosen in rules.items():
             queries = self._queries(chosen)
@@ -134,11 +135,11 @@ class AttentionLosses:
         return self._loss(self._answers(changes))
 
     def _queries(self, rules: Sequence[AttentionRule]) -> Float[Tensor, "batch query one"]:
-        """1 for each query to which some rule gives a visible key."""
+        """Return 1 for each query with a visible key under any of the rules, else 0."""
         return self._cells(rules).any(dim=-1, keepdim=True).float()
 
     def _cells(self, rules: Sequence[AttentionRule]) -> Bool[Tensor, "batch query key"]:
-        """True where some rule gives a query a visible key."""
+        """Return a mask of the visible keys that any of the rules gives to each query."""
         cells = [rule_cells(rule, self.roles, self.length, self.tokens, self.causal) for rule in rules]
         return torch.stack(cells).any(dim=0)
 

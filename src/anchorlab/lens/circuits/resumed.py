@@ -1,4 +1,4 @@
-"""The outputs of a transformer under changed attention, each pass begun at the first block that is new."""
+"""Outputs of a transformer under changed attention; each pass resumes at the first block with a new change."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
@@ -16,14 +16,15 @@ from anchorlab.models.transformer import Transformer
 from anchorlab.tasks.batch import Batch
 from anchorlab.training.ensemble import Ensemble
 
-_KEPT = 64  # streams; each pass uses one again and adds at most one for each block
+_KEPT = 64  # streams in memory; a pass reuses one and adds at most one per block
 
 
 class ResumedPasses:
     """Passes of a transformer with one member over one batch, under changes of its blocks' attention.
 
-    A search changes one head at a time. Therefore the streams that enter the blocks are kept, and a pass that changes
-    all lower blocks as an earlier one did begins with its stream. The outputs are those of a whole pass.
+    A search changes one head at a time, so successive passes often agree in their lower blocks. Therefore the streams
+    that enter the blocks are kept. A pass resumes at the highest block below which an earlier pass made the same
+    changes. The outputs are the same as of a full pass.
     """
 
     def __init__(self, ensemble: Ensemble, batch: Batch) -> None:
@@ -34,7 +35,7 @@ class ResumedPasses:
 
     @staticmethod
     def of(ensemble: Ensemble, batch: Batch) -> "ResumedPasses | None":
-        """Return the passes, or None for a model that begins at no block and a batch too large for one pass."""
+        """Return the passes; None for a model that cannot begin at a block, and for a batch too large for one pass."""
         if not isinstance(ensemble.template, Transformer):
             return None
         passes, kept = ResumedPasses(ensemble, batch), ["blocks.0.hook_resid_pre"]
@@ -47,8 +48,8 @@ class ResumedPasses:
         """Return the outputs at the scored positions.
 
         Args:
-            names: for each block, what tells its changes from all others
-            changes: gives the changes of a block's attention; only called for blocks that are run
+            names: for each block, a key that identifies its changes
+            changes: returns the changes of a block's attention; called only for blocks that run
         """
         known = [block for block in range(1, len(names)) if tuple(names[:block]) in self._streams]
         begin = max(known, default=0)
@@ -75,7 +76,7 @@ class ResumedPasses:
         return self._streams[prefix]
 
     def _keep(self, prefix: tuple[Hashable, ...], stream: Tensor) -> None:
-        """Keep a stream as the latest, and drop the one that was not used for longest if they are too many."""
+        """Store a stream as the most recent, and drop the least recently used stream if there are too many."""
         self._streams[prefix] = stream
         if len(self._streams) > _KEPT:
             del self._streams[next(iter(self._streams))]

@@ -25,8 +25,8 @@ Progress = Callable[[str, int, int], None]
 """Called with the current phase of the search, the number of its steps done, and their total."""
 
 LEEWAY = 0.04
-"""The default threshold, as a share of attention's effect: of the difference between the model's loss and the lowest
-loss with the same rest in every head."""
+"""The default rise of the loss, as a share of attention's effect. This effect is the difference between the lowest
+loss with the same rest in every head and the model's loss."""
 
 
 def find_circuit(
@@ -50,14 +50,14 @@ def find_circuit(
     2. All heads together, in the order of their loss alone: give each head the simplest hypothesis with which the loss
        stays within an allowance. The allowance grows from head to head, up to half of the way from the model's loss to
        the threshold; heads that remain unexplained may use all of it.
-    3. Rules by role: replace rules for every position by rules for roles where the loss stays below the threshold.
-    4. Pruning: give every head the rest that costs least, and cut the cheapest path, and again the one that is the
-       cheapest then, while the loss stays below the threshold. Repeat until no path can be cut.
+    3. Rules by role: replace rules for every position by rules for roles if the loss stays below the threshold.
+    4. Pruning: give every head the rest with the lowest loss. Then cut the cheapest path, one at a time, while the loss
+       stays below the threshold. Repeat until no path can be cut.
     5. Measure the circuit on fresh sequences.
 
-    An attention map in place of a head's attention leaves nothing to do for the earlier heads that direct it. Therefore
-    the search takes the larger of two losses: one with maps in place of all attention, and the live loss, for which the
-    queries of rules attend as the model computes it. This goes beyond the paper, where cutting the first heads costs
+    If a map replaces a head's attention, the earlier heads that direct this attention have no effect. Therefore the
+    search uses the larger of two losses: the loss with maps in place of all attention, and the live loss, for which the
+    queries of rules attend as the model computes it. This goes beyond the paper, in which cutting the first heads costs
     almost nothing.
 
     The same model and seed give the same circuit.
@@ -67,19 +67,19 @@ def find_circuit(
         task: gives the sequences, their roles and the loss; a task or its name. A run knows its own; to explain its
             model on another one, give `run.ensemble()`.
         member: the member to explain.
-        threshold: the largest loss that the circuit may have. None: above the model's loss by `LEEWAY` (4 %) of
-            attention's effect, and by at least 1 % of the model's loss. That is 0.04 in the retrieval problem; the
-            paper uses 0.05 for models with a loss of 0.01.
-        rise: in place of a threshold, how far it may be above the model's loss.
+        threshold: the largest loss that the circuit may have. None: the model's loss plus `LEEWAY` (4 %) of attention's
+            effect, and at least 1 % above the model's loss. In the retrieval problem this adds 0.04; the paper uses a
+            threshold of 0.05 for models with a loss of 0.01.
+        rise: how far the loss may rise above the model's; an alternative to `threshold`.
         split: the split to draw sequences from; None: the last.
-        sequences: how many to draw, for the search and again for the measurement.
+        sequences: the number of sequences to draw for the search, and again for the measurement.
         seed: the seed from which both sets are drawn.
         progress: called with the phase, the steps done and their total; None shows it on a terminal and in a notebook,
             False nowhere.
 
-    Errors: `SpecError` for an unknown member or split, a task that is not the run's or of another shape than the
-    model's, a model whose loss is above the threshold or not finite, and a task with a role of a reserved name;
-    `SiteError` for a model without attention.
+    Errors: `SpecError` for an unknown member or split, a task that differs from the run's or does not fit the model's
+    shape, a model whose loss is above the threshold or not finite, and a role with a reserved name; `SiteError` for a
+    model without attention.
     """
     ensemble, task = as_ensemble(model), _own_task(model, task)
     members = ensemble.size if ensemble.weights else 1
@@ -118,7 +118,7 @@ def find_circuit(
 
 
 def _own_task(model: AnyModel, task: Task | str | None) -> Task:
-    """Return the task to explain. Errors: `SpecError` for none, and for another one than that of a run."""
+    """Return the task to explain. Errors: `SpecError` without a task, and for a task that differs from the run's."""
     given = None if task is None else as_task(task)
     if isinstance(model, TrainedRun):
         own = model.experiment.task
@@ -133,7 +133,7 @@ def _own_task(model: AnyModel, task: Task | str | None) -> Task:
 
 
 def _check_task(model: Ensemble, task: Task) -> None:
-    """Raise `SpecError` for a task whose sequences the model cannot read, or with another number of outputs."""
+    """Raise `SpecError` if the model cannot read the task's sequences, or has another number of outputs."""
     remedy = "give the task that the model was trained on"
     batch = task.sample(task.splits[-1], 1, seed=0)
     try:
@@ -148,13 +148,13 @@ def _check_task(model: Ensemble, task: Task) -> None:
 
 
 def _allowance(search: AttentionLosses, own: float) -> float:
-    """How far the loss may rise by default; at least 1 % of the model's, for models where attention has no effect."""
+    """Return how far the loss may rise by default: at least 1 % of it, in case attention has no effect."""
     least = min(search.loss(dict.fromkeys(search.patterns, Explanation(rest))) for rest in RESTS)
     return max(LEEWAY * (least - own), 0.01 * own)
 
 
 _Candidates = Mapping[Head, tuple[float, list[Explanation]]]
-"""By head: its loss alone, and its hypotheses from the simplest sufficient one on."""
+"""For each head, the loss if it alone is explained, and its hypotheses from the simplest sufficient one on."""
 
 _Found = dict[Head, Explanation | None]
 
@@ -162,7 +162,7 @@ _Path = tuple[Head, AttentionRule]
 
 
 def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Candidates:
-    """Explain each head by itself; return the heads in the order of their loss."""
+    """Explain each head alone; return the heads in the order of the resulting loss."""
     found: dict[Head, tuple[float, list[Explanation]]] = {}
     for done, (head, pattern) in enumerate(search.patterns.items()):
         progress("each head alone", done, len(search.patterns))
@@ -175,7 +175,7 @@ def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Cand
 
 
 def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
-    """Explain all heads together within half of the allowed loss, then the remaining heads within all of it."""
+    """Explain all heads together within half of the allowed rise of the loss, then the remaining heads within all."""
     found: _Found = dict.fromkeys(search.patterns)
     half = own + (allowed - own) / 2
     growing = [own + (half - own) * (done + 1) / len(candidates) for done in range(len(candidates))]
@@ -189,7 +189,7 @@ def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowe
 
 
 def _by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
-    """Replace rules for every position by those rules for roles that the head follows, where these suffice."""
+    """Replace rules for every position by the rules for roles that the head follows, if these suffice."""
     for head, one in found.items():
         if one is not None and any(rule.query == EVERYWHERE for rule in one.rules):
             rules = tuple(
@@ -209,7 +209,7 @@ def _by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
 def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
     """Cut the paths that are not needed, in rounds, until a round cuts none.
 
-    Each round begins by giving every head the rest that costs least.
+    Each round begins by giving every head its best rest.
     """
     before = -1
     while before != len(paths := [(head, rule) for head, one in found.items() if one for rule in one.rules]):
@@ -219,11 +219,11 @@ def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, 
 
 
 def _without_cheapest(search: AttentionLosses, found: _Found, allowed: float, progress: Progress) -> _Found:
-    """Cut one path at a time, the cheapest, until the cheapest costs too much.
+    """Cut the cheapest path, one at a time, until the cheapest path costs too much.
 
-    A cut raises what the paths cost that did the same work. Therefore a cost from before it counts as a lower bound,
-    and is computed again before it is the lowest. A path is removed only if the loss stays allowed both with its keys
-    hidden from live queries (`Explanation.cut`) and with them visible again.
+    A cut raises the cost of other paths that did the same work. Therefore a cost computed before the cut is only a
+    lower bound, and is computed again before a path with this cost is cut. A path is removed only if the loss stays
+    allowed both with its keys hidden from live queries (`Explanation.cut`) and with these keys visible again.
     """
     paths = [(head, rule) for head, one in found.items() if one for rule in one.rules]
     costs, old = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}, set[_Path]()
@@ -260,7 +260,7 @@ def _cut(found: _Found, head: Head, rule: AttentionRule) -> _Found:
 
 
 def _measured(fresh: AttentionLosses, found: _Found, allowed: float) -> Circuit:
-    """The circuit with its losses on sequences that the search did not use."""
+    """Return the circuit with its losses on fresh sequences, which the search did not use."""
     rules = {head: one.rules for head, one in found.items() if one is not None and one.rules}
     paths = tuple(
         CircuitPath(

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadMatching:
-    """For each head of a reference member, the head of every member that is most like it, one to one in each layer.
+    """A one-to-one matching, in each layer, between the heads of a reference member and the heads of every member.
 
     Shapes
-        reference: the member that all are compared with
-        similarities: `[member layer head other]`, how much head `head` of the reference is like head `other` of the
-            member
-        heads: `[member layer head]`, the head of the member that head `head` of the reference corresponds to
+        reference: the member that all members are compared with
+        similarities: `[member layer head other]`, the similarity of the reference's head `head` and the member's head
+            `other`
+        heads: `[member layer head]`, the member's head that corresponds to the reference's head `head`
     """
 
     reference: int
@@ -35,18 +35,19 @@ class HeadMatching:
 
     @cached_property
     def similarity(self) -> Float[Tensor, "member layer head"]:
-        """How alike the heads of each pair are."""
+        """The similarity of the heads of each pair."""
         return self.similarities.gather(-1, self.heads.unsqueeze(-1)).squeeze(-1)
 
     @cached_property
     def chance(self) -> Float[Tensor, "member layer"]:
-        """How alike heads are on average if they are paired at random; pairs that are no better mean nothing."""
+        """The mean similarity of randomly paired heads; pairs that do not exceed it mean nothing."""
         return self.similarities.mean(dim=(-2, -1))
 
     def reorder(self, values: Shaped[Tensor, "member layer head *more"]) -> Shaped[Tensor, "member layer head *more"]:
-        """Return values of heads with the heads of all members in the order of the reference's.
+        """Return per-head values with the heads of every member in the reference's order.
 
-        Now head 0 means the same in all members as far as the pairs are alike, and so does a mean over members.
+        A head index then means the same in all members, as far as the pairs are similar, so means over members make
+        sense.
 
         Errors: `SpecError` for values with other members, layers or heads.
         """
@@ -76,25 +77,25 @@ class HeadMatching:
 
 
 def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMatching:
-    """Return which heads of all members correspond to the heads of one of them.
+    """Match the heads of all members to the heads of a reference member.
 
-    Members that differ in their seed often have the same heads in another order. In each layer the heads are paired so
-    that the sum of their similarities is as large as possible:
+    Members that differ in their seed often have the same heads in another order. In each layer, the heads are paired so
+    that the sum of their similarities is maximal:
 
         record = look(ensemble, inputs, "blocks.*.attn.hook_pattern", output=False)
         match_heads(record).reorder(scores)  # scores `[member layer head]`, with like heads at like places
 
-    Two heads are alike, from 0 to 1, as their attention patterns are on the same sequences: the cosine between them as
-    vectors over query and key, averaged over the sequences. Given a table of `detect`, they are alike as their scores
-    are: the cosine between the scores above chance, where scores at different offsets are different coordinates. This
-    compares what heads do, not where they look, and a head that no detector knows is like no other.
+    For a record, the similarity of two heads, from 0 to 1, is the cosine between their attention patterns on the same
+    sequences, as vectors over query and key, averaged over the sequences. For a table of `detect`, it is the cosine
+    between their scores above chance; scores at different offsets are different coordinates. Scores compare what heads
+    do, not where they look. A head with no score above chance has similarity 0 to every other head.
 
     Args:
         seen: a record of attention patterns, or a table of `detect`, without candidates.
-        reference: the member whose order of heads the others take.
+        reference: the member whose order of heads all others adopt.
 
-    Errors: `SpecError` for a member that is not there, layers with different numbers of heads, and candidates;
-    `SiteError` for a record without attention patterns.
+    Errors: `SpecError` for an unknown member, layers with different numbers of heads, and candidates; `SiteError` for a
+    record without attention patterns.
     Source: Kuhn, 1955 (assignment; solved by `scipy.optimize.linear_sum_assignment`).
     """
     from scipy.optimize import linear_sum_assignment
@@ -104,7 +105,7 @@ def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMa
     if not 0 <= reference < members:
         raise SpecError("reference", f"there is no member {reference}", f"choose one from 0 to {members - 1}")
     units = normalize(vectors.double(), dim=-1)
-    # Of each sequence by itself; scores have a single row in place of the sequences.
+    # Cosines are computed for each sequence, then averaged; scores have a single row in place of the sequences.
     alike = torch.einsum("lbhw,mlbow->mlho", units[reference], units) / units.shape[2]
     pairs = [linear_sum_assignment(one, maximize=True)[1] for one in alike.flatten(0, 1).numpy()]
     return HeadMatching(reference, alike, torch.as_tensor(np.stack(pairs)).view(alike.shape[:3]))

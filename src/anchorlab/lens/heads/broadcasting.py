@@ -1,4 +1,4 @@
-"""Broadcasting from a position that nothing names: the one of each sequence that a head attends to most."""
+"""Broadcasting from an unknown source: find the position of each sequence that a head attends to most."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,10 +12,10 @@ def best_source(
 ) -> tuple[Float[Tensor, "*lead batch head"], Int[Tensor, "*lead batch head"]]:
     """Return each sequence's largest score of broadcasting from one position, and that position.
 
-    With s one of the positions up to the middle, so that at least half of the queries come after it: the attention of
-    the queries q > s to s, summed, over what they may give. That is all of it, or, `besides_first`, all that they do
-    not give to the first token, which is then no source. Heads of language models leave much of their attention at the
-    first token while they have nothing to do; this would look like a broadcast from there.
+    The source s ranges over the positions up to the middle, so that at least about half of the queries come after it.
+    The score is the summed attention of the queries q > s to s, divided by all their attention. With `besides_first`,
+    their attention to the first token is left out of the divisor, and the first token is excluded as a source. This is
+    for language models: their idle heads attend mostly to the first token, which would look like a broadcast.
     """
     length = pattern.shape[-1]
     first = 1 if besides_first else 0

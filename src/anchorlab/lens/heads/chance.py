@@ -2,7 +2,7 @@
 
 A random head draws each row of its pattern independently and uniformly from all distributions over the keys that the
 query may attend to. The chance level of a detector is the expected score of a random head on the given inputs. For a
-detector that sums attention, that is the score of uniform attention.
+detector that sums attention, this equals the score of uniform attention.
 """
 
 import torch
@@ -17,8 +17,8 @@ def uniform_attention(
 ) -> Float[Tensor, "*batch query key"]:
     """Return the pattern of uniform attention: 1 / (q + 1) for k <= q, or 1 / n for every k without a causal mask.
 
-    For sequences padded on the right, `lengths` gives the n of each, and there is one pattern for each; the rows and
-    columns from there on are 0.
+    For sequences padded on the right, `lengths` gives the n of each sequence, and the result has one pattern for each;
+    its rows and columns at the padding are 0.
 
     The chance level of a detector is its score on this pattern, expanded to all sequences and one head:
     `broadcast(uniform_attention(n).expand(batch, 1, n, n), sources)`. For `OffsetScores` it is the largest score over

@@ -1,4 +1,4 @@
-"""All detectors at once: a table of what every head does, and a label for each head."""
+"""Apply all detectors at once: a table of every head's scores, and a label for each head."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -35,8 +35,8 @@ _LABELS = {
     "fixed_position": "position {}",
 }
 """The label that each detector gives to a head for which it fires, with the offset in place of the braces; of equally
-strong detectors, the first one labels the head. So a head that attends to the first token is not called a broadcast
-where that token is also the source."""
+strong detectors, the first one labels the head. So a head that attends to the first token is not called a broadcast,
+even if that token is also the source."""
 
 _LABELS_AT_ZERO = {"shift": "self", "broadcast_profile": "broadcast from anchor", "fixed_position": "first token"}
 
@@ -73,26 +73,27 @@ def detect(
     | column | |
     |---|---|
     | `chance` | the score of a head that attends at random, on the same inputs and under the same mask |
-    | `low`, `high` | the 95 % interval of the value over draws of as many sequences (`HeadScores.interval`) |
+    | `low`, `high` | the 95 % interval of the value over samples of equally many sequences (`HeadScores.interval`) |
     | `fires` | whether the value is above `threshold(chance)`, halfway from chance to 1 |
 
     For a detector that takes the best of several offsets, `chance` is the largest of a random head's expected scores at
-    these offsets. A random head can score well above it on a single short sequence, or where all sequences have the
-    same pattern.
+    these offsets. On a single short sequence, or if all sequences have the same pattern, a random head can score well
+    above this level.
 
     The layer is the first number in a site's name, or the site's place among the patterns of the record.
 
     Args:
-        record: a look with at least one site of axes batch, head, query and key; or the parts of one, as
-            `look_by_parts` yields them. Then only the scores of each sequence are kept, not the patterns.
-        batch: the sequences of the record. The first anchor and the first key of each sequence are read from its
-            latents `anchor_positions` and `key_positions`, where it has them.
+        record: a record with at least one site with the axes batch, head, query and key; or the parts of a record, as
+            `look_by_parts` yields them. Of parts, only the scores of each sequence are kept in memory, not the
+            patterns.
+        batch: the sequences of the record. The first anchor and the first key of each sequence come from the latents
+            `anchor_positions` and `key_positions`, if the batch has them.
         anchors: the position of one anchor in each sequence, in place of the batch's.
         keys: the position of one key in each sequence, in place of the batch's.
         lengths: the length of each sequence, where shorter ones are padded on the right; None: all are whole.
 
     Errors: `SiteError` for a record without attention patterns; `SpecError` for anything but a record, for a batch with
-    other inputs than the record's, and for positions or lengths of another number of sequences; those of the detectors.
+    other inputs than the record, and for positions or lengths of another number of sequences; as the detectors.
     """
     if batch is not None:
         anchors = _first(batch, "anchor_positions") if anchors is None else anchors
@@ -131,7 +132,7 @@ def pattern_sites(record: Record) -> list[str]:
 
 
 class _Site:
-    """The scores of one site's heads, and of heads that attend at random, part by part."""
+    """The scores of one site's heads and of random heads, collected part by part."""
 
     def __init__(self) -> None:
         self.causal: bool | None = None
@@ -183,8 +184,8 @@ def describe(found: "polars.DataFrame") -> "polars.DataFrame":
 
     Labels are `shift 1`, `self`, `next`, `uniform`, `induction`, `matching`, `first token`, `broadcast from anchor+1`,
     `broadcast from anchor`, `broadcast from source`, `position 3`, or `-` if no detector fires. If several fire, the
-    one with the largest (value - chance) / (1 - chance), rounded to hundredths, names the head; of equals, the first
-    in this list.
+    detector with the largest (value - chance) / (1 - chance), rounded to hundredths, gives the label; among equals, the
+    first in this list.
     """
     import polars
 
@@ -194,7 +195,7 @@ def describe(found: "polars.DataFrame") -> "polars.DataFrame":
         for detector, offset, fires in found.select("detector", "offset", "fires").iter_rows()
     ]
     way = ((polars.col("value") - polars.col("chance")) / (1 - polars.col("chance"))).round(2)
-    # In most tasks keys are neighbours of anchors; a head that broadcasts from both is named by the anchor.
+    # In most tasks keys are next to anchors; a head that broadcasts from both is labelled by the anchor.
     by_anchor = (polars.col("fires") & (polars.col("detector") == "broadcast_profile")).any().over(heads)
     named = polars.col("fires") & ~(by_anchor & (polars.col("detector") == "broadcast"))
     rank = polars.col("detector").replace_strict(list(_LABELS), list(range(len(_LABELS))))
@@ -206,7 +207,7 @@ def describe(found: "polars.DataFrame") -> "polars.DataFrame":
 
 
 def _first(batch: Batch, latent: str) -> Int[Tensor, "batch"] | None:
-    """The first anchor or key of each sequence; None where the batch has none, or lacks it in some sequence."""
+    """Return the first anchor or key of each sequence; None if any sequence lacks it."""
     positions = batch.latents.get(latent)
     if positions is None or positions.shape[1] == 0 or bool((positions[:, 0] < 0).any()):
         return None

@@ -5,8 +5,8 @@ Each detector takes attention patterns `[... batch head query key]`, whose rows 
 such as `member` are kept. In the formulas P is the pattern, n the length, q a query position and k a key position, all
 from 0.
 
-Sequences that are padded on the right come with their `lengths`, `[batch]`. Each then scores what it would score by
-itself: n is its length, queries and keys from there on do not count, and a sequence too short for a score is left out.
+For sequences padded on the right, give their `lengths`, `[batch]`. Each sequence then scores as it would alone: n is
+its length, queries and keys at the padding do not count, and a sequence too short for a score is left out.
 
 The functions of the same names in `per_sequence` return `HeadScores`, with standard errors and intervals. The functions
 that try several offsets return `OffsetScores`, which have both. `chance` has the scores of random attention.
@@ -95,8 +95,8 @@ def broadcast(
 def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> PerHead:
     """Score how much a head attends to the first token, whatever it is: the mean of P[q, 0] over q > 0.
 
-    Heads of language models that have nothing to do attend there, with or without a beginning-of-text token. So a
-    source that is always the first token does not tell a broadcasting head from an idle one.
+    Idle heads of language models attend to the first token, with or without a beginning-of-text token. So if the source
+    is always the first token, a broadcasting head cannot be told from an idle head.
 
     Errors: `SpecError` for a single position.
     """

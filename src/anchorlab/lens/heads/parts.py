@@ -1,4 +1,4 @@
-"""The detectors that apply to some sequences, and what a head that attends at random scores on them."""
+"""The detectors that apply to a part of a batch, and the scores of a random head on it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +12,11 @@ from anchorlab.lens.heads.chance import chance_of_uniform, uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 
 Scores = HeadScores | OffsetScores
-"""What a detector gives: one score for each sequence and head, or one at each of several offsets."""
+"""The result of a detector: a score for each sequence and head, at one offset or at several."""
 
 
 class Part:
-    """The sequences of a part of a batch, with what is known of each: anchor, key and length, `[batch]` or None."""
+    """The sequences of a part of a batch, with their anchors, keys and lengths, `[batch]`, or None if unknown."""
 
     def __init__(self, inputs: Tensor, anchors: Tensor | None, keys: Tensor | None, lengths: Tensor | None) -> None:
         self.inputs, self.anchors, self.keys, self.lengths = inputs, anchors, keys, lengths
@@ -49,7 +49,7 @@ class Part:
         return found
 
     def chance(self, length: int, causal: bool) -> dict[str, Scores]:
-        """The expected scores of a head that attends at random, by detector."""
+        """Return the expected scores of a random head, by detector."""
         if causal not in self._chance:
             whole = torch.full((len(self.inputs),), length)
             lengths = whole if self.lengths is None else self.lengths
@@ -61,7 +61,7 @@ class Part:
 
 
 def _uniform_by_chance(lengths: Int[Tensor, "batch"], causal: bool) -> HeadScores:
-    """`chance_of_uniform` for each sequence; those without a choice have weight 0."""
+    """Return `chance_of_uniform` for each sequence; sequences that leave a head no choice have weight 0."""
     known = {n: chance_of_uniform(n, causal) for n in set(lengths.tolist()) if n > 1 or not causal}
     values = torch.tensor([known.get(n, 0.0) for n in lengths.tolist()], dtype=torch.float64)
     return HeadScores(values.unsqueeze(-1), torch.tensor([float(n in known) for n in lengths.tolist()]).double())

@@ -4,8 +4,8 @@ Each takes patterns `[... batch head query key]`, whose rows sum to 1, and retur
 each sequence and head. The profiles return `OffsetScores`: these scores at several offsets or positions. For the
 meaning of a score and its errors see the detector of the same name in `detectors`.
 
-Sequences that are padded on the right come with their `lengths`, `[batch]`; queries and keys from there on do not
-count, and each sequence scores what it would score by itself. A sequence that is too short for a score has weight 0.
+For sequences padded on the right, give their `lengths`, `[batch]`: queries and keys at the padding do not count, and
+each sequence scores as it would alone. A sequence that is too short for a score has weight 0.
 """
 
 from typing import Literal
@@ -24,7 +24,7 @@ Lengths = Int[Tensor, "batch"] | None
 """The number of positions of each sequence that count, from the first; None: all."""
 
 Queries = Literal["from", "after", "last", "all"]
-"""The queries that a score averages over: those from the source position on, those after it, the last one, or all."""
+"""The queries that a score averages over: from the source position on, after the source, the last query, or all."""
 
 
 def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> HeadScores:
@@ -53,8 +53,8 @@ def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScore
 def shift_profile(pattern: AttentionPattern, largest: int | None = None, lengths: Lengths = None) -> OffsetScores:
     """Score shifts by every k = 0..largest.
 
-    `largest` is n // 2 by default, for each sequence by its own length: larger shifts have few queries, and any head
-    that attends to the first position shifts by n - 1.
+    `largest` is n // 2 by default, with each sequence's own length n. Larger shifts have few queries, and any head that
+    attends to the first position would appear to shift by n - 1.
 
     Errors: `SpecError` for a `largest` below 0, or of n or more.
     """
@@ -90,7 +90,7 @@ def broadcast_profile(
 ) -> OffsetScores:
     """Score `broadcast` from the sources anchor + offset, for the offsets -largest..largest.
 
-    At each offset only those sequences count that contain the source. `largest` is n - 1 by default.
+    At each offset, only sequences that contain the source count. `largest` is n - 1 by default.
 
     Errors: `SpecError` for an anchor outside the sequence.
     """
@@ -105,7 +105,7 @@ def broadcast_profile(
 def fixed_position(
     pattern: AttentionPattern, position: int, queries: Queries = "from", lengths: Lengths = None
 ) -> HeadScores:
-    """Score attention to one position, the same in every sequence that has it, averaged over the queries."""
+    """Score attention to the same position in every sequence that has it, averaged over the queries."""
     length = _length(pattern)
     if not 0 <= position < length:
         raise SpecError("position", f"{position} is outside {length} positions", f"give one of 0..{length - 1}")
@@ -120,8 +120,8 @@ def fixed_position_profile(
 ) -> OffsetScores:
     """Score `fixed_position` for the positions 0..largest.
 
-    `largest` is n // 2 by default, for each sequence by its own length, because few queries come at or after a later
-    position. For heads without a causal mask use `all` queries and positions up to n - 1.
+    `largest` is n // 2 by default, with each sequence's own length n, because few queries come at or after later
+    positions. For heads without a causal mask, use `all` queries and positions up to n - 1.
 
     Errors: `SpecError` for a `largest` outside 0..n-1.
     """
@@ -142,7 +142,7 @@ def anchor_attending(
     queries: Queries = "from",
     lengths: Lengths = None,
 ) -> HeadScores:
-    """Score attention to the anchors of each sequence, -1 for a missing one, averaged over the queries."""
+    """Score attention to the anchors of each sequence, averaged over the queries; -1 stands for a missing anchor."""
     length = _length(pattern)
     limits = _limits(pattern, lengths)
     positions = anchors.to(pattern.device).reshape(len(anchors), -1)
@@ -199,7 +199,7 @@ def recurrence(
     wanted: Literal["copies", "followers"],
     lengths: Lengths = None,
 ) -> HeadScores:
-    """Score `matching` (the copies) or `induction` (their followers), with weights 0 where no token occurs twice."""
+    """Score `matching` (copies) or `induction` (followers); sequences in which no token occurs twice have weight 0."""
     shape = (pattern.shape[-4], _length(pattern))
     if tokens.shape != shape:
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"the pattern needs {shape}")

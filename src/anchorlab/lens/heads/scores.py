@@ -26,7 +26,7 @@ class HeadScores:
 
     @cached_property
     def mean(self) -> Float[Tensor, "*lead head"]:
-        """The weighted mean over the sequences; 0 where all weights are 0."""
+        """The weighted mean over the sequences; 0 if all weights are 0."""
         return torch.einsum("...bh,...b->...h", self.values, self._shares)
 
     @cached_property
@@ -47,16 +47,16 @@ class HeadScores:
     def interval(self) -> tuple[Float[Tensor, "*lead head"], Float[Tensor, "*lead head"]]:
         """The lower and upper end of the mean's 95 % confidence interval, within [0, 1].
 
-        Student's interval, mean -+ t * `standard_error`. Its width is 0 where all sequences score the same, as for a
-        head that attends by position alone, and it is [0, 1] for fewer than two sequences of nonzero weight. It is too
-        narrow for scores that are almost always at one end of their range.
+        Student's interval, mean -+ t * `standard_error`. Its width is 0 if all sequences score the same, as for a head
+        that attends by position only. It is [0, 1] for fewer than two sequences of nonzero weight. It is too narrow for
+        scores that are almost always at one end of their range.
         """
         reach = student(self._count - 1).unsqueeze(-1) * self.standard_error
         return (self.mean - reach).clamp(min=0), (self.mean + reach).clamp(max=1)
 
     @classmethod
     def join(cls, parts: Sequence["HeadScores"]) -> "HeadScores":
-        """Return the scores of all sequences from those of parts of a batch, in their order."""
+        """Join the scores of consecutive parts of a batch into the scores of all sequences."""
         values, weights = [part.values for part in parts], [part.weights for part in parts]
         return cls(torch.cat(values, dim=-2), torch.cat(weights, dim=-1))
 
@@ -74,8 +74,8 @@ class HeadScores:
 class OffsetScores:
     """Scores of each head at several offsets or positions.
 
-    A sequence whose source lies outside it has weight 0. An offset at which fewer than half of the sequences count has
-    the mass 0, so that a few of them do not make it the best.
+    A sequence that does not contain the source has weight 0. An offset at which fewer than half of the sequences count
+    has mass 0, so that a few sequences cannot make it the best offset.
 
     Shapes
         offsets: `[offset]`, the offsets or positions
@@ -106,8 +106,8 @@ class OffsetScores:
     def interval(self) -> tuple[Float[Tensor, "*lead head"], Float[Tensor, "*lead head"]]:
         """The ends of the score's confidence interval at the best offset, per head (`HeadScores.interval`).
 
-        It ignores that the offset was chosen by its score, so it lies a little too high where several offsets come
-        close.
+        The interval ignores that the offset was chosen by its score. So it lies slightly too high if several offsets
+        score almost equally.
         """
         at = self.mass.argmax(dim=-1, keepdim=True)
         low, high = (end.transpose(-1, -2).gather(-1, at).squeeze(-1) for end in self.scores.interval)
@@ -115,7 +115,7 @@ class OffsetScores:
 
     @classmethod
     def join(cls, parts: Sequence["OffsetScores"]) -> "OffsetScores":
-        """Return the scores of all sequences from those of parts of a batch, all at the same offsets."""
+        """Join the scores of consecutive parts of a batch; all parts must have the same offsets."""
         return cls(parts[0].offsets, HeadScores.join([part.scores for part in parts]))
 
 

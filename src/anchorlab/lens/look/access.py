@@ -26,12 +26,12 @@ _USUAL_AXES = {1: ("batch",), 2: ("batch", "width"), 3: ("batch", "position", "w
 
 @dataclass(frozen=True)
 class Access:
-    """The sites of one module and a way to visit them.
+    """The sites of one module, and a way to visit them.
 
-    A module that declares `sites`, and whose forward takes `tap`, is visited through these two. In any other module
-    every submodule is a site, named as in `named_modules`, and its value is the submodule's output; `name[i]` is
-    element i of a tuple. `given_axes` names the axes of such sites by pattern. A site that no pattern matches has the
-    axes `batch width` or `batch position width`, by its number of axes.
+    If the module declares `sites` and its forward takes `tap`, sites are visited through `tap`. In any other module
+    every submodule is a site, named as in `named_modules`. The value of such a site is the submodule's output;
+    `name[i]` is element i of a tuple. `given_axes` names the axes of these sites by pattern. A site that matches no
+    pattern has the axes `batch width` or `batch position width`, according to its number of axes.
     """
 
     module: nn.Module
@@ -39,13 +39,13 @@ class Access:
 
     @cached_property
     def own_sites(self) -> Sites | None:
-        """The sites that the module declares, or None where its submodules are the sites."""
+        """The sites that the module declares; None if its submodules are the sites."""
         sites = getattr(self.module, "sites", None)
         return sites if isinstance(sites, Mapping) and accepts(self.module, "tap") else None
 
     @property
     def foreign(self) -> bool:
-        """Whether the module's code is not ours to know: its values may go unread, and `vmap` may not map it."""
+        """Whether the module's code is not ours: it may ignore the value at a site, and `vmap` may not support it."""
         return self.own_sites is None or getattr(self.module, "foreign", False)
 
     @cached_property
@@ -58,7 +58,7 @@ class Access:
     def resolve(self, pattern: str, where: str) -> list[str]:
         """Return the sites that match a name or a pattern with `*` and `?`.
 
-        Errors: `SiteError` about the field `where`, with the nearest known site, if nothing matches.
+        Errors: `SiteError` that names the field `where` and the nearest known site, if nothing matches.
         """
         stem, element = pattern, ""
         if self.own_sites is None and (split := _ELEMENT.fullmatch(pattern)):
@@ -71,7 +71,7 @@ class Access:
     def axes(self, site: str, value: Tensor) -> tuple[str, ...]:
         """Return the axis names of a site's value.
 
-        Errors: `SiteError` if they do not fit the value's shape, or if `batch` is not the first of them.
+        Errors: `SiteError` if the axes do not fit the value's shape, or if `batch` is not the first axis.
         """
         if self.own_sites is not None:
             axes = self.own_sites[site].axes
@@ -86,7 +86,7 @@ class Access:
         return axes
 
     def hands_on_positions(self, targets: Iterable[str]) -> bool:
-        """Return whether the module can compute its output at some positions alone without a change at the targets."""
+        """Return whether `positions` can restrict the module's output without changing the values at the targets."""
         if not accepts(self.module, "positions") or getattr(self.module, "predicts_last_alone", False):
             return False
         if getattr(self.module, "positions_narrow_sites", True) or self.own_sites is None:
@@ -94,7 +94,7 @@ class Access:
         return not any("output" in self.own_sites[site].axes for site in targets)
 
     def least_positions(self, targets: Iterable[str], inputs: Tensor) -> Tensor | None:
-        """Return the positions to hand on where the output is not wanted: the last, or None for no choice."""
+        """Return the positions for a pass whose output is not needed: the last, or None if the module computes all."""
         return torch.tensor([inputs.shape[1] - 1]) if self.hands_on_positions(targets) else None
 
     def run(
@@ -108,10 +108,11 @@ class Access:
     ) -> Tensor:
         """Run the module with one member's weights, call `visit` at each target site, and return the output.
 
-        `positions` are handed on to the module where they are given (`hands_on_positions`), and so is the block and its
-        stream to begin with, `entering`, which only a transformer of ours takes.
+        `positions` and `entering` are passed to the module if given. Check `hands_on_positions` before giving
+        positions. `entering` is a block and the stream that enters it; only this package's transformers accept it.
 
-        Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is not one.
+        Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is not a
+        tensor.
         """
         wanted = frozenset(targets)
         arguments: dict[str, Any] = {} if positions is None else {"positions": positions.to(inputs.device)}

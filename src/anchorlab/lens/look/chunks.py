@@ -1,4 +1,4 @@
-"""How many sequences fit into a bounded amount of memory at a time."""
+"""Choose how many sequences to run at a time within bounded memory."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
@@ -11,10 +11,10 @@ from anchorlab.lens.look.access import OUTPUT, Access, evaluating
 from anchorlab.lens.look.sources import fitting, positions_of
 
 WORKING_BYTES = 512 * 2**20
-"""The memory that the sequences which run at a time may take beside the weights and the record."""
+"""The memory for the sequences of one pass, in bytes, in addition to the weights and the record."""
 
-_COPIES = 4  # what a pass holds at once, in units of its largest value: such as scores, masked scores and pattern
-_MOST = 512  # more sequences at a time are no faster
+_COPIES = 4  # memory of a pass in units of its largest value: it holds scores, masked scores and pattern at once
+_MOST = 512  # maximum number of sequences at a time; more are not faster
 
 
 def sequences_at_a_time(
@@ -36,11 +36,11 @@ def sequences_at_a_time(
         access: the module and its sites.
         weights: one member's weights, by name.
         inputs: all sequences; the first is run.
-        positions: what `Access.run` hands on, `[scored]` or `[batch scored]`.
-        kept: the sites whose values stay in memory until these sequences are done; `"output"` may be one.
-        copies: how often these values are kept, such as the number of members.
-        passes: how many passes run side by side.
-        most: the most sequences at a time.
+        positions: the positions for `Access.run`, `[scored]` or `[batch scored]`.
+        kept: the sites whose values stay in memory until these sequences are done; may include `"output"`.
+        copies: the number of copies of these values, such as the number of members.
+        passes: the number of concurrent passes.
+        most: the maximum number of sequences at a time.
     """
     if len(inputs) == 1 or most == 1:
         return 1
@@ -50,14 +50,14 @@ def sequences_at_a_time(
 
 
 def checked_size(batch_size: int) -> int:
-    """Return a given number of sequences. Errors: `SpecError` below 1."""
+    """Return a batch size unchanged. Errors: `SpecError` below 1."""
     if batch_size < 1:
         raise SpecError("batch_size", f"{batch_size} is not a number of sequences", "give at least 1")
     return batch_size
 
 
 def _sizes(access: Access, weights: Mapping[str, Tensor], inputs: Tensor, positions: Tensor | None) -> dict[str, int]:
-    """The bytes of the value at each site, and of the output."""
+    """Return the size in bytes of the value at each site, and of the output."""
     found: dict[str, int] = {}
 
     def visit(site: str, value: Tensor) -> Tensor:

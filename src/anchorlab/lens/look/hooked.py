@@ -22,23 +22,23 @@ _AXES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"embed\.hook_in", ("batch", "position")),
     (r".*", ("batch", "position", "width")),
 )
-"""The axes of a hook point by the end of its name; the first pattern of as many axes as the value holds."""
+"""The axes of a hook point by the end of its name; the first matching pattern with the right number of axes."""
 
 _BRANCH = ("ln2.hook_in", "mlp.hook_in")
-"""The hook points that a bridge also calls `hook_resid_mid`, although the residual path does not pass through them."""
+"""Hook points to which a bridge gives the alias `hook_resid_mid`, although the residual path bypasses them."""
 
 _PROBE = (2, 1)
-"""Sequences and positions of the tokens that show which hook points a model visits."""
+"""The numbers of sequences and positions of a short pass that finds the hook points that a model visits."""
 
 
 class HookedModel(nn.Module):
-    """A model with hook points as a module with `sites` and `tap`, so that the lens opens it as its own models.
+    """A model with hook points, wrapped as a module with `sites` and `tap`, so that the lens can open it.
 
-    Its sites are the hook points that a pass visits, under all their names. Its weights have the names and shapes of
-    the model's `state_dict`; tied weights go by the first of their names. The model itself is left unchanged.
+    The sites are the hook points that a pass visits, under all their names. The weights have the names and shapes of
+    the model's `state_dict`; tied weights have the first of their names. The model itself is left unchanged.
 
-    A bridge's `hook_resid_mid` lies behind the place where the residual path branches off. It can be recorded; changing
-    it is an error, as the change would reach the feed-forward branch alone.
+    In a bridge, `hook_resid_mid` lies on the feed-forward branch, after the residual path has split off. It can be
+    recorded. An intervention there is an error, because the change would reach only the feed-forward branch.
     """
 
     foreign: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class HookedModel(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.__dict__["model"] = model  # outside the tree of modules: its weights have other names here
+        self.__dict__["model"] = model  # outside the tree of modules, because its weights have other names here
         self.paths: dict[str, list[str]] = {}
         paths = _paths(model)
         for name, weight in model.state_dict(keep_vars=True).items():
@@ -61,7 +61,7 @@ class HookedModel(nn.Module):
         self.branches = {name for name in self.sites if name.endswith("hook_resid_mid") and _off_path(name, points)}
 
     def forward(self, inputs: Int[Tensor, "batch position"], tap: Tap = identity_tap) -> Float[Tensor, "..."]:
-        """Return what the model returns for tokens, its logits, with `tap` called at each hook point."""
+        """Return the model's output for tokens, usually logits; `tap` is called at each hook point."""
         held: dict[str, tuple[Tensor, Tensor]] = {}
 
         def visit(site: str, value: Tensor) -> Tensor | None:
@@ -86,19 +86,19 @@ class HookedModel(nn.Module):
         placed = {path: weights[name] for name, paths in self.paths.items() for path in paths}
         hooks = [(site, lambda value, hook, site=site: visit(site, value)) for site in self.sites]
         with evaluating(self.model), self.model.hooks(fwd_hooks=hooks):
-            # One path for each place: with ties resolved by torch, a place with two paths would keep the new weight.
+            # One path per place: if torch resolved the ties, a place with two paths would keep the new weight.
             output: Tensor = functional_call(self.model, placed, (inputs,), tie_weights=False)
         return output
 
 
 def opened(model: nn.Module) -> nn.Module:
-    """Return a model with hook points as a `HookedModel`, and any other module as it is."""
+    """Return a model with hook points as a `HookedModel`, and any other module unchanged."""
     has_hooks = isinstance(getattr(model, "hook_dict", None), Mapping) and callable(getattr(model, "hooks", None))
     return HookedModel(model) if has_hooks else model
 
 
 def _paths(model: nn.Module) -> dict[Tensor, list[str]]:
-    """The places of each parameter, one path for each; `named_parameters` of a bridge would give other names."""
+    """Return the paths of each parameter, one per place; a bridge's own `named_parameters` would give other names."""
     paths: dict[Tensor, list[str]] = {}
     for prefix, module in nn.Module.named_modules(model):
         for name, weight in module._parameters.items():
@@ -108,7 +108,7 @@ def _paths(model: nn.Module) -> dict[Tensor, list[str]]:
 
 
 def _hold(module: nn.Module, name: str, weight: Tensor) -> None:
-    """Register a weight under a name with dots, with a module for each part of it."""
+    """Register a weight under a dotted name, with a nested module for each part of the name."""
     first, _, rest = name.partition(".")
     if not rest:
         module.register_parameter(first, weight)  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def _hold(module: nn.Module, name: str, weight: Tensor) -> None:
 
 
 def _probe(model: Any, points: Mapping[str, Any]) -> tuple[dict[str, Site], frozenset[str]]:
-    """The sites that a short pass visits, and the names of those that it visits more than once."""
+    """Return the sites that a short pass visits, and the names of the sites that it visits more than once."""
     device = next(model.parameters()).device
     tokens = torch.zeros(_PROBE, dtype=torch.int64, device=device)
     counts: dict[str, int] = {}
@@ -140,8 +140,8 @@ def _probe(model: Any, points: Mapping[str, Any]) -> tuple[dict[str, Site], froz
 
 
 def _axes(point: Any, points: Mapping[str, Any], value: Tensor) -> tuple[str, ...]:
-    """The axes of a hook point's value, known from any of its names."""
-    if len(value) != _PROBE[0]:  # the same for all sequences, such as the sines of rotary positions
+    """Return the axes of a hook point's value, found by any of its names."""
+    if len(value) != _PROBE[0]:  # shared by all sequences, such as the sines of rotary positions
         return tuple(f"axis_{index}" for index in range(value.ndim))
     names = [name for name, other in points.items() if other is point]
     for pattern, axes in _AXES:

@@ -18,7 +18,7 @@ from anchorlab.training.trained_run import TrainedRun
 
 @runtime_checkable
 class HasInputs(Protocol):
-    """A value with sequences, `inputs`: a batch of a task, tokenised texts, a record."""
+    """Any value with sequences in `inputs`: a batch of a task, tokenised texts, a record."""
 
     @property
     def inputs(self) -> Tensor:
@@ -27,7 +27,7 @@ class HasInputs(Protocol):
 
 
 AnyModel = Ensemble | TrainedRun | nn.Module
-"""An ensemble, a run, which means its members at the end of training, or a module, which counts as one member."""
+"""An ensemble; a run, which stands for its members at the end of training; or a module, which counts as one member."""
 
 AnyInputs = Tensor | HasInputs | np.ndarray | Sequence[Any]
 """Tokens `[batch position]` or vectors `[batch position feature]`: a tensor, a batch, an array, lists of numbers."""
@@ -39,7 +39,7 @@ One = TypeVar("One")
 
 
 def as_ensemble(model: AnyModel) -> Ensemble:
-    """Return an ensemble as it is, a run as its members at the end, and a module as an ensemble of one member.
+    """Return an ensemble unchanged, a run as its members at the end, and a module as an ensemble of one member.
 
     Errors: `SpecError` for anything else.
     """
@@ -59,10 +59,10 @@ def as_ensemble(model: AnyModel) -> Ensemble:
 def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Tensor:
     """Return inputs as the tensor of sequences that a module reads; a single sequence becomes a batch of one.
 
-    What a module with sites of its own reads is known, so that the inputs are compared with it.
+    The inputs are checked only for a module with its own sites, because only its input format is known.
 
-    Errors: `SpecError` for anything but numbers in sequences of one length, for no sequence, and for sequences that the
-    module cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
+    Errors: `SpecError` for anything but numbers in sequences of equal length, without any sequence, and for sequences
+    that the module cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
     """
     found = _tensor(inputs, field)
     if found.ndim == 0 or len(found) == 0:
@@ -73,7 +73,7 @@ def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Te
 def as_positions(positions: AnyPositions, inputs: Tensor) -> Int[Tensor, "*batch scored"]:
     """Return positions as a tensor `[scored]` or `[batch scored]`; a single number counts as one position.
 
-    Errors: `SpecError` for anything but integers, for another shape, and for a position that the sequences lack.
+    Errors: `SpecError` for anything but integers, for another shape, and for a position outside the sequences.
     """
     found = _tensor(positions, "positions")
     found = found.unsqueeze(0) if found.ndim == 0 else found
@@ -86,9 +86,9 @@ def as_positions(positions: AnyPositions, inputs: Tensor) -> Int[Tensor, "*batch
 
 
 def as_list(given: One | Sequence[One], kind: type[One] | tuple[type[One], ...], field: str, remedy: str) -> list[One]:
-    """Return a sequence of values of a kind as a list; a single one counts as a list of one.
+    """Return values of a given type as a list; a single value becomes a list of one.
 
-    Errors: `SpecError` for a value of another kind.
+    Errors: `SpecError` for a value of another type.
     """
     if isinstance(given, kind):
         return [given]

@@ -15,7 +15,7 @@ from anchorlab.spec import unknown_name
 
 @dataclass(frozen=True)
 class Moment:
-    """The member and the rows of the batch that a value belongs to; `members` and `batch` are the total numbers."""
+    """The member and batch rows that a value belongs to; `members` and `batch` are the total numbers of both."""
 
     member: int
     members: int
@@ -38,8 +38,9 @@ def intervene(
         value: the site's value for the rows of `moment`.
         axes: the axis names of the value.
         moment: the member and the rows of the batch that the value belongs to.
-        borrowed: for the rules `mean`, `resample` and `patch`, the values to put in, as `selected_values` returns them:
-            one for each of these rows, or one for all of them with a batch axis of size 1.
+        borrowed: for the rules `mean`, `resample` and `patch`, the replacement values in the form that
+            `selected_values` returns: one for each row of `moment`, or a single one for all rows, with a batch axis of
+            size 1.
         name: the intervention's name in errors.
 
     Errors: `SpecError` for an axis that the site does not have, an index out of range and an operand that does not fit.
@@ -92,10 +93,10 @@ def selected_values(
     """Return the values that an intervention selects in each row, with all axes of the site; `where.batch` is ignored.
 
     Args:
-        intervention: its `where` and `at` select.
-        value: the site's value, one row per entry of `sequences`.
+        intervention: its `where` and `at` determine the selection.
+        value: the site's value, with one row per entry of `sequences`.
         axes: the axis names of the value.
-        sequences: the number of each row's sequence in the batch, which decides its places of `at`.
+        sequences: the batch index of each row's sequence, which determines the row's places in `at`.
         batch: the number of sequences in the batch.
         name: the intervention's name in errors.
 
@@ -124,7 +125,7 @@ def _projected(value: Tensor, direction: Any, dim: int, rule: InterventionRule) 
 def _chosen(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], name: str
 ) -> dict[str, list[int]]:
-    """The places of `where`, by axis, counted from 0."""
+    """Return the places of `where` by axis, with negative indices converted."""
     chosen = {}
     for axis, at in intervention.where.items():
         field = f"{name}.where.{axis}"
@@ -143,7 +144,7 @@ def _chosen(
 def _own_places(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], sequences: Sequence[int], name: str
 ) -> dict[str, Int[Tensor, "sequence place"]]:
-    """The places of `at` of each of the sequences, by axis."""
+    """Return the places of `at` for the given sequences, by axis."""
     own = {}
     for axis, rows in intervention.at.items():
         field = f"{name}.at.{axis}"
@@ -165,7 +166,7 @@ def _own_places(
 def _index(
     chosen: Mapping[str, Sequence[int]], own: Mapping[str, Tensor], shape: Sequence[int], axes: Sequence[str]
 ) -> tuple[Any, ...]:
-    """The index of the selected region; the region keeps all axes of the site."""
+    """Return the index of the selected region; the region keeps all axes of the site."""
     if not own and all(len(places) == 1 for places in chosen.values()):  # slices give a view, which is much faster
         return tuple(slice(at[0], at[0] + 1) if (at := chosen.get(axis)) else slice(None) for axis in axes)
     index: list[Any] = []
@@ -189,7 +190,7 @@ def _check_sizes(operand: Operand, sizes: Mapping[str, int], field: str) -> None
 
 
 def _aligned(operand: Operand, axes: Sequence[str], member: int, slots: Sequence[int]) -> Tensor:
-    """The operand for one member and some rows, with all axes of the site; axes that it lacks have size 1."""
+    """Return the operand for one member and some rows, with all axes of the site; missing axes have size 1."""
     values, names = operand.values, list(operand.axes)
     if "member" in names:
         values = values.select(names.index("member"), member)

@@ -23,7 +23,7 @@ InterventionRule = Literal[
 ]
 
 BORROWING = ("mean", "resample", "patch")
-"""The rules that take values from a pass of the model without interventions."""
+"""The rules that take their values from a pass without interventions."""
 
 WITHOUT_OPERAND = ("zero", *BORROWING)
 PROJECTIONS = ("project_out", "project_onto")
@@ -106,9 +106,9 @@ def shift_pattern(length: int, k: int) -> Operand:
 class Intervention(Spec):
     """A change of the value at one site of a model.
 
-    `where` selects one or several indices of an axis, by axis name; negative ones count from the end, and axes that it
-    leaves out are selected whole. `at` selects places that differ between sequences, such as those of a role: one index
-    from 0 for each sequence, or several, the same number for each. With v the selected values and o the operand:
+    `where` selects one or several indices of an axis, by axis name. Negative indices count from the end, and axes not
+    mentioned are selected whole. `at` selects places that differ between sequences, such as the positions of a role:
+    for each sequence one index from 0, or several, equally many for each. With v the selected values and o the operand:
 
     | rule | v becomes |
     |---|---|
@@ -125,8 +125,8 @@ class Intervention(Spec):
     `mean`, `resample` and `patch` take values from a pass without interventions. For `mean` and `resample` each
     sequence contributes the values at its own places of `at`.
 
-    The operand is a number, or an `Operand` whose axes are some of the site's, or `member`. Along each of its axes it
-    has one entry per selected index (size 1 for a single index); along the others it is repeated.
+    The operand is a number, or an `Operand` whose axes are among the site's axes and `member`. It has one entry per
+    selected index along each of its axes (size 1 for a single index), and is repeated along the site's other axes.
 
     An intervention that changes nothing in any member is an error unless `may_do_nothing` is set.
 

@@ -22,7 +22,7 @@ from anchorlab.lens.look.sources import row_ranges
 from anchorlab.models.edits import AnyEdit, Quantise, Remove, Truncate
 
 Change = Intervention | AnyEdit
-"""What a candidate may hold: changes of values and of weights."""
+"""A change that a candidate may hold: of a value at a site, or of a weight."""
 
 
 def look(
@@ -44,37 +44,38 @@ def look(
         record = look(ensemble, inputs, ["blocks.*.attn.hook_pattern"])
         record["blocks.0.attn.hook_pattern"]  # [member batch head query key]
 
-    A site is recorded after its interventions, so the record holds the value that the model went on with. `"output"`
-    is recorded too: `[member batch position output]`, or `[member batch scored output]` with `positions`. If
-    candidates are given, the axis `candidate` follows `member`.
+    A site is recorded after its interventions, so the record holds the value that the model continued with. `"output"`
+    is recorded too: `[member batch position output]`, or `[member batch scored output]` with `positions`. If candidates
+    are given, the axis `candidate` follows `member`.
 
-    Members run one by one, in evaluation mode and without gradients. The record is kept in memory, and besides it the
-    values of `batch_size` sequences at a time. Where the record itself is too large, `look_by_parts` gives it in
-    parts. The model is left unchanged.
+    Members run one by one, in evaluation mode and without gradients. Memory holds the whole record and the values of
+    `batch_size` sequences at a time. If the record is too large, use `look_by_parts`. The model is left unchanged.
 
     Args:
         model: an ensemble; a run counts as its members at the end of training, a single module as one member.
-        inputs: tokens or vectors, `[batch position *feature]`: a tensor, a batch of a task, an array or lists. One
-            sequence by itself counts as a batch of one, for a model with sites of its own.
+        inputs: tokens or vectors, `[batch position *feature]`: a tensor, a batch of a task, an array or lists. For a
+            model with its own sites, a single sequence counts as a batch of one.
         record: names of sites, or patterns such as `blocks.*.attn.hook_pattern`; one or a list.
-        interventions: one or a list: changes of values, applied in the order given and before those of a candidate.
-        edits: one or a list: changes of weights, applied before those of a candidate.
-        candidates: named lists of further interventions and edits, each run by itself; an empty list is the model with
-            `interventions` and `edits` alone.
+        interventions: changes of values, one or a list, applied in the given order, before the candidate's
+            interventions.
+        edits: changes of weights, one or a list, applied before the candidate's edits.
+        candidates: named lists of further interventions and edits; each candidate runs separately. An empty list is the
+            model with only `interventions` and `edits`.
         patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`.
         positions: the positions at which the output is recorded, `[scored]` or `[batch scored]`; None: all. The model
-            computes no others if it takes `positions` and no site that is recorded or changed would lack any.
-        output: whether to record the output. Without it, a model that can compute the logits of some positions alone
-            computes those of the last.
+            computes its output only there if it takes `positions` and if this removes no position from a recorded or
+            changed site.
+        output: whether to record the output. If not, a model that can restrict its logits to some positions computes
+            only the last.
         axes: axis names by site pattern, for a module without `sites` of its own. Its sites are its submodules:
             `"encoder.0"` is the output of that submodule, `"attention[1]"` the second element of a tuple.
-        batch_size: how many sequences run at a time; None: at most 512, and as many as take about 512 MiB, estimated
-            from one pass over the first sequence.
+        batch_size: the number of sequences that run at a time; None: at most 512, limited to about 512 MiB of memory as
+            estimated from one pass over the first sequence.
 
-    Errors: `SiteError` for a site that the model does not have (naming the nearest one), does not visit or visits
-    twice, for an intervention that changed nothing in any member, and for one at a submodule's value that the module
-    does not read; `SpecError` for a selection or an operand that does not fit its site, and for inputs that the model
-    cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
+    Errors: `SiteError` for a site that the model does not have (naming the nearest site), does not visit or visits
+    twice, for an intervention that changed nothing in any member, and for an intervention on a submodule's value that
+    the module does not read; `SpecError` for a selection or an operand that does not fit its site, and for inputs that
+    the model cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
     """
     passes = _passes(
         model, inputs, record, interventions, edits, candidates, patch_inputs, positions, output, axes, batch_size
@@ -102,12 +103,13 @@ def look_by_parts(
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
 ) -> Iterator[Record]:
-    """Yield what `look` returns in parts: one record for every `batch_size` sequences, in their order.
+    """Yield the record of `look` in parts: one record for every `batch_size` sequences, in order.
 
         detect(look_by_parts(model, inputs, ["blocks.*.attn.hook_pattern"], output=False))
 
-    Only one part need be in memory at a time. Interventions mean the same as in `look`: means, places and operands
-    are those of the whole batch. The last part is followed by the check that every intervention changed something.
+    Only one part at a time needs to be in memory. Interventions work as in `look`: means, places and operands refer to
+    the whole batch. The check that every intervention changed something follows after the last part, so it runs only if
+    all parts are consumed.
 
     Args: as in `look`; with `batch_size` None, the recorded values of a part count towards the 512 MiB.
     Errors: as `look`.
@@ -138,7 +140,7 @@ def _passes(
     batch_size: int | None,
     by_parts: bool = False,
 ) -> Passes:
-    """Check what a look is given, and choose how many sequences run at a time."""
+    """Check the arguments of a look, and choose how many sequences run at a time."""
     record = as_list(record, str, "record", "give names of sites")
     if not output and (positions is not None or not record):
         field = "record" if positions is None else "positions"
@@ -169,7 +171,7 @@ def _passes(
 
 
 def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapping[str, list[Change]] | None:
-    """Candidates with a list of changes each."""
+    """Return the candidates with their changes as lists."""
     if candidates is None:
         return None
     if not isinstance(candidates, Mapping):

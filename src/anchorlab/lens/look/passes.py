@@ -1,4 +1,4 @@
-"""The passes of a look: every member, under every candidate, over some rows of the batch at a time."""
+"""The passes of a look: every member under every candidate, a part of the batch at a time."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from anchorlab.training.ensemble import Ensemble
 
 @dataclass
 class Branch:
-    """One candidate: its weights, its interventions by name, and the names of those that changed a value."""
+    """One candidate: its weights, its interventions by name, and the names of all that changed a value."""
 
     ensemble: Ensemble
     interventions: Mapping[str, Intervention]
@@ -28,11 +28,11 @@ class Branch:
 
     @property
     def sites(self) -> set[str]:
-        """The sites that it changes."""
+        """The sites of its interventions."""
         return {intervention.site for intervention in self.interventions.values()}
 
     def check_changed(self) -> None:
-        """Raise `SiteError` for an intervention that has changed nothing and must not do so."""
+        """Raise `SiteError` for an intervention that changed nothing, unless `may_do_nothing` allows it."""
         for name, intervention in self.interventions.items():
             if name not in self.changed and not intervention.may_do_nothing:
                 raise SiteError(f"{name} ({intervention.describe()}) changed nothing; set may_do_nothing to allow it")
@@ -64,18 +64,18 @@ def branches_of(
 
 @dataclass(frozen=True)
 class Passes:
-    """All that one look runs.
+    """Everything that one look needs to run.
 
     Fields
         access: the module and its sites
         members: the number of members
         branches: the candidates, or one branch without them
         inputs: all sequences
-        recorded: the sites to record; `"output"` may be one
-        positions: where to record the output, `[scored]` or `[batch scored]`; None: everywhere
-        asked: the positions that the module itself is given; None: it computes all
+        recorded: the sites to record; may include `"output"`
+        positions: the positions at which to record the output, `[scored]` or `[batch scored]`; None: all
+        asked: the positions to pass to the module; None: it computes its output at all positions
         patch_inputs: the sequences that the rule `patch` takes values from
-        batch_size: how many sequences run at a time
+        batch_size: the number of sequences that run at a time
     """
 
     access: Access
@@ -89,9 +89,9 @@ class Passes:
     batch_size: int
 
     def fill(self, arrays: "Arrays", rows: range, begin: int) -> None:
-        """Run every member under every candidate on some rows, and put what is recorded into the arrays.
+        """Run every member under every candidate on some rows, and copy the recorded values into the arrays.
 
-        `begin` is the row of the batch at which the arrays begin.
+        `begin` is the batch row of the arrays' first row.
         """
         place = range(rows.start - begin, rows.stop - begin)
         with evaluating(self.access.module):
@@ -163,7 +163,7 @@ class _Visit:
                 if name not in self.branch.changed and not torch.equal(before, value):
                     self.branch.changed.add(name)
         if site in self.recorded:
-            # Copied at once, as the model may change the value in place later.
+            # Copied immediately, because the model may change the value in place later.
             self.arrays.put(site, axes, value.detach(), self.moment.member, self.candidate, self.place)
         return value
 
@@ -176,7 +176,7 @@ class _Visit:
 
 
 class Arrays:
-    """The arrays of a record, filled some rows of the batch at a time."""
+    """The arrays of a record, filled part by part."""
 
     def __init__(self, members: int, candidates: int | None, batch: int) -> None:
         self.members, self.candidates, self.batch = members, candidates, batch
@@ -184,7 +184,7 @@ class Arrays:
         self.axes: dict[str, tuple[str, ...]] = {}
 
     def put(self, site: str, axes: tuple[str, ...], value: Tensor, member: int, candidate: int, rows: range) -> None:
-        """Copy a value to its place."""
+        """Copy a site's value for some rows to its place in the site's array."""
         batched = axes[:1] == ("batch",)
         if site not in self.arrays:
             size = (self.batch, *value.shape[1:]) if batched else value.shape
@@ -194,7 +194,7 @@ class Arrays:
         (place[rows.start : rows.stop] if batched else place).copy_(value)
 
     def record(self, inputs: Tensor, candidates: tuple[str, ...] | None) -> Record:
-        """Return the record, whose last array is the output if it has one."""
+        """Return the record; the output, if recorded, is its last array."""
         single = candidates is None
         arrays = {site: value.squeeze(1) if single else value for site, value in self.arrays.items()}
         return Record(arrays, self.axes, inputs.cpu(), candidates)

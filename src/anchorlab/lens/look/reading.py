@@ -1,4 +1,4 @@
-"""Whether a module reads the values that its submodules return."""
+"""Check that a module reads the values that its submodules return."""
 
 from collections.abc import Mapping
 
@@ -11,12 +11,12 @@ from anchorlab.lens.look.sources import fitting
 
 
 def check_read(access: Access, weights: Mapping[str, Tensor], inputs: Tensor, named: Mapping[str, str]) -> None:
-    """Raise `SiteError` for a site that the module does not read: its output is the same for any value there.
+    """Raise `SiteError` for a site that the module does not read, so that its value has no effect on the output.
 
-    A submodule may return a value that nobody reads, such as the attention weights of Hugging Face's attention. Each
-    site is filled with NaN in a pass over the first sequence; what reads it passes NaN on. A module's own sites lie in
-    the path of its computation and are not tried, unless they are another library's. Nor are values tried that are not
-    floating point numbers.
+    A submodule may return an unused value, such as the attention weights in Hugging Face's attention. To find out, each
+    site is filled with NaN in a pass over the first sequence: if the value is read, the output changes. A module's own
+    sites lie on the path of its computation and are not tried, unless another library declares them. Values that are
+    not floating-point numbers are not tried either.
 
     Args:
         access: the module and its sites.
@@ -37,7 +37,7 @@ def check_read(access: Access, weights: Mapping[str, Tensor], inputs: Tensor, na
 
 
 def _reaches(access: Access, weights: Mapping[str, Tensor], one: Tensor, site: str, plain: Tensor) -> bool:
-    """Whether NaN at a site changes the output; True for a site that is not visited or holds no floating point."""
+    """Return whether NaN at a site changes the output; True for a site that is not visited or holds no float values."""
     filled: list[str] = []
 
     def fill(name: str, value: Tensor) -> Tensor:

@@ -22,8 +22,9 @@ class Record(Shown):
     """The values that `look` recorded: one array per site.
 
     `record["blocks.0.attn.hook_pattern"]` is a tensor, and `record.axes(...)` names its axes, such as
-    `("member", "batch", "head", "query", "key")`. The first axis is `member`, the second `candidate` where candidates
-    were given. `"output"` is the model's output, unless `look` was called without it. All arrays are on the CPU.
+    `("member", "batch", "head", "query", "key")`. The first axis is `member`, and the second is `candidate` if
+    candidates were given. `"output"` is the model's output, unless `look` was called without it. All arrays are on the
+    CPU.
 
     Fields
         arrays: by site, `[member ...]` or `[member candidate ...]` with the site's own axes after these
@@ -80,14 +81,14 @@ class Record(Shown):
         return value[tuple(index.get(axis, slice(None)) for axis in names)]
 
     def plot(self, site: str, /, *, tokens: Sequence[str] | None = None, **index: int) -> "Figure":
-        """Draw a site's values of one member and one sequence as heat maps: one for each head, and for each candidate.
+        """Draw a site's values for one member and one sequence as heat maps, one for each head and candidate.
 
             record.plot("blocks.0.attn.hook_pattern", member=1, batch=4)
 
-        Of the axes without an index, `member` and `batch` are at 0. The last two that remain, other than heads and
-        candidates, are the rows and columns. `tokens` are the texts of the sequence's positions; None: its token ids.
+        Without an index, `member` and `batch` are at 0. The last two of the remaining axes, apart from heads and
+        candidates, form the rows and columns. `tokens` are the texts of the sequence's positions; None: its token ids.
 
-        Errors: as `at`; `SpecError` for more maps than a figure has room for, and for a text too many or too few.
+        Errors: as `at`; `SpecError` for more maps than fit into a figure, and for a wrong number of texts.
         """
         return plotted(self, site=site, tokens=tokens, index=index)
 
@@ -113,10 +114,10 @@ class Record(Shown):
 
 
 def sites_by_layer(record: Record) -> list[tuple[str, str, str]]:
-    """Return the sites of a record in words, each with its layers and axes.
+    """Return the sites of a record as text: site, layers and axes.
 
-    Sites that differ in the number of their layer alone are one pattern with its layers, such as
-    `blocks.*.attn.hook_pattern` and `0..29`; the layers of any other site are empty.
+    Sites that differ only in their layer form one pattern with its layers, such as `blocks.*.attn.hook_pattern` and
+    `0..29`; for any other site the layers are empty.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for site in record:
@@ -129,7 +130,7 @@ def sites_by_layer(record: Record) -> list[tuple[str, str, str]]:
 
 
 def _layers(sites: Sequence[str]) -> str:
-    """The first numbers in the names of sites, as a range where they have no gap."""
+    """Return the first numbers in the names of sites, as a range if they have no gap."""
     numbers = sorted(int(found.group()) for site in sites if (found := re.search(r"\d+", site)))
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]}..{numbers[-1]}"

@@ -1,4 +1,4 @@
-"""Values that interventions take from the model without interventions: means, and values of other sequences."""
+"""Values that interventions borrow from passes without interventions: means, and values of other sequences."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from anchorlab.lens.look.interventions import Intervention
 from anchorlab.rng import torch_generator
 
 Borrowed = Mapping[str, Tensor]
-"""By the name of an intervention, the values that it puts in place of the selected ones, for some rows of the batch."""
+"""For each intervention by name, the values that replace the selected ones in some rows of the batch."""
 
 Borrower = Callable[[range], Borrowed]
 """A function from rows of the batch to the values that interventions borrow for these rows."""
@@ -29,14 +29,14 @@ def borrower(
 ) -> Borrower:
     """Return a function from rows of the batch to the values that the interventions borrow for these rows.
 
-    Means over all sequences are computed now, other values when the function is called. Every pass is without
-    interventions.
+    Means over all sequences are computed immediately, other values when the function is called. All these passes run
+    without interventions.
 
     Args:
         access: the module and its sites.
         weights: one member's weights, by name.
         inputs: all sequences of the look.
-        interventions: by name; only those with the rules `mean`, `resample` and `patch` borrow.
+        interventions: the interventions by name; only the rules `mean`, `resample` and `patch` borrow values.
         patch_inputs: the sequences that `patch` takes values from, in the shape of `inputs`.
         batch_size: how many sequences run at a time.
 
@@ -55,7 +55,7 @@ def borrower(
             sources.setdefault(key, ([], others, everyone))[0].append(name)
 
     def taken(names: Sequence[str], source: Tensor, sequences: Int[Tensor, "sequence"]) -> dict[str, Tensor]:
-        """The values that some interventions select, from one pass over some sequences."""
+        """Return the values that some interventions select, from one pass over some sequences."""
         values: dict[str, Tensor] = {}
 
         def keep(site: str, value: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def borrower(
 
 
 def fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-    """Return the inputs on the device of the weights; vectors also in their precision."""
+    """Return the inputs on the device of the weights, and vectors also in the precision of the weights."""
     floating = next((value for value in weights.values() if value.is_floating_point()), None)
     if floating is None:
         return inputs
@@ -105,7 +105,7 @@ def row_ranges(batch: int, batch_size: int) -> Iterator[range]:
 
 
 def _derangement(batch: int, seed: int | None, name: str) -> Int[Tensor, "batch"]:
-    """Assign another sequence to each: all form one circle in random order, and each takes the value of the next."""
+    """Assign another sequence to each: all sequences form a circle in random order, and each is assigned the next."""
     if batch < 2 or seed is None:
         raise SpecError(f"{name}.rule", "a single sequence has no other to take a value from", "give at least two")
     circle = torch.randperm(batch, generator=torch_generator(seed, "resample"))

@@ -1,4 +1,4 @@
-"""Apply many interventions, one at a time, and measure what each does to the answers."""
+"""Apply many interventions, one at a time, and measure the effect of each on the answers."""
 
 from anchorlab.lens.sweep.patching import Patching, patch
 from anchorlab.lens.sweep.path_patching import PathPatching, patch_paths

@@ -1,4 +1,4 @@
-"""Many interventions at one site in one pass, which begins at the site's block and is mapped over them by `vmap`."""
+"""Run many interventions at one site in one pass, mapped by `vmap`, that begins at the site's block."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -20,13 +20,13 @@ from anchorlab.models.transformer import Entering
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.member import member_module
 
-_MOST = 64  # interventions per pass
+_MOST = 64  # maximum number of interventions per pass
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The interventions of one pass: all at one site, the first of them being number `begin` of the site."""
+    """The interventions of one pass, all at one site; `begin` is the first one's index among the site's."""
 
     site: str
     begin: int
@@ -36,12 +36,12 @@ class _Group:
 
 
 class MappedPasses:
-    """The outputs of one member without intervention and under each of many interventions.
+    """Computes the outputs of one member without intervention and under each of many interventions.
 
-    A pass begins at the block of its site, named `blocks.0.` and so on, with the stream of the model without
-    interventions, if the model's forward takes `entering`. The index of the intervention enters at the site: `vmap`
-    computes what comes before once, and what comes after for all interventions together. A transformer computes its
-    last layer at the scored positions only, unless an intervention there concerns other positions.
+    If the model's forward takes `entering`, a pass begins at the block of its site, with the stream from a pass without
+    interventions. The index of the intervention enters at the site: `vmap` runs the computation before the site once,
+    and after the site for all interventions together. A transformer computes its last layer only at the scored
+    positions, unless an intervention there needs other positions.
 
     Each instance has its own copy of the module, so several threads can work at once.
 
@@ -69,10 +69,10 @@ class MappedPasses:
     def __call__(
         self, grid: Mapping[str, Sequence[Intervention]], batch_size: int
     ) -> Iterator[tuple[str | None, int, range, Tensor]]:
-        """Yield site, number of the first intervention, rows of the batch, and outputs `[place row scored output]`.
+        """Yield site, index of the first intervention, rows of the batch, and outputs `[place row scored output]`.
 
-        Each `place` is one intervention at the site. The site is None for outputs without intervention. At most
-        `batch_size` sequences times interventions are in memory at a time.
+        Each `place` is one intervention at the site. For outputs without intervention the site is None. The number of
+        sequences times interventions in memory is at most `batch_size`.
         """
         with evaluating(self.access.module):
             groups = [group for site, changes in grid.items() for group in self._groups(site, changes, batch_size)]
@@ -99,7 +99,7 @@ class MappedPasses:
     def _untouched(
         self, rows: range, needed: Set[int]
     ) -> tuple[Float[Tensor, "row scored output"], dict[int, Float[Tensor, "row position width"]]]:
-        """The outputs without interventions, and the streams before the needed blocks."""
+        """Return the outputs without interventions, and the streams that enter the `needed` blocks."""
         streams: dict[int, Tensor] = {}
 
         def tap(name: str, value: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class MappedPasses:
         return inputs, positions.to(inputs.device)
 
     def _needs_every_position(self, site: str, intervention: Intervention) -> bool:
-        """Whether the intervention needs positions that the site lacks when only scored positions are computed."""
+        """Return whether the intervention needs positions that its site lacks if only scored positions are computed."""
         operand = intervention.operand
         named = {*intervention.where, *intervention.at, *(operand.axes if isinstance(operand, Operand) else ())}
         seen: list[dict[str, int]] = []
@@ -159,7 +159,7 @@ class MappedPasses:
         return bool(narrowed) and (intervention.rule in BORROWING or bool(named & narrowed))
 
     def _run(self, inputs: Tensor, positions: Tensor | None, tap: Tap, entering: Entering | None = None) -> Tensor:
-        """The outputs at the positions, or at all positions for None."""
+        """Return the outputs at the positions, or at all positions for None."""
         module = self.access.module
         begin = {} if entering is None else {"entering": entering}
         takes = positions is not None and accepts(module, "positions")
@@ -169,6 +169,6 @@ class MappedPasses:
 
 
 def _layer(site: str) -> int:
-    """The block of a site; 0 for a site outside the blocks."""
+    """Return the block of a site; 0 for a site outside the blocks."""
     found = _BLOCK.match(site)
     return int(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""Clean and corrupted sequences, and how far a run goes from one answer to the other."""
+"""Pairs of clean and corrupted sequences, and the logit difference between their answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ens
 from anchorlab.tasks.batch import Batch
 
 Into = Literal["corrupted", "clean"]
-"""The run that values are put into; they come from the other one."""
+"""The run that receives values; they come from the other run."""
 
 _ROUNDING = 1e-6
-"""Two logit differences that are closer than this, relative to their size, do not tell clean from corrupted."""
+"""The smallest relative distance of two logit differences that counts as telling clean from corrupted."""
 
 
 def recovered_fraction(
     difference: Float[Tensor, "member *place"], clean: Float[Tensor, "member"], corrupted: Float[Tensor, "member"]
 ) -> Float[Tensor, "member *place"]:
-    """Return (difference - corrupted) / (clean - corrupted); NaN for a member that answers both alike."""
+    """Return (difference - corrupted) / (clean - corrupted); NaN if clean and corrupted are equal up to rounding."""
     shape = (-1, *(1,) * (difference.ndim - 1))
     whole = clean - corrupted
     alike = whole.abs() <= _ROUNDING * (clean.abs() + corrupted.abs())
@@ -34,16 +34,16 @@ def recovered_fraction(
 def logit_difference(
     output: Float[Tensor, "*sequence scored output"], answers: Int[Tensor, "*sequence scored 2"]
 ) -> Float[Tensor, "*sequence scored"]:
-    """Return the logit of the first answer minus that of the second."""
+    """Return the logit of the first answer minus the logit of the second."""
     right, wrong = output.gather(-1, answers).unbind(dim=-1)
     return right - wrong
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sequences that values are put into, partners that they come from, both answers, and the scored positions.
+    """Sequences that receive values (`base`) and that supply them (`source`), both answers, and the scored positions.
 
-    The first answer is the clean one, whichever run is the base.
+    The first answer is always the clean answer, whichever run is the base.
     """
 
     base: Tensor
@@ -64,7 +64,7 @@ class Pairs:
         into: Into,
         axes: Mapping[str, tuple[str, ...]] | None = None,
     ) -> "Pairs":
-        """Check what `patch` is given. Errors: as there."""
+        """Check the arguments of `patch`, and return the pairs. Errors: as `patch`."""
         if into not in ("corrupted", "clean"):
             raise SpecError("into", f"{into!r} is no run", "choose 'corrupted' or 'clean'")
         access = Access(as_ensemble(model).template, axes or {})
@@ -94,7 +94,7 @@ class Pairs:
         return logit_difference(output, answers).double().mean(dim=(-1, -2))
 
     def ends(self, base: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the clean and the corrupted one of two values, of the base and of the source."""
+        """Return the values of base and source in the order clean, corrupted."""
         return (source, base) if self.into == "corrupted" else (base, source)
 
 

@@ -1,4 +1,4 @@
-"""Activation patching: put values of one run into another, and see how much of the answer comes with them."""
+"""Activation patching: copy values from one run into another, and measure how much of the answer they carry."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Patching:
-    """What each patch brings back: the logit difference, and its way from the corrupted to the clean run.
+    """The effect of each patch: the logit difference, and how far it moves from the corrupted to the clean run.
 
-    The logit difference is the logit of the clean answer minus that of the corrupted one, averaged over all sequences
-    and scored positions.
+    The logit difference is the clean answer's logit minus the corrupted answer's logit, averaged over all sequences and
+    scored positions.
 
     Shapes
         clean, corrupted: `[member]`, the logit difference without a patch
@@ -41,23 +41,23 @@ class Patching:
 
     @property
     def recovered(self) -> Float[Tensor, "member site *place"]:
-        """(difference - corrupted) / (clean - corrupted): 1 as in the clean run, 0 as in the corrupted one.
+        """(difference - corrupted) / (clean - corrupted): 1 as in the clean run, 0 as in the corrupted run.
 
-        Below 0 and above 1 a patch leads beyond the two runs. NaN for a member that answers both alike.
+        Values below 0 or above 1 lie beyond the two runs. NaN for a member with the same logit difference in both runs.
         """
         return recovered_fraction(self.difference, self.clean, self.corrupted)
 
     def map(self, member: int | None = None) -> Float[Tensor, "row place"]:
         """Return the recovered fraction as a heat map, of one member or the mean over all (`Sweep.map`).
 
-        Errors: `SpecError` for a member that is not there, and for a mean over heads of several members.
+        Errors: `SpecError` for an unknown member, and for a mean over heads of several members.
         """
         return heat_map(self.recovered, self.over, member, "map(member=0)")
 
     def plot(self, member: int | None = None) -> "Figure":
         """Draw the recovered fraction as heat maps: layers down, places across, a map for each member or for one.
 
-        Errors: as `map`; `SpecError` for more members than a figure has room for.
+        Errors: as `map`; `SpecError` for more members than fit into a figure.
         """
         return plotted(self, member=member)
 
@@ -92,35 +92,39 @@ def patch(
     batch_size: int | None = None,
     progress: Counted = None,
 ) -> Patching:
-    """Return how much of the answer comes back with the value of each place, one place at a time.
+    """Measure how much of the clean answer each place restores, one place at a time.
 
     Every corrupted sequence has a clean partner of the same length with another answer. The model reads the corrupted
-    one, while the value at one place is that of the clean one:
+    sequence, while the value at one place is replaced by its value in the clean run:
 
         patch(ensemble, clean, corrupted).recovered  # [member site head position]
         patch(ensemble, clean, corrupted, site="blocks.*.hook_resid_pre", over="position")  # the stream
 
-    A place that recovers 1 holds all that separates the two answers, as far as it matters later. `into="clean"` does
-    the opposite: corrupted values go into the clean run, and what falls towards 0 is needed.
+    A place that recovers 1 holds all the information that separates the two answers, as far as later layers use it.
+    `into="clean"` does the opposite: corrupted values go into the clean run, and a place that falls towards 0 is
+    necessary.
 
     Args:
         model: as in `look`.
-        clean: as the inputs of `look`. A batch of a task brings its answers and scored positions with it.
-        corrupted: likewise, one sequence for each clean one.
-        answers: the right tokens of the clean sequences, one per scored position; None: those of the batch.
-        corrupted_answers: the tokens to compare them with, such as the right ones of the corrupted sequences.
+        clean: the clean sequences, as the inputs of `look`. A batch of a task includes its answers and scored
+            positions.
+        corrupted: the corrupted sequences, one for each clean sequence.
+        answers: the right tokens of the clean sequences, one per scored position; None: the batch's answers.
+        corrupted_answers: the tokens to compare with, such as the right tokens of the corrupted sequences; None: the
+            batch's answers.
         site: a name or a pattern; the places are all sites that match, times the indices of the axes in `over`.
         over: a name or names of axes that every such site has; `()` patches a site as a whole.
         where: further indices, as in `Intervention`: `{"head": 1}`.
-        at: places that differ between sequences, such as those of a role: `{"position": keys}`.
-        into: the run that values are put into; they come from the other one.
-        positions: the scored positions, `[scored]` or `[batch scored]`; None: those of the clean batch, else the last.
+        at: places that differ between sequences, such as the positions of a role: `{"position": keys}`.
+        into: the run that receives values; they come from the other run.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: the clean batch's scored positions, else
+            the last.
         axes: as in `look`.
         batch_size: as in `sweep`.
         progress: as in `sweep`.
 
-    Errors: those of `sweep`; `SpecError` for sequences without partners, for answers that are missing, are no tokens
-    or do not fit the positions, and for answers that are the same in both runs.
+    Errors: as `sweep`; `SpecError` for sequences without partners, for answers that are missing, are not tokens or do
+    not fit the positions, and for answers that are the same in both runs.
     Source: Meng et al., 2022, section 2 (causal tracing); Zhang & Nanda, 2024 (logit difference and its fraction).
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into, axes)

@@ -1,4 +1,4 @@
-"""Path patching: what one head hands to another directly, through the other's queries, keys or values."""
+"""Path patching: the direct effect of one head on another, through the other head's queries, keys or values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ HeadInput = Literal["q", "k", "v"]
 
 @dataclass(frozen=True)
 class PathPatching:
-    """What each path from a sender to an input of a receiver brings back (`Patching`).
+    """The effect of patching each path from a sender to an input of a receiver, as in `Patching`.
 
     Shapes
         clean, corrupted: `[member]`, the logit difference without a patch
-        difference: `[member sender receiver input]`, with one path patched; NaN where there is no path, because the
-            sender is not in an earlier layer
+        difference: `[member sender receiver input]`, with one path patched; NaN if there is no path because the sender
+            is not in an earlier layer
     """
 
     senders: tuple[Head, ...]
@@ -51,7 +51,7 @@ class PathPatching:
     def plot(self) -> "Figure":
         """Draw the recovered fraction as heat maps: senders down, receivers across, a map for each member and input.
 
-        Errors: `SpecError` for more maps than a figure has room for.
+        Errors: `SpecError` for more maps than fit into a figure.
         """
         return plotted(self)
 
@@ -91,13 +91,13 @@ def patch_paths(
     positions: AnyPositions | None = None,
     batch_size: int | None = None,
 ) -> PathPatching:
-    """Return how much of the answer comes back along the path from each sender to each input of each receiver.
+    """Measure how much of the answer the path from each sender to each input of each receiver restores.
 
-    Patching a head changes everything after it. Along a path only the receiver learns of the change:
+    Patching a head affects everything after it. Patching a path affects only one input of the receiver:
 
-    1. The model reads the corrupted sequences. The sender has its clean values, and all other heads keep their
-       corrupted ones, so that what reaches the receiver came from the sender itself and through no other head.
-    2. The model reads the corrupted sequences again. Only the receiver's queries, keys or values are those of step 1.
+    1. The model reads the corrupted sequences. The sender gets its clean values, and all other heads keep their
+       corrupted values. So a change that reaches the receiver comes from the sender and passed through no other head.
+    2. The model reads the corrupted sequences again. Only the receiver's queries, keys or values are taken from step 1.
 
         patch_paths(ensemble, clean, corrupted, senders=[(0, 0), (0, 1)], receivers=[(1, 0)]).recovered
 
@@ -109,15 +109,15 @@ def patch_paths(
         receivers: heads as (layer, head).
         answers: as in `patch`.
         corrupted_answers: as in `patch`.
-        inputs: the inputs of the receivers. Where query heads share keys and values, so do all heads of the group.
-        through_feed_forward: whether feed-forward layers between both react to the change, as in the source; otherwise
-            they keep their corrupted outputs, too.
+        inputs: the inputs of the receivers. If query heads share keys and values, a patch of these affects the whole
+            group.
+        through_feed_forward: whether feed-forward layers between sender and receiver react to the change, as in the
+            source; False: they keep their corrupted outputs, like the heads.
         into: as in `patch`.
         positions: as in `patch`.
         batch_size: as in `look`.
 
-    Errors: those of `patch`; `SpecError` for a head that is not there, an unknown input, and no sender in a layer
-    before a receiver.
+    Errors: as `patch`; `SpecError` for an unknown head or input, and if no sender is in a layer before any receiver.
     Source: Wang et al., 2023, section 3.1 and appendix B (the indirect object task); Goldowsky-Dill et al., 2023.
     """
     ensemble = as_ensemble(model)
@@ -147,7 +147,7 @@ def patch_paths(
         for number, name in enumerate(inputs if before else ()):
             site = f"blocks.{layer}.attn.hook_{name}"
             axes = tuple(axis for axis in changed.axes(site) if axis != "candidate")
-            own = head * changed[site].shape[-2] // heads  # that of the group, where heads share keys and values
+            own = head * changed[site].shape[-2] // heads  # the index of the group, if heads share keys and values
             received = {
                 str(sender): _replace(site, changed[site][:, sender, :, :, [own]], axes, own) for sender in before
             }
@@ -165,7 +165,7 @@ def _sent(layer: int, head: int) -> Intervention:
 
 
 def _replace(site: str, values: Tensor, axes: tuple[str, ...], head: int | None = None) -> Intervention:
-    """The values of a run in place of those at a site, or at one head of it; axes begin with the member."""
+    """Return an intervention that replaces a site, or one head of it, by a run's values; axes begin with `member`."""
     where = {} if head is None else {axes[-2]: head}
     operand = Operand(values=values, axes=axes)
     return Intervention(site=site, where=where, rule="replace", operand=operand, may_do_nothing=True)

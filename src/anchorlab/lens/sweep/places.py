@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 
-_OWN = ("head", "width", "head_width", "hidden")  # axes whose order each member has for itself
+_OWN = ("head", "width", "head_width", "hidden")  # axes whose order differs from member to member
 
 
 def heat_map(
@@ -17,10 +17,10 @@ def heat_map(
 ) -> Float[Tensor, "row place"]:
     """Return the values of one member, or the mean over all, with the grid's last axis in columns.
 
-    The rows are the sites, each with the places of the grid's other axes. `example` is the call that the error about
-    a mean over heads recommends.
+    The rows are the sites, each with the places of the grid's other axes. `example` is the call that the error about a
+    mean over heads recommends.
 
-    Errors: `SpecError` for a member that is not there, and for a mean over heads, widths or neurons of several members.
+    Errors: `SpecError` for an unknown member, and for a mean over heads, widths or neurons of several members.
     """
     count, own = len(values), [axis for axis in over if axis in _OWN]
     if member is None and count > 1 and own:

@@ -1,4 +1,4 @@
-"""Steering: add multiples of a direction at a site, and see how far the answers follow."""
+"""Steering: add multiples of a direction at a site, and measure the effect on the answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Steering:
     """The metrics under each multiple of a direction, averaged over all sequences and scored positions.
 
     Shapes
-        multiples: what the direction was multiplied by
+        multiples: the factors of the direction
         values: `[metric member site multiple]`
         random: `[direction metric member site multiple]`, under random directions of the same length
     """
@@ -52,7 +52,7 @@ class Steering:
     def plot(self, metric: str = "accuracy") -> "Figure":
         """Draw a metric over the multiples: for each site the mean over members, with a band from lowest to highest.
 
-        With random directions, their mean and range over directions and members stand beside, for each site.
+        If there are random directions, their mean and range over directions and members are drawn too, for each site.
 
         Errors: as `curve`.
         """
@@ -62,7 +62,8 @@ class Steering:
     def table(self) -> "polars.DataFrame":
         """One row per metric, member, site and multiple, with the value and the mean under random directions.
 
-        The columns are metric, member, site, layer, multiple, value, random; the last is null without such directions.
+        The columns are metric, member, site, layer, multiple, value, random; `random` is null without random
+        directions.
         """
         import polars
 
@@ -95,32 +96,33 @@ def steer(
 ) -> Steering:
     """Return the metrics of a model while multiples of a direction are added to the value at each matching site.
 
-    The direction may be the difference of two means, the embedding of a token, or a singular vector; 1 adds it as it
-    is:
+    The direction may be a difference of two means, the embedding of a token, or a singular vector; the multiple 1 adds
+    it unchanged:
 
         difference = values[labels == 1].mean(dim=0) - values[labels == 0].mean(dim=0)
         steer(model, inputs, targets, difference, "blocks.1.hook_resid_post", range(-4, 5)).curve("logit")
 
-    A large value added anywhere changes answers. Random directions of the same length tell what is owed to this one.
+    Any large added value changes answers. Random directions of the same length show how much of the effect is specific
+    to the given direction.
 
     Args:
         model: as in `look`.
         inputs: as in `look`.
-        targets: `[batch scored ...]`, what the metrics compare the outputs with: the tokens to steer towards.
-        direction: `[width]`, or `[member width]` with one for each member, along the last axis of the site.
+        targets: `[batch scored ...]`, the targets of the metrics: the tokens to steer towards.
+        direction: `[width]`, or `[member width]` for one direction per member, along the last axis of the site.
         site: a name or a pattern; the direction is added at one matching site at a time.
         multiples: the factors of the direction; 0 is the model itself.
-        where: as in `Intervention`: `{"position": -1}` steers at the last position alone; None: everywhere.
+        where: as in `Intervention`: `{"position": -1}` steers only at the last position; None: everywhere.
         at: as in `Intervention`, places that differ between sequences.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         metrics: functions of outputs and targets, by name, as in `sweep`.
-        random_directions: how many random directions are tried beside this one.
-        seed: draws them.
+        random_directions: the number of random directions to compare with.
+        seed: the seed of the random directions.
         axes: as in `look`.
         batch_size: as in `look`.
 
-    Errors: those of `look`; `SpecError` for a direction that does not fit the site or has length 0, for no multiple,
-    and for targets that do not fit the positions.
+    Errors: as `look`; `SpecError` for a direction that does not fit the site or has length 0, without any multiple, and
+    for targets that do not fit the positions.
     Source: Turner et al., 2023; Rimsky et al., 2024 (differences of means).
     """
     ensemble = as_ensemble(model)

@@ -49,7 +49,7 @@ METRICS: Mapping[str, Metric] = {
     "logit": lambda output, targets: _at(output, targets),
     "probability": lambda output, targets: _at(output.softmax(dim=-1), targets),
 }
-"""`accuracy`: whether the target has the largest logit; `logit` and `probability`: those of the target."""
+"""`accuracy`: whether the target has the largest logit; `logit`: its logit; `probability`: its probability."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,17 @@ class Sweep:
     def map(self, metric: str, member: int | None = None) -> Float[Tensor, "row place"]:
         """Return the change as a heat map, of one member or the mean over all, with the grid's last axis in columns.
 
-        The rows are the sites, each with the places of the grid's other axes. There is no mean over heads, widths or
-        neurons of several members: what is head 0 in one of them may be head 3 in another.
+        The rows are the sites, each with the places of the grid's other axes. Heads, widths and neurons are not
+        averaged over several members: head 0 of one member may correspond to head 3 of another.
 
-        Errors: as `change`; `SpecError` for a member that is not there, and for such a mean.
+        Errors: as `change`; `SpecError` for an unknown member, and for such a mean.
         """
         return heat_map(self.change(metric), self.over, member, f"map({metric!r}, member=0)")
 
     def plot(self, metric: str = "accuracy", member: int | None = None) -> "Figure":
         """Draw the change of a metric as heat maps: layers down, places across, a map for each member or for one.
 
-        Errors: as `map`; `SpecError` for more members than a figure has room for.
+        Errors: as `map`; `SpecError` for more members than fit into a figure.
         """
         return plotted(self, metric=metric, member=member)
 
@@ -131,35 +131,36 @@ def sweep(
 ) -> Sweep:
     """Return the metrics of a model under an intervention at each place of a grid, one place at a time.
 
-    The places are the sites that match `intervention.site`, times the indices of the axes in `over`. This zeroes each
-    head of each layer and scores the last position:
+    The places are the sites that match `intervention.site`, times the indices of the axes in `over`. This example
+    zeroes each head of each layer and scores the last position:
 
         sweep(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
 
-    An intervention that changes nothing is not an error here, and its change is 0; but one at a submodule's value that
-    the module does not read is.
+    An intervention that changes nothing is no error here; its change is 0. An intervention on a submodule's value that
+    the module does not read is an error.
 
     Args:
         model: as in `look`.
         inputs: as in `look`.
-        targets: `[batch scored ...]`, what the metrics compare the outputs with.
-        intervention: its site may be a pattern; its `where`, `at`, rule and operand are the same at every place.
-        over: a name or names of axes that every matching site has, with the same size at all of them.
+        targets: `[batch scored ...]`, the targets that the metrics compare the outputs with.
+        intervention: the intervention to apply; its site may be a pattern, and its `where`, `at`, rule and operand are
+            the same at every place.
+        over: one or several names of axes; every matching site must have these axes, with equal sizes.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         metrics: functions of outputs and targets, by name.
         patch_inputs: as in `look`.
         mapped: whether to compute all interventions at one site in one pass with `torch.func.vmap`. The pass begins at
-            the site's block, and computes the last layer at the scored positions only; members run in parallel threads.
-            This is the default for modules with their own sites. Otherwise each intervention is one `look`. The
-            results are equal within rounding.
+            the site's block and computes the last layer only at the scored positions; members run in parallel threads.
+            If False, each intervention is one `look`. The results are equal within rounding. None: True for modules
+            with their own sites.
         axes: as in `look`.
-        batch_size: how many sequences times interventions each thread holds at a time; None: at most 256, and as many
-            as take about 512 MiB in all threads together.
+        batch_size: the number of sequences times interventions that each thread holds at a time; None: at most 256,
+            limited to about 512 MiB in all threads together.
         progress: called, from any thread, with the number of sequences times interventions done and their total; None
             shows it on a terminal and in a notebook, False nowhere.
 
-    Errors: those of `look`; `SpecError` for an axis that a site does not have or that differs in size between sites,
-    for targets that do not fit the positions, and for `mapped` with a module without its own sites, or with another
+    Errors: as `look`; `SpecError` for an axis that a site does not have or that differs in size between sites, for
+    targets that do not fit the positions, and for `mapped` with a module that has no sites of its own, or another
     library's.
     """
     ensemble = as_ensemble(model)
@@ -191,7 +192,7 @@ def sweep(
     size = checked_size(batch_size)
 
     def by_member(member: int) -> Float[Tensor, "metric place"]:
-        """The metrics of one member at every place of the grid, the baseline first."""
+        """Return the metrics of one member without intervention, then at every place of the grid."""
         total = torch.zeros(len(metrics), 1 + len(sites) * len(places), dtype=torch.float64)
         passes = MappedPasses(ensemble, member, inputs, positions, patch_inputs)
         for site, begin, rows, output in passes(grid, size):
@@ -201,7 +202,7 @@ def sweep(
         return total
 
     def by_place(change: Intervention, count: int) -> Float[Tensor, "metric member"]:
-        """The metrics of all members under one intervention, which counts towards the progress or does not."""
+        """Return the metrics of all members under one intervention, which counts `count` times towards the progress."""
         record = look(
             ensemble,
             inputs,
@@ -228,7 +229,7 @@ def sweep(
 
 
 class _Measure:
-    """The metrics of some rows, divided by the number of all scored positions, so that they add up to means."""
+    """Computes the metrics of some rows, divided by the total of scored positions, so that parts add up to means."""
 
     def __init__(self, metrics: Mapping[str, Metric], targets: Tensor) -> None:
         self.metrics, self.targets = metrics, targets
@@ -245,7 +246,7 @@ class _Measure:
 
 
 class _Progress:
-    """The count of sequences done, advanced from any thread and reported to a callback."""
+    """Counts the work done in any thread, and reports it to a callback."""
 
     def __init__(self, tell: Callable[[int, int], None], count: int) -> None:
         self.tell, self.count, self.done, self.lock = tell, count, 0, Lock()
@@ -258,10 +259,10 @@ class _Progress:
 
 
 def _in_threads(by_member: Callable[[int], Tensor], members: int) -> list[Tensor]:
-    """The result of each member, computed in as many threads as PyTorch uses."""
+    """Return the result of each member, computed in as many threads as PyTorch uses."""
     threads = torch.get_num_threads()
     workers = min(threads, members)
-    contexts = [copy_context() for _ in range(members)]  # by which a notebook knows the cell that progress belongs to
+    contexts = [copy_context() for _ in range(members)]  # tell a notebook which cell the progress belongs to
     try:
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
             return list(pool.map(lambda member: contexts[member].run(by_member, member), range(members)))
@@ -277,9 +278,9 @@ def _sizes(
     over: Sequence[str],
     axes: Mapping[str, tuple[str, ...]] | None,
 ) -> list[int]:
-    """The size of each axis of the grid.
+    """Return the size of each axis of the grid.
 
-    Errors: `SpecError` for an axis that is selected already, that a site lacks, or that differs between sites.
+    Errors: `SpecError` for an axis that is selected already, that a site lacks, or whose size differs between sites.
     """
     record = look(ensemble.select([0]), inputs[:1], record=sites, axes=axes)
     sizes = []

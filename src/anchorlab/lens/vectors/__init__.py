@@ -1,4 +1,4 @@
-"""Read what vectors of the residual stream, queries and keys hold."""
+"""Analyse vectors of the residual stream, queries and keys."""
 
 from anchorlab.lens.vectors.attribution import Attribution, attribute
 from anchorlab.lens.vectors.cka import Alignment, cka

@@ -1,4 +1,4 @@
-"""Direct logit attribution: what each component of a transformer adds to its logits."""
+"""Direct logit attribution: the contribution of each component of a transformer to the logits."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -71,21 +71,21 @@ def attribute(
     """Return the direct contribution of each component to the logits.
 
     The residual stream is the sum of the outputs of embeddings, heads and feed-forward layers. A layer norm is linear
-    once its scale is frozen: `x -> (x - mean(x)) / s * w + b`, with the standard deviation s of the whole stream, and
-    so is a root-mean-square norm. So every summand can be followed through all later norms of the stream and the output
-    map. In a pre-layer-norm model, such as a pretrained one, that is the last norm; in the post-layer-norm decoder it
-    is every norm. Effects of a component through later layers do not count. Without a residual path, earlier components
-    contribute 0.
+    once its scale is frozen: `x -> (x - mean(x)) / s * w + b`, with the standard deviation s of the whole stream. The
+    same holds for a root-mean-square norm. So every summand can be followed through all later norms of the stream and
+    the output map. In a pre-layer-norm model, such as a pretrained model, this is only the last norm; in the
+    post-layer-norm decoder it is every norm. Effects of a component through later layers do not count. Without a
+    residual path, earlier components contribute 0.
 
     Args:
-        model: as in `look`; of transformers or a pretrained model.
+        model: as in `look`, with a transformer of this package or a pretrained model.
         inputs: as in `look`.
         tokens: the tokens whose logits to attribute, one per scored position; None: all tokens.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         batch_size: how many sequences run at a time.
 
-    Errors: `SpecError` for a model without a residual stream as here, for one that normalises the outputs of its layers
-    before it adds them, and for tokens that do not fit the positions.
+    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, for a model that normalises
+    the outputs of its layers before adding them, and for tokens that do not fit the positions.
     """
     ensemble = as_ensemble(model)
     template = stack(ensemble)
@@ -160,7 +160,7 @@ class _Parts:
             self._normalise(template.ln_final, f"{template.blocks[-1].name}.hook_resid_post")
 
     def logits(self, tokens: Int[Tensor, "batch scored"] | None) -> Float[Tensor, "component batch scored *output"]:
-        """The contributions to the logits of the tokens, or of all when None."""
+        """Return the contributions to the logits of the given tokens, or of all tokens for None."""
         output_map = _output_map(self.weights, self.values)
         bias = self.weights.get("unembed.b_U", output_map.new_zeros(output_map.shape[-1]))
         if tokens is None:
@@ -180,7 +180,7 @@ class _Parts:
         self.values[-1] += self.weights.get(f"{block.attn.name}.b_O", 0.0)
 
     def _join(self, names: list[str], outputs: Tensor, added: bool) -> None:
-        """Insert new summands before the biases; unless they are `added` to the stream, all earlier ones become 0."""
+        """Insert new summands before the biases; unless `added` to the stream, they set all earlier summands to 0."""
         kept = self.values if added else torch.zeros_like(self.values)
         self.values = torch.cat([kept[:-1], outputs, kept[-1:]])
         self.names = [*self.names[:-1], *names, "bias"]

@@ -1,4 +1,4 @@
-"""Centred kernel alignment: how far two sets of vectors for the same rows have the same geometry."""
+"""Centred kernel alignment (CKA): the similarity in geometry of two sets of vectors for the same rows."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     import polars
 
 _ROUNDING = 1e-6
-"""Rows whose spread is smaller than this share of their size do not vary: float32 tells no more apart."""
+"""Rows whose spread is below this share of their size count as constant, because float32 resolves no less."""
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Linear CKA between the values at sites of two records, and what unrelated values of their shape would give.
+    """Linear CKA between the values at sites of two records, and its chance level for unrelated values.
 
     Shapes
         sites, other_sites: the sites of both records
-        values: `[member site other_member other_site]`, from 0 to 1; NaN where values do not vary over the rows
-        chance: the same, the mean over all orders of the rows of one side
+        values: `[member site other_member other_site]`, from 0 to 1; NaN if values do not vary over the rows
+        chance: `[member site other_member other_site]`, the mean over all permutations of the rows of one side
     """
 
     sites: tuple[str, ...]
@@ -33,9 +33,9 @@ class Alignment:
     chance: Float[Tensor, "member site other_member other_site"]
 
     def layers(self, member: int = 0, other_member: int | None = None) -> Float[Tensor, "site other_site"]:
-        """Return the sites of one member against those of another, by default itself.
+        """Return the similarities between the sites of two members, or within one member if `other_member` is None.
 
-        Errors: `SpecError` for a member that is not there.
+        Errors: `SpecError` for an unknown member.
         """
         other = member if other_member is None else other_member
         for field, index, axis in (("member", member, 0), ("other_member", other, 2)):
@@ -64,26 +64,27 @@ class Alignment:
 
 
 def cka(record: Record, other: Record | None = None) -> Alignment:
-    """Return the similarity between the values at all sites and in all members of a record, or of two.
+    """Return the similarity between the values at all sites and in all members, within one record or between two.
 
-    Every sequence, or every position of every sequence at a site with positions, is a row; all other axes together are
-    the vector. With centred rows X and Y,
+    Each sequence is a row, or each position of each sequence at a site with positions; all other axes together form the
+    vector. With centred rows X and Y,
 
         CKA = |Xᵀ Y|² / (|Xᵀ X| |Yᵀ Y|)
 
-    in Frobenius norms. It is 1 for vectors that are equal up to rotation, reflection, shift and scale, so that it
-    compares layers of different widths, and members whose neurons have nothing to do with each other. It is not
-    invariant under other linear maps: directions of large variance count most.
+    in Frobenius norms. CKA is 1 for vectors that are equal up to rotation, reflection, shift and scale. So it can
+    compare layers of different widths, and members whose neurons do not correspond. It is not invariant under other
+    linear maps: directions of large variance count most.
 
-    With few rows for their width, unrelated values are alike by accident. `chance` is the mean over all orders of the
-    rows, tr(XᵀX) tr(YᵀY) / (rows - 1) over the same norms: read a value as its way from there to 1.
+    If the rows are few compared with the width, unrelated values look similar by accident. `chance` is the mean over
+    all permutations of the rows, tr(XᵀX) tr(YᵀY) / (rows - 1) over the same norms. Judge a value by its distance from
+    there to 1.
 
         record = look(ensemble, inputs, ["hook_embed", "blocks.*.hook_resid_post"], output=False)
         cka(record).values  # [member site other_member other_site]
 
     Args:
         record: at least one site; the output counts as one.
-        other: another record of the same sequences, such as that of another model; None: the same.
+        other: another record of the same sequences, such as another model's record; None: `record` itself.
 
     Errors: `SpecError` for candidates, a site without a row for each sequence, and sites whose rows differ in number.
     Source: Kornblith et al., 2019, sections 3 and 4; the chance level: the mean of a permutation test, Kazi-Aoual et
@@ -106,7 +107,7 @@ def cka(record: Record, other: Record | None = None) -> Alignment:
 
 
 def _rows(record: Record, field: str) -> list[Float[Tensor, "member row width"]]:
-    """The centred rows at each site; exactly 0 where they do not vary beyond rounding."""
+    """Return the centred rows at each site; exactly 0 if they do not vary beyond rounding."""
     if record.candidates is not None:
         raise SpecError(field, "has candidates", "choose one with record.candidate(name)")
     if not len(record):
@@ -128,7 +129,7 @@ def _rows(record: Record, field: str) -> list[Float[Tensor, "member row width"]]
 def _square(
     left: Float[Tensor, "*member row width"], right: Float[Tensor, "member row other_width"]
 ) -> Float[Tensor, "member"]:
-    """The squared norm of Xᵀ Y for each member of the right side."""
+    """Return the squared norm of Xᵀ Y for each member of the right side."""
     return (left.mT @ right).square().sum(dim=(1, 2))
 
 

@@ -41,8 +41,8 @@ class Directions:
     def match(self, k: int = 0) -> PerHead:
         """Return the mean cosine, over rows p, between the query of row p and the key of row p - k.
 
-        k = 1 is high for a head that shifts by one. A negative k compares with later rows. For tokens, k = 0 compares a
-        token with itself.
+        For k = 1 the result is high for a head that shifts by one. A negative k compares with later rows. For
+        tokens, 0 compares each token with itself.
 
         Errors: `SpecError` for a k that leaves no row.
         """
@@ -72,11 +72,11 @@ class Directions:
 def position_directions(model: AnyModel) -> Directions:
     """Return the queries and keys of every layer for positions alone, one row per position.
 
-    The token embedding is set to zero. In the first layer the queries are then exactly `W_pos W_Q`, the part of any
-    sequence's queries that comes from the position, and likewise the keys. In later layers they come from a stream that
-    no sequence produces; see `recorded_directions` for those of sequences.
+    The token embedding is set to zero. In the first layer, the queries are then exactly `W_pos W_Q`, the part of any
+    sequence's queries that comes from the position; likewise the keys. In later layers, queries and keys come from a
+    stream that no real sequence produces; use `recorded_directions` for real sequences.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers, and for one without position
+    Errors: `SpecError` for a model that is not one of this package's transformers, and for a model without position
     embedding.
     Source: anchor functions, appendix B.2, Fig 21d.
     """
@@ -91,9 +91,9 @@ def position_directions(model: AnyModel) -> Directions:
 def token_directions(model: AnyModel, tokens: Int[Tensor, "row"] | None = None) -> Directions:
     """Return the queries and keys of every layer for tokens alone, one row per token; None: the whole vocabulary.
 
-    Each token is a sequence by itself, with the position embedding set to zero. In the first layer the queries are then
-    exactly `W_E W_Q`, and likewise the keys. In later layers they come from the stream of a token that has attended to
-    itself.
+    Each token forms a sequence of its own, with the position embedding set to zero. In the first layer, the queries are
+    then exactly `W_E W_Q`; likewise the keys. In later layers, queries and keys come from the stream of a token that
+    has attended only to itself.
 
     Errors: `SpecError` for a model that is not one of this package's transformers or that reads vectors, and for a
     token outside the vocabulary.
@@ -125,7 +125,7 @@ def recorded_directions(record: Record) -> Directions:
 
 
 def _without(embedding: str, ensemble: Ensemble, inputs: Int[Tensor, "batch position"]) -> Directions:
-    """Directions of sequences with one of the two embeddings set to zero."""
+    """Return the directions of sequences with one of the two embeddings set to zero."""
     sites = [f"{block.attn.name}.hook_{kind}" for block in blocks(transformer(ensemble)) for kind in "qk"]
     zero = Intervention(site=embedding, rule="zero", may_do_nothing=True)
     return recorded_directions(look(ensemble, inputs, sites, [zero]))

@@ -31,12 +31,12 @@ def similarity(
     | neurons, by activation | `mlp.hook_post` | `hidden` | `batch`, `position` | member hidden hidden |
     | stages | several sites | `stage` | `width` | member batch position stage stage |
 
-    The result has the remaining axes, in their order, then `between` twice. Several sites, which need the same axes and
-    sizes, become an axis `stage` after `member`. For neurons by their input weights use `cosine_similarity`. The cosine
-    with a vector of length 0 is 0.
+    The result has the remaining axes, in their order, then `between` twice. Several sites, which must have the same
+    axes and sizes, become an axis `stage` after `member`. To compare neurons by their input weights, use
+    `cosine_similarity`. The cosine with a vector of length 0 is 0.
 
-    Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that it does not have, an axis named
-    twice, and stages of different axes or sizes.
+    Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that the site does not have, an axis
+    named twice, and stages with different axes or sizes.
     Source: anchor functions, appendix B.3, Figures 22 and 23 (positions); 6.2, Figure 19 (heads).
     """
     value, axes = _stages(record, sites) if not isinstance(sites, str) else (record[sites], record.axes(sites))

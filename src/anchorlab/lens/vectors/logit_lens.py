@@ -1,4 +1,4 @@
-"""The logit lens: the logits that a model would return if it ended with given vectors of the stream."""
+"""The logit lens: apply a model's last norm and output map to vectors from any depth of the stream."""
 
 from collections.abc import Mapping
 
@@ -17,11 +17,11 @@ from anchorlab.models.sites import identity_tap
 
 
 def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
-    """Return the logits of vectors in place of the last stream, `[member ... output]`.
+    """Return the logits of vectors as if they were the final stream, `[member ... output]`.
 
-    Applies each member's last layer norm, if it has one, and its output map with bias; without a map, the result is the
-    vectors themselves. `vectors` are `[member ... width]`, such as a recorded site, or one vector for all members,
-    `[width]`. For the streams of the model's own blocks see `logit_lens`.
+    Each member's last layer norm is applied, if it has one, and its output map with bias. Without an output map,
+    the result is the vectors after the norm. `vectors` are `[member ... width]`, such as a recorded site, or one vector
+    for all members, `[width]`. For the streams of the model's own blocks see `logit_lens`.
 
     Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, and for vectors that do not
     fit it.
@@ -56,9 +56,9 @@ def logit_lens(
     positions: AnyPositions | None = None,
     batch_size: int = 512,
 ) -> Float[Tensor, "member depth batch scored output"]:
-    """Return the logits of the residual stream before each block, and as the last `depth` the model's own logits.
+    """Return the logits of the residual stream before each block, and the model's own logits as the last `depth`.
 
-    The last layer norm is applied at each depth, with the scale of the stream there.
+    The last layer norm is applied at each depth, with the scale of the stream at that depth.
 
     Args:
         model: as in `look`.

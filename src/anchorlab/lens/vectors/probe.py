@@ -1,4 +1,4 @@
-"""Linear probes: can a label be read from the values at a site, in sequences that the probe was not fitted on?"""
+"""Linear probes: test whether a label can be read from the values at a site, on held-out sequences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ HeldOut = Literal["sequences", "positions"]
 
 @dataclass(frozen=True)
 class Probe:
-    """How often a linear probe names the right label of values that it was not fitted on, beside its controls.
+    """The accuracy of linear probes on held-out values, and their controls.
 
-    The axis `position` is there if each position has a probe of its own; it counts the positions that were read.
+    The axis `position` exists only if each position has its own probe; it counts the positions that were read.
 
     Shapes
         accuracy: `[member site (position)]`
-        shuffled: `[shuffle member site (position)]`, with labels shuffled among the values
-        untrained: `[member site (position)]`, on members that were never trained; None: without
+        shuffled: `[shuffle member site (position)]`, the accuracy with labels shuffled among the values
+        untrained: `[member site (position)]`, the accuracy on members that were never trained; None if there are none
         majority: the share of the most frequent label
     """
 
@@ -47,7 +47,8 @@ class Probe:
     def table(self) -> "polars.DataFrame":
         """One row per member, site and position: member, site, layer, position, accuracy and its controls.
 
-        `shuffled` is the mean over the shuffles and `shuffled_most` the largest of them; `untrained` is null without.
+        `shuffled` is the mean over the shuffles and `shuffled_most` the maximum; `untrained` is null without untrained
+        members.
         """
         import polars
 
@@ -80,40 +81,41 @@ def probe(
 ) -> Probe:
     """Return how well labels can be read linearly from the values at each matching site, by cross-validation.
 
-    Labels `[batch]` say something about a whole sequence, and each position has a probe of its own. Labels `[batch
-    position]` say something about each position, and one probe reads all positions:
+    Labels `[batch]` describe whole sequences; each position then has its own probe. Labels `[batch position]` describe
+    positions; one probe then reads all positions:
 
         probe(run, batch.inputs, keys).accuracy  # [member site position]: where is the key known?
         probe(run, batch.inputs, batch.inputs).accuracy  # [member site]: is the token here still known?
 
-    The probe is linear discriminant analysis: the score of a label is linear in the value, and the best one if the
-    values of every label are normally distributed with the same covariance. It has a closed form, so that all members,
-    folds and shuffles take one solve each. Values are brought to unit variance first.
+    The probe is linear discriminant analysis: the score of a label is linear in the value. It is optimal if the values
+    of every label are normally distributed with the same covariance. It has a closed form: each member, fold and
+    shuffle takes one solve. Values are scaled to unit variance first.
 
-    Two controls say what an accuracy means. With shuffled labels a probe has nothing to read; it reaches the share of
-    the most frequent label at best, but for luck. Members that were never trained show what the inputs alone give
-    away, as a random embedding tells tokens apart, too.
+    Two controls show what an accuracy means. With shuffled labels there is nothing to read: apart from luck, the
+    accuracy is at most the share of the most frequent label. Members that were never trained show how much the inputs
+    alone reveal, since even a random embedding distinguishes tokens.
 
     Args:
-        model: as in `look`. A run brings its untrained members with it.
+        model: as in `look`. A run supplies its own untrained members.
         inputs: as in `look`.
-        labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); those below 0 are left
+        labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); labels below 0 are left
             out.
-        site: a name or names, or patterns. All axes but `batch` and `position` count as the width of the value.
-        where: one index of further axes: `{"head": 1}` reads one head.
-        positions: the positions to read, `[scored]` or `[batch scored]`, such as those of a role; None: all.
-        folds: into how many parts the sequences are divided; each is predicted by a probe fitted on the others.
-        held_out: `positions` divides the positions instead, so that a probe must read positions it has never seen.
-        shuffles: how many times the labels are shuffled.
-        untrained: members to compare with, for a model that is not a run.
-        shrinkage: the weight, above 0 and at most 1, of the identity against the covariance that was found.
-        seed: draws the folds and the shuffles.
+        site: one or several names or patterns. All axes except `batch` and `position` count as the width of the value.
+        where: an index for each of some further axes: `{"head": 1}` reads one head.
+        positions: the positions to read, `[scored]` or `[batch scored]`, such as the positions of a role; None: all.
+        folds: the number of parts into which the sequences are divided; each part is predicted by a probe fitted on the
+            others.
+        held_out: `positions` divides the positions instead, so that a probe must read positions that it has never seen.
+        shuffles: the number of times the labels are shuffled.
+        untrained: untrained members to compare with, for a model that is not a run.
+        shrinkage: the weight of the identity matrix against the estimated covariance, above 0 and at most 1.
+        seed: the seed of the folds and the shuffles.
         axes: as in `look`.
 
-    The accuracy of a member is NaN where values of its are not finite, as in one that diverged.
+    The accuracy of a member is NaN if any of its values are not finite, as after divergence.
 
-    Errors: those of `look`; `SpecError` for labels that are no integers, do not fit the inputs or are all the same, and
-    for folds, shuffles and a shrinkage out of range, or so small that the covariance is singular.
+    Errors: as `look`; `SpecError` for labels that are not integers, do not fit the inputs or are all the same, for
+    folds, shuffles or a shrinkage out of range, and for a shrinkage so small that the covariance is singular.
     Source: Alain & Bengio, 2017 (probes); Hewitt & Liang, 2019 (controls); Fisher, 1936 (the discriminant).
     """
     if untrained is None and isinstance(model, TrainedRun):
@@ -140,7 +142,7 @@ def probe(
 
 @dataclass(frozen=True)
 class _Reading:
-    """Labels `[batch (position)]`, the fold of each of them, of the same shape, and the number of folds."""
+    """Labels `[batch (position)]`, the fold of each label in the same shape, the number of folds, and the settings."""
 
     labels: Tensor
     folds: Tensor
@@ -156,7 +158,7 @@ class _Reading:
         positions: Tensor | None,
         shuffled: bool = True,
     ) -> Float[Tensor, "labelling member site *position"]:
-        """The accuracy with the labels as they are, and then with each shuffle of them."""
+        """Return the accuracy with the true labels, then with each shuffle of them."""
         whole, known = self.labels.ndim == 1, self.labels >= 0
         labels, folds = self.labels[known], self.folds[known]
         draw = torch_generator(self.seed, "probe", "shuffles")
@@ -174,8 +176,8 @@ class _Reading:
     def _accuracy(
         self, rows: Float[Tensor, "member row width"], labellings: Int[Tensor, "labelling row"], folds: Tensor
     ) -> Float[Tensor, "labelling member"]:
-        """The share of rows whose label is found by the discriminant of the other folds."""
-        sound = rows.isfinite().all(dim=-1).all(dim=-1)  # one member that diverged must not spoil the others
+        """Return the share of rows whose label is predicted correctly by the probe fitted on the other folds."""
+        sound = rows.isfinite().all(dim=-1).all(dim=-1)  # a diverged member must not affect the others
         rows = torch.where(sound[:, None, None], rows, 0).double()
         rows = rows - rows.mean(dim=1, keepdim=True)
         spread = rows.square().mean(dim=1, keepdim=True).sqrt()
@@ -204,7 +206,7 @@ class _Reading:
         return torch.stack(accuracies)
 
     def _factor(self, covariance: Float[Tensor, "*lead width width"]) -> Float[Tensor, "*lead width width"]:
-        """The Cholesky factor. `torch.linalg.solve` would take LU, which fails after a change of torch's threads."""
+        """Return the Cholesky factor, because `torch.linalg.solve` uses LU, which fails once torch's threads change."""
         factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(covariance)
         if bool(failed.any()):
@@ -216,7 +218,7 @@ class _Reading:
 def _values(
     record: Record, site: str, where: Mapping[str, int] | None, positions: Tensor | None
 ) -> Float[Tensor, "member batch position width"]:
-    """A site's values; one position for a site without positions."""
+    """Return a site's values; a site without positions counts as one position."""
     value = record.at(site, **(where or {}))
     names = [name for name in record.axes(site) if name not in (where or {})]
     if names[:2] != ["member", "batch"]:
@@ -249,7 +251,7 @@ def _check_places(values: Float[Tensor, "member batch position width"], labels: 
 
 
 def _folds(labels: Tensor, folds: int, held_out: HeldOut, seed: int) -> Int[Tensor, "batch *position"]:
-    """The fold of each label: whole sequences, or whole positions, in folds whose sizes differ by at most one."""
+    """Return the fold of each label: whole sequences, or positions, in folds whose sizes differ by at most one."""
     if held_out not in ("sequences", "positions"):
         raise SpecError("held_out", f"{held_out!r} cannot be held out", "choose 'sequences' or 'positions'")
     if held_out == "positions" and labels.ndim == 1:

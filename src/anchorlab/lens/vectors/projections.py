@@ -76,8 +76,8 @@ class TSNE:
         coordinates: `[member ... 2]`, with the row axes of the vectors
         divergence: `[member]`, the minimised Kullback-Leibler divergence between the neighbourhoods of vectors and
             plane, in nats; comparable only between planes of equal size and perplexity
-        trustworthiness: `[member]`, 1 if the nearest neighbours in the plane are those among the vectors, about 0.5 for
-            random points (Venna & Kaski, 2001)
+        trustworthiness: `[member]`, 1 if nearest neighbours in the plane are also nearest neighbours among the vectors,
+            about 0.5 for random points (Venna & Kaski, 2001)
     """
 
     coordinates: Float[Tensor, "member *row 2"]
@@ -99,8 +99,8 @@ def tsne(
 
     Args:
         vectors: at least 4 rows of width 2 or more.
-        seed: draws the starting points, the same for every member. None: start from the first two principal components,
-            without randomness.
+        seed: the seed of the starting points, which are the same for every member. None: start from the first two
+            principal components, without randomness.
         perplexity: the effective number of neighbours. None: 30, or (rows - 1) / 3 if that is less.
         neighbours: the number of neighbours that `trustworthiness` compares.
         exact: whether to compute all forces; False approximates distant ones (Barnes-Hut), for thousands of rows.

@@ -1,4 +1,4 @@
-"""Read what weight matrices hold: circuits of heads, associative memories, and the ranks that matter."""
+"""Analyse weight matrices: circuits of heads, associative memories, and low-rank truncations."""
 
 from anchorlab.lens.weights.lowrank import FRACTIONS, best_truncations, matrices, truncations
 from anchorlab.lens.weights.memories import memory, memory_along

@@ -1,4 +1,4 @@
-"""Rank truncation of one matrix of a run at a time, and the best truncation for a metric (LASER)."""
+"""Truncate the rank of one matrix of a run at a time, and find the best truncation for a metric (LASER)."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -86,9 +86,9 @@ def truncations(
 def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars.DataFrame":
     """Return the best truncation of each matrix by the mean of a metric over members, the best matrix first.
 
-    The best `loss` is the lowest, the best value of any other metric the highest; of equal values the one with the
-    smallest rank is taken. Only the group `all` counts. The columns are weight, fraction, rank, value, full (the full
-    model's value), change (value minus full).
+    For `loss` the lowest value is the best, for any other metric the highest; among equal values, the smallest rank
+    wins. Only the group `all` counts. The columns are weight, fraction, rank, value, full (the full model's value),
+    change (value minus full).
 
     Errors: `SpecError` for a metric that the table does not have.
     """
@@ -135,7 +135,7 @@ def matrices(ensemble: Ensemble, weights: Iterable[str] = ("*",)) -> list[str]:
 def _cuts(
     run: TrainedRun, ensemble: Ensemble, name: str, fractions: Sequence[float], split: str, size: int, step: int
 ) -> list[list[str | int | float]]:
-    """The rows of one matrix: one per fraction, member, group and metric, the full model last."""
+    """Return the rows of one matrix: one per fraction, member, group and metric, the full model last."""
     edits = {str(fraction): (Truncate(weight=name, fraction=fraction),) for fraction in fractions}
     evaluation = Evaluation(size=size, splits=(split,), edits=edits)
     first = next(iter(ensemble.weights.values()))

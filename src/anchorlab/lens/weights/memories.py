@@ -18,16 +18,16 @@ from anchorlab.training import Ensemble, TrainedRun
 def memory(model: AnyModel, left: str, right: str) -> Float[Tensor, "member row column"]:
     """Return the inner products `⟨u_i, v_j⟩` of the rows of `left` with the rows of `right`.
 
-    Each side is a chain: a matrix whose rows are vectors, followed by the matrices or feed-forward layers that the
-    vectors pass, in order. `.T` transposes a matrix:
+    Each side is a chain: a matrix whose rows are vectors, followed by the matrices or feed-forward layers that are
+    applied to these vectors, in order. `.T` transposes a matrix:
 
         memory(model, "embed.W_E @ blocks.1.attn.W_V", "unembed.W_U.T")  # Figure 7, right
         memory(model, "embed.W_E @ blocks.1.mlp", "unembed.W_U.T")  # Figure 7, middle: F_2
         memory(model, "embed.W_E @ blocks.0.attn.W_V", "embed.W_E @ blocks.1.attn.W_KQ")  # Figure 8
         memory(model, "pos_embed.W_pos @ blocks.0.attn.W_KQ", "pos_embed.W_pos")  # Figure 7, left, before the softmax
 
-    If a head has both `W_V` and `W_O`, write `W_V @ W_O`. Only the named parts act: no biases outside feed-forward
-    layers, no layer norms, no scaling of attention scores. A module counts as one member.
+    If a head has both `W_V` and `W_O`, write `W_V @ W_O`. Only the named parts are applied: no biases outside
+    feed-forward layers, no layer norms, no scaling of attention scores. A module counts as one member.
 
     Errors: `SpecError` for a part that is neither a matrix nor a feed-forward layer (naming the nearest one), a chain
     that begins with a layer, a part that does not fit the one before it, and sides of different widths.
@@ -44,9 +44,9 @@ def memory(model: AnyModel, left: str, right: str) -> Float[Tensor, "member row 
 def memory_along(
     run: TrainedRun, left: str, right: str, steps: Sequence[int] | None = None
 ) -> tuple[list[int], Float[Tensor, "step member row column"]]:
-    """Return the steps of a run's checkpoints, or the given ones, and `memory` at each.
+    """Return the training steps and `memory` at each, for all of a run's checkpoints or for `steps`.
 
-    One checkpoint is in memory at a time.
+    Only one checkpoint is in memory at a time.
 
     Errors: as `memory`; `SpecError` for an empty `steps`; `StoreError` for a step without a checkpoint.
     """
@@ -81,7 +81,7 @@ def _rows(ensemble: Ensemble, chain: str, side: str) -> Float[Tensor, "member ro
 
 
 def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
-    """The name of each feed-forward layer's input matrix, by the name of the layer."""
+    """Return the name of each feed-forward layer's input matrix, by the name of the layer."""
     return {
         name: f"{name}.W_F" if isinstance(layer, LinearFeedForward) else f"{name}.W_in"
         for name, layer in ensemble.template.named_modules()
@@ -92,7 +92,7 @@ def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
 def _through(
     ensemble: Ensemble, name: str, rows: Float[Tensor, "member row width"]
 ) -> Float[Tensor, "member row width"]:
-    """The output of each member's own layer for its rows."""
+    """Return the outputs of each member's feed-forward layer for the member's rows."""
     layer, start = ensemble.template.get_submodule(name), f"{name}."
     weights = {key.removeprefix(start): value for key, value in ensemble.weights.items() if key.startswith(start)}
 

@@ -47,8 +47,8 @@ class HeadCircuits:
     ) -> "HeadCircuits":
         """Return the circuit `rows @ matrix @ columns`, such as the full circuit from tokens to tokens.
 
-        `rows` and `columns` are one matrix for all members, or one for each, `[member ...]`; None leaves a side as it
-        is:
+        `rows` and `columns` are one matrix for all members, or one per member, `[member ...]`; None leaves a side
+        unchanged:
 
             tokens, outputs = ensemble.weights["embed.W_E"], ensemble.weights["unembed.W_U"]
             qk(ensemble).between(tokens, tokens.mT)  # the score of each query token for each key token

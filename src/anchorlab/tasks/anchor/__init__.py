@@ -1,4 +1,4 @@
-"""Anchor functions: small frozen values and their product."""
+"""Anchor functions: the task, and the small frozen values that it consists of."""
 
 from anchorlab.tasks.anchor.function import AnchorFunction
 from anchorlab.tasks.anchor.labels import Labels

@@ -1,8 +1,8 @@
 """The equations of the anchor function paper as printed: oracles independent of patterns, rules and tokens.
 
 Sequences are vectors `[batch position dimension]`: one-hot, or numbers with dimension 1. Ratios of sums over
-1 / ||x_j - a|| are taken as limits, in which the terms at distance zero outweigh all others. With `epsilon` above zero
-1 / (||x_j - a|| + epsilon) replaces the weight and tends to the limit.
+1 / ||x_j - a|| are taken as limits: if some distances are zero, only these terms count. With `epsilon` above zero the
+weight is 1 / (||x_j - a|| + epsilon) instead, which tends to this limit.
 """
 
 from collections.abc import Callable, Sequence
@@ -119,7 +119,7 @@ def _ratio(
 
 
 def _weights(distances: Float[Tensor, "batch position"], epsilon: float) -> Float[Tensor, "batch position"]:
-    """Return 1 / distance up to a factor per sequence; if some distances are zero, the limit keeps only those."""
+    """Return 1 / distance up to a factor per sequence; if some distances are zero, only these have weight."""
     if epsilon > 0:
         return 1 / (distances + epsilon)
     zero = distances == 0

@@ -1,4 +1,4 @@
-"""Draw the sequences of a split: first a frame, then each key among those that the separation allows there."""
+"""Draw the sequences of a split: first a frame, then the keys, each from those that the separation allows there."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,9 +25,9 @@ class Drawing:
     Shapes
         frames: rows of `Layout.frames`, `[choice]`
         group, weights: the group of each frame, and its probability up to a common factor, `[choice]`
-        kind: which list of allowed keys a slot has, `[choice slot]`
-        start, count: where that list is in `allowed`, `[kind]`
-        allowed: the lists of allowed keys, one after the other
+        kind: the index of each slot's list of allowed keys, `[choice slot]`
+        start, count: the position of each list in `allowed` and its length, `[kind]`
+        allowed: the lists of allowed keys, concatenated
     """
 
     frames: Int[np.ndarray, "choice"]
@@ -70,7 +70,7 @@ class Drawing:
         return chosen
 
     def keys(self, random: Generator, chosen: Int[np.ndarray, "row"]) -> Int[np.ndarray, "row slot"]:
-        """Draw a key for each slot of each row, uniform among those allowed; -1 where the rule has no such slot."""
+        """Draw a key for each slot of each row, uniformly from the allowed keys; -1 if the rule has no such slot."""
         kind = self.kind[chosen]
         index = (random.random(kind.shape) * self.count[kind]).astype(np.int64)
         keys: np.ndarray = self.allowed[self.start[kind] + index]
@@ -78,10 +78,11 @@ class Drawing:
 
 
 def drawings(layout: Layout, separation: Separation, group: Int[np.ndarray, "frame"]) -> dict[str, Drawing]:
-    """Return, by split, the frames and keys that it draws from; `group` is the group of each frame of the layout.
+    """Return the frames and keys that each split draws from; `group` is the group of each frame of the layout.
 
-    The rule is uniform, then the anchors of the rule, then their positions, among those where the split has keys.
-    Errors: `SpecError` for a split without any.
+    The rule is uniform, then the anchors of the rule, then their positions, all among the frames for which the split
+    has keys.
+    Errors: `SpecError` for a split without any frame.
     """
     frames, items = layout.frames, np.arange(layout.vocabulary.items[0], layout.vocabulary.items[1] + 1)
     exists = frames.key_positions >= 0
@@ -124,7 +125,7 @@ def _drawing(
     _, one, kind = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True)
     masks = allowed[chosen].reshape(-1, len(items))[one]
     kind = np.where(exists[chosen], kind.reshape(len(chosen), -1), len(masks))
-    lists = [items[mask] for mask in masks] + [np.array([-1])]  # the last is for slots that the rule does not have
+    lists = [items[mask] for mask in masks] + [np.array([-1])]  # the last list is for slots that the rule lacks
     count = np.array([len(one) for one in lists])
     return Drawing(
         frames=chosen,
@@ -144,7 +145,7 @@ def _same(frames: Latent) -> Int[np.ndarray, "frame"]:
 
 
 def _shares(rule: Int[np.ndarray, "frame"], anchors: Int[np.ndarray, "frame"]) -> Float[np.ndarray, "frame"]:
-    """Return weights that make rules equally likely, then the anchors of a rule, then the positions of those."""
+    """Return weights that make rules equally likely, then the anchors of a rule, then the anchors' positions."""
     _, first, frames_in = np.unique(anchors, return_index=True, return_counts=True)
     anchors_in = np.bincount(rule[first], minlength=int(rule.max()) + 1)
     weights: np.ndarray = 1.0 / (anchors_in[rule] * frames_in[anchors])
@@ -159,15 +160,15 @@ def draw_sequences(
     into: Int[np.ndarray, "row position"],
     noise: MarkovNoise | None = None,
 ) -> Found:
-    """Write a sequence of each chosen frame into `into`, drawing again until each has exactly one answer.
+    """Write a sequence of each chosen frame into `into`; draw again until each sequence has exactly one answer.
 
     Args:
         choice: for each row an index into `drawing.frames`
         random: draws keys and noise
         into: overwritten in place
-        noise: the chain that noise follows; None: every token of it is drawn by itself
+        noise: the chain that noise follows; None: noise tokens are independent
 
-    Returns: the latents drawn, with their answers and those of the rivals.
+    Returns: the latents drawn, with their answers and the rivals' answers.
 
     Errors: `SpecError` if some rows still have no answer after a thousand draws.
     """

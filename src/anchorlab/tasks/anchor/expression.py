@@ -26,7 +26,7 @@ Value = Int[np.ndarray, "row"]
 
 @dataclass(frozen=True)
 class Step:
-    """One operation that was applied: its text, the slot of its anchor, and its results `[row]`."""
+    """One applied operation: its text, the slot of its anchor, and its results `[row]`."""
 
     text: str
     slot: str
@@ -35,15 +35,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an expression is evaluated on: sequences, the tokens and positions of their slots, and operations as tables.
+    """The input of an expression: sequences, the tokens and positions of their slots, and operations as tables.
 
     Shapes
         sequences: `[row position]`; None if only slots are known
         tokens, positions: by slot name, each `[row]`
-        anchor_index: the row of each anchor in `results`, by its token, `[token]`
-        results: the result of each anchor's operation on each token, `[anchor token]`, -1 outside its domain
+        anchor_index: the row of each anchor in `results`, by the anchor's token, `[token]`
+        results: the result of each anchor's operation on each token, `[anchor token]`; -1 outside the operation's
+            domain
         is_item: whether each token is an item, `[token]`
-        exceptions: the results of pairs of anchors that have their own operation, each `[token]`
+        exceptions: the results for pairs of anchors with their own operation, each `[token]`
         trained: the pairs of anchors in the training data
     """
 
@@ -104,7 +105,7 @@ class Expression:
 
     @property
     def may_be_nothing(self) -> bool:
-        """Whether some rows may have no answer: ties, division by zero, untrained pairs, no item after an anchor."""
+        """Whether some rows may lack an answer: ties, division by zero, untrained pairs, or no item after an anchor."""
         special = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)} & set(_FUNCTIONS)
         return bool(special - {"min", "max", "pair"}) or any(
             isinstance(node, ast.FloorDiv | ast.Mod) for node in ast.walk(self._tree)
@@ -147,14 +148,14 @@ class Expression:
         return name[:1].isupper() and len(arguments) == 1
 
     def evaluate(self, reading: Reading) -> tuple[Value, Bool[np.ndarray, "row"], list[Step]]:
-        """Return the answers, whether each row has one (else its answer is meaningless), and the operations applied."""
+        """Return the answers (meaningless in rows without one), whether each row has one, and the operations used."""
         steps: list[Step] = []
         value, found = self._value(self._tree, reading, steps)
         rows = len(next(iter(reading.tokens.values())))
         return np.broadcast_to(value, (rows,)), np.broadcast_to(found, (rows,)), steps
 
     def _value(self, node: ast.AST, reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of a part and whether each row has one: `[row]`, or scalars if the same for all rows."""
+        """Return the values of a subexpression, and whether each row has one: `[row]`, or scalars if all are equal."""
         match node:
             case ast.Constant(value=number):
                 return np.array(number), np.array(True)
@@ -193,7 +194,7 @@ class Expression:
         return _apply(reading, name, values[0][0], found, steps, f"{name}({ast.unparse(arguments[0])})")
 
     def _nearest(self, arguments: list[ast.expr], reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest candidate, or its partner if a table is given, and whether each row has no tie."""
+        """Return the nearest candidate, or its partner if a table is given, and whether each row is free of ties."""
         table = arguments[1]
         near = list(table.keys) if isinstance(table, ast.Dict) else arguments[1:]
         given = list(table.values) if isinstance(table, ast.Dict) else near
@@ -211,7 +212,7 @@ class Expression:
 def _apply(
     reading: Reading, slot: str, value: np.ndarray, found: np.ndarray, steps: list[Step], text: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Apply the operation of the slot's anchor to the rows found; return the results and which rows have one."""
+    """Apply the operation of the slot's anchor to the rows in `found`; return the results, and which rows have one."""
     size = reading.results.shape[1]
     inside = found & (value >= 0) & (value < size)
     result = reading.results[reading.anchor_index[reading.tokens[slot]], np.where(inside, value, 0)]
@@ -224,7 +225,7 @@ def _apply(
 def _pair(
     reading: Reading, first: str, second: str, value: np.ndarray, found: np.ndarray, steps: list[Step], inner: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Apply both anchors' operations in turn, or the pair's exception; return the results and which rows have one."""
+    """Apply both anchors' operations in turn, or the pair's exception; return the results, and which rows have one."""
     middle, between = _apply(reading, first, value, found, steps, f"{first}({inner})")
     result, inside = _apply(reading, second, middle, between, steps, f"{second}({first}({inner}))")
     for (one, other), results in reading.exceptions.items():

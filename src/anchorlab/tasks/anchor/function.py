@@ -37,35 +37,36 @@ Result = TypeVar("Result")
 
 _ROWS_AT_ONCE = 16_384  # few enough to stay in the processor's cache
 _MOST_GROUPS = 64
-_MOST_CHOICES = 2**26  # of a frame and a key
+_MOST_CHOICES = 2**26  # maximum number of combinations of frame and key
 
 
 @task_family("anchor")
 class AnchorFunction(Task):
     """A function of the keys that its anchors point to; every other token is noise.
 
-    operations: what each anchor does to a key, as in `{3: "+5"}`
-    rules: what a sequence holds and what its answer is, as in `{"mean": "3 x y -> (x + y) // 2"}`
-    exceptions: the operations of pairs of anchors that have their own, which `pair(A, B, x)` looks up
-    rivals: other rules that might explain a model's answers, over the same patterns; agreement with each is measured
-    vocabulary: the token ids, and which of them are items and which anchors
+    operations: the operation of each anchor on a key, as in `{3: "+5"}`
+    rules: the pattern of a sequence and its answer, by name, as in `{"mean": "3 x y -> (x + y) // 2"}`
+    exceptions: operations of particular pairs of anchors, which `pair(A, B, x)` applies in place of the anchors' own
+    rivals: other rules over the same patterns that might explain a model's answers; agreement with each is measured
+    vocabulary: the token ids, and which of them are items and anchors
     placement: the length of sequences, and the anchors that the slots of a pattern may hold
-    separation: which sequences belong to training and which to test
-    scoring: the positions at which the answer is asked for
+    separation: the assignment of sequences to training and test
+    scoring: the positions at which the answer is scored
     labels: statistical labels; None: the label is the answer
-    noise: a chain that noise follows, as in text; None: every token of noise is drawn by itself
+    noise: a Markov chain that noise follows, as in text; None: noise tokens are independent
     shares: the share of each group in the training data, exact in every sample; empty: as drawn
-    group_by: what evaluation is grouped by: combinations of anchors, rules, changed labels, or nothing
-    name: what it is called in files and figures
+    group_by: the grouping of evaluation: by combinations of anchors, rules, changed labels, or nothing
+    name: the task's name in files and figures
 
     >>> AnchorFunction(operations={3: "+5"}).sample("train", 2, seed=0).inputs.shape
     torch.Size([2, 9])
     >>> mean = AnchorFunction(rules={"mean": "3 x y -> (x + y) // 2"}, operations={3: "x"})
 
-    A sequence is drawn in five uniform draws: the rule; its anchors; their positions, among those where the split has
-    keys; the keys, among those that the separation allows there; and the noise, among the items. A sequence that fits
-    several rules or has no answer is drawn again.
-    Errors: `SpecError` if the parts do not fit: a split without keys, a key or answer in test that training never
+    A sequence is drawn in five uniform steps: the rule; its anchors; their positions, among positions for which the
+    split has keys; the keys, among keys that the separation allows there; and the noise, among the items. A sequence
+    that fits several rules or has no answer is drawn again.
+
+    Errors: `SpecError` if the parts do not fit together: a split without keys, a test key or answer that training never
     shows, an operation that leaves the vocabulary.
     Source: anchor functions, section 3.1, equation (7).
     """
@@ -113,7 +114,7 @@ class AnchorFunction(Task):
 
     @model_serializer(mode="wrap")
     def _written(self, write: Callable[["AnchorFunction"], dict[str, Any]]) -> dict[str, Any]:
-        # Independent noise is not written, so that its runs keep the addresses from before this field existed.
+        # Independent noise is not written, so that runs with it keep the addresses from before this field existed.
         written = write(self)
         return written if self.noise is not None else {key: written[key] for key in written if key != "noise"}
 
@@ -177,7 +178,7 @@ class AnchorFunction(Task):
 
     @cached_property
     def drawings(self) -> dict[str, Drawing]:
-        """The frames and keys that each split draws from. Errors: `SpecError` for a split without any."""
+        """The frames and keys that each split draws from. Errors: `SpecError` for a split without any frame."""
         return drawings(self.layout, self.separation, self._frame_groups[0])
 
     @cached_property
@@ -202,9 +203,10 @@ class AnchorFunction(Task):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences of a split.
 
-        Latents: the fields of `Latent`, which are `rule` `[batch]`, `anchors` and `anchor_positions` `[batch anchor]`,
-        `keys` and `key_positions` `[batch slot]`.
-        Errors: `SpecError` for an unknown split, or one whose sequences hardly ever have an answer.
+        Latents: the fields of `Latent`: `rule` `[batch]`, `anchors` and `anchor_positions` `[batch anchor]`, `keys` and
+        `key_positions` `[batch slot]`.
+
+        Errors: `SpecError` for an unknown split, and for a split whose sequences hardly ever have an answer.
         """
         self.check_draw(split, n)
         drawing = self.drawings[split]
@@ -228,7 +230,7 @@ class AnchorFunction(Task):
         return batch if self.labels is None else self.labels.applied(batch, n, random, self.vocabulary.size, by_label)
 
     def _shared_out(self, n: int, random: Generator) -> Int[np.ndarray, "row"]:
-        """Return a group for each of `n` rows, in random order; `shares` gives their proportions, up to whole rows."""
+        """Return a group for each of `n` rows, in random order; their counts follow `shares`, rounded to whole rows."""
         share = np.array(list(self.shares.values())) / sum(self.shares.values()) * n
         count = np.floor(share).astype(np.int64)
         count[np.argsort(count - share, kind="stable")[: n - count.sum()]] += 1
@@ -264,7 +266,7 @@ class AnchorFunction(Task):
         return torch.tensor(self.scoring.within(self.placement.length), dtype=torch.int64)
 
     def for_training(self, batch: Batch) -> Batch:
-        """Return a batch as the training loss scores it: with `scoring.every_token`, at every position."""
+        """Return a batch as the training loss scores it: at every position if `scoring.every_token` is set."""
         return self.scoring.for_training(batch, self.vocabulary.size)
 
     def _spread(self, answer: Int[Tensor, "batch"]) -> Int[Tensor, "batch scored"]:
@@ -293,7 +295,7 @@ class AnchorFunction(Task):
         return Answer(answer, known, tuple(steps))
 
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
-        """Return the positions of `asked`, of each `anchor 1` .. and of each `key 1` ..; operations have no role."""
+        """Return the positions of the roles `asked`, `anchor 1` .. and `key 1` ..; operations have no role."""
         named = super().roles(batch).items()
         return {name: places for name, places in named if name.startswith(("asked", "anchor ", "key "))}
 
@@ -316,7 +318,7 @@ class AnchorFunction(Task):
         }
 
     def proof(self) -> Proof:
-        """Return a proof by listing every latent if they are few, else by samples."""
+        """Return a proof by listing every latent if there are few enough, else by samples."""
         return prove(self, self.reader, self.drawings)
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
@@ -325,7 +327,7 @@ class AnchorFunction(Task):
 
 
 def _within(field: str, call: Callable[[], Result]) -> Result:
-    """Return what `call` returns; prefix the field of a `SpecError` with `field`."""
+    """Return the result of `call`; prefix the field of a `SpecError` with `field`."""
     try:
         return call()
     except SpecError as error:

@@ -23,8 +23,9 @@ CHANGED = "changed"
 class Labels(Spec):
     """Replace a share of the labels by another token, the result of `change` on the answer.
 
-    copies: every sequence is repeated this many times in a row, and the last `changed` copies get the changed label
-        (the paper's first kind); None: each label is changed with probability `probability` (its second kind)
+    copies: the number of times that every sequence is repeated in a row; the last `changed` copies get the changed
+        label (the paper's first kind). None: each label is changed with probability `probability` (the paper's second
+        kind)
     targets: `label` trains on one token; `distribution` trains on both with their probabilities
 
     An answer whose change would leave the vocabulary keeps its label.
@@ -61,7 +62,7 @@ class Labels(Spec):
         return (1 - self.share) * kept + self.share * other
 
     def _other(self, answers: Int[Tensor, "batch scored"], size: int) -> Int[Tensor, "batch scored"]:
-        """Return the changed label of each answer; the answer itself where `change` leaves the vocabulary."""
+        """Return the changed label of each answer; the answer itself if `change` leaves the vocabulary."""
         other = torch.from_numpy(self.change.results(size))[answers]
         return other.where(other >= 0, answers)
 
@@ -71,8 +72,8 @@ class Labels(Spec):
         The rivals gain the changed label of every row; with `by_label` the groups are `unchanged` and `changed`.
 
         Args:
-            n: rows to return, at most `copies` per sequence of the batch
-            random: draws which labels change
+            n: the number of rows to return, at most `copies` per sequence of the batch
+            random: draws the labels to change
             size: the number of tokens
         """
         rows = torch.arange(n) // (self.copies or 1)

@@ -9,11 +9,11 @@ from jaxtyping import Bool, Int
 
 @dataclass(frozen=True)
 class Latent:
-    """The tokens and positions of a rule's slots; -1 where nothing was found, or where the rule has fewer slots.
+    """The tokens and positions of a rule's slots; -1 if nothing was found, or if the rule has fewer slots.
 
     Shapes
-        rule: index of the rule, `[row]`
-        anchors, anchor_positions: by anchor slot, `[row anchor]`; a slot that occurs twice has its first position
+        rule: the index of the rule, `[row]`
+        anchors, anchor_positions: by anchor slot, `[row anchor]`; for a slot that occurs twice, its first position
         keys, key_positions: by key slot, `[row slot]`
     """
 

@@ -1,4 +1,4 @@
-"""Noise that follows a fixed Markov chain, as the words of a text follow one another."""
+"""Noise that follows a fixed Markov chain, like the words of a text."""
 
 from functools import lru_cache
 
@@ -17,12 +17,13 @@ class MarkovNoise(Spec):
     """A chain in which every item has a few successors, all equally likely.
 
     successors: the number of items that may follow an item
-    chain: which chain it is
+    chain: the number of the chain, which seeds its random order
 
-    The items stand on a ring, in a random order that `chain` fixes; the successors of an item are those next on the
-    ring. So every item is as frequent as under independent noise, at each position. The chain runs on beneath anchors
-    and keys: noise depends on the noise before it, and tells nothing about a key.
-    The entropy of noise given the token of the chain before it is log(successors) nats.
+    The items form a ring in a random order that `chain` fixes. The successors of an item are the next items on the
+    ring. So at each position every item is as frequent as under independent noise. Anchors and keys overwrite the chain
+    without interrupting it: noise depends on the noise before it, and tells nothing about a key.
+
+    The entropy of a noise token given the chain's previous token is log(successors) nats.
     """
 
     successors: int = Field(4, ge=1)
@@ -42,7 +43,7 @@ class MarkovNoise(Spec):
         Args:
             random: draws the first tokens and the steps
             rows: the number of sequences
-            length: of each
+            length: the length of each sequence
             items: the first and the last item
         """
         ring = _ring(self.chain, *items)

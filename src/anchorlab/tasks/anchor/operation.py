@@ -73,7 +73,7 @@ class Operation:
         return self.text
 
     def __call__(self, keys: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-        """Return the result for each key; meaningless where `defined` is false."""
+        """Return the result for each key; meaningless if `defined` is false for the key."""
         if self.table:
             listed, results = np.array(self.table, dtype=np.int64).T
             found: np.ndarray = results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)]
@@ -83,9 +83,10 @@ class Operation:
         return keys
 
     def defined(self, keys: Int[np.ndarray, "*shape"], size: int) -> Bool[np.ndarray, "*shape"]:
-        """Return whether each key is in the domain.
+        """Return whether each key is in the domain for a vocabulary of `size` tokens.
 
-        That is, whether every step stays within `0 .. size-1`, or the table lists the key with such a result.
+        A key is in the domain if every step stays within `0 .. size-1`, or if the table gives it a result in this
+        range.
         """
         inside = (keys >= 0) & (keys < size)
         if self.table:

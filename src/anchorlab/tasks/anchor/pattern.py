@@ -33,8 +33,8 @@ class Pattern:
         .            one token of noise                             ...            any number of noise tokens, or none
         ^            first in the pattern: the sequence's start     $              last: the sequence's end
 
-    `slots` are the names, anchors before keys. `places` holds the slot of each written token in order, `gaps` the gap
-    before each of them and the one after the last.
+    `slots` are the names, anchors before keys. `places` holds the slot of each written token in order, and `gaps` holds
+    the gap before each written token and after the last.
 
     >>> Pattern.parse("x A . B").positions(6).tolist()
     [[0, 1, 3], [1, 2, 4], [2, 3, 5]]

@@ -1,4 +1,4 @@
-"""Placement: every way to fit patterns into a sequence, for writing anchors and keys and for finding them again."""
+"""Placement: all ways to fit patterns into a sequence, for writing anchors and keys and for reading them back."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MOST_FRAMES = 2**18
 class Placement(Spec):
     """The length of sequences, and the anchors that the slots of a pattern may hold.
 
-    choices: the anchors of a slot, as in `{"A": (1, 2), "B": (3, 4)}`; slots not listed take any
+    choices: the anchors that a slot may hold, as in `{"A": (1, 2), "B": (3, 4)}`; other slots may hold any anchor
     distinct: whether the anchors of one sequence must all differ
     """
 
@@ -62,7 +62,7 @@ class Placement(Spec):
     def combinations(self, pattern: Pattern, vocabulary: Vocabulary) -> Int[np.ndarray, "combination anchor"]:
         """Return every choice of anchors for a pattern's slots.
 
-        Errors: `SpecError` if there is none, or more than `MOST_FRAMES`.
+        Errors: `SpecError` if there is no such choice, or more than `MOST_FRAMES`.
         """
         choices = [
             (int(slot),) if slot.isdigit() else self.choices.get(slot, vocabulary.anchors) for slot in pattern.anchors
@@ -96,7 +96,7 @@ class Layout:
     def build(cls, patterns: Sequence[Pattern], placement: Placement, vocabulary: Vocabulary) -> "Layout":
         """List the assignments and combinations of the patterns.
 
-        Errors: `SpecError` if there are too many, or if a sequence would not determine where its keys are.
+        Errors: `SpecError` if there are too many, or if a sequence would not determine the positions of its keys.
         """
         assignments = tuple(pattern.positions(placement.length) for pattern in patterns)
         combinations = tuple(placement.combinations(pattern, vocabulary) for pattern in patterns)
@@ -141,12 +141,12 @@ class Layout:
 
     @cached_property
     def _code(self) -> np.ndarray:
-        # One random word per position: the sum over a set of positions identifies the set, and is fast to look up.
+        # One random word per position: its sum over a set of positions identifies the set, and is fast to look up.
         return np.random.Generator(np.random.SFC64(0)).integers(-(2**62), 2**62, size=self.placement.length)
 
     @cached_property
     def _candidates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The sorted codes of anchor positions, and the rules and assignments `[code depth]` that share each."""
+        """The sorted codes of sets of anchor positions, and the rules and assignments `[code depth]` with each code."""
         listed: dict[int, list[tuple[int, int]]] = {}
         for rule, (pattern, ways) in enumerate(zip(self.patterns, self.assignments, strict=True)):
             places = [place for place, slot in enumerate(pattern.places) if slot < len(pattern.anchors)]
@@ -173,7 +173,7 @@ class Layout:
 
     @cached_property
     def _written(self) -> tuple[Int[np.ndarray, "frame place"], Int[np.ndarray, "rule place"]]:
-        """The positions of each frame's written tokens, and the slot (anchors first) of each rule's; -1 pads both."""
+        """The position of each frame's written tokens, and the slot of each rule's, anchors first; -1 pads both."""
         places = max(ways.shape[1] for ways in self.assignments)
         shown = np.full((len(self.patterns), places), -1)
         for rule, pattern in enumerate(self.patterns):
@@ -209,7 +209,7 @@ class Layout:
                 flat[first[rows] + position[rows]] = values[rows, slot[rows]]
 
     def find(self, sequences: Int[np.ndarray, "row position"]) -> Latent:
-        """Return the latents of any sequences; -1 in every field of a row that fits no rule, or several."""
+        """Return the latents of any sequences; a row that fits no rule, or several, has -1 in every field."""
         rows, vocabulary = len(sequences), self.vocabulary
         nothing = Latent(
             np.full(rows, -1), *(np.full((rows, w), -1) for w in (self.anchors, self.anchors, self.slots, self.slots))

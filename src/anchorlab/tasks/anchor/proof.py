@@ -13,7 +13,7 @@ from anchorlab.tasks.anchor.reader import Reader
 from anchorlab.tasks.task import Proof, Task, crossings
 
 MOST_LATENTS = 2**20
-"""The largest number of latents that a proof lists; if there are more, it draws samples."""
+"""The largest number of latents that a proof lists; with more latents, it draws samples."""
 
 _ROWS_AT_ONCE = 2**16
 
@@ -21,9 +21,10 @@ Drawings = Mapping[str, Drawing]
 
 
 def every_latent(reader: Reader) -> tuple[Latent, Int[np.ndarray, "row"]] | None:
-    """Return every frame with every item in each of its slots.
+    """Return every frame with every combination of items in its slots.
 
-    Returns: the latents and the frame of each, or None if there are more than `MOST_LATENTS` or an answer reads noise.
+    Returns: the latents, and the frame of each; None if there are more than `MOST_LATENTS`, or if an answer reads
+    noise.
     """
     frames, (first, last) = reader.layout.frames, reader.layout.vocabulary.items
     items = np.arange(first, last + 1)
@@ -80,7 +81,7 @@ def prove_coverage(reader: Reader, drawings: Drawings) -> None:
 
 
 def _check_answers(reader: Reader, latents: Latent, answer: Int[np.ndarray, "row"]) -> None:
-    """Raise `SpecError`, naming the operation and the keys, if a rule that always has an answer lacks one."""
+    """Raise `SpecError`, naming operation and keys, if a rule that should always have an answer lacks one."""
     for index, (name, rule) in enumerate(reader.rules.items()):
         missing = np.flatnonzero((answer < 0) & (latents.rule == index))
         if not missing.size or rule.answer.may_be_nothing:
@@ -105,7 +106,7 @@ def _check_answers(reader: Reader, latents: Latent, answer: Int[np.ndarray, "row
 def _read_back(
     reader: Reader, latents: Latent, frame: Int[np.ndarray, "row"]
 ) -> Iterator[tuple[Int[np.ndarray, "part"], Latent]]:
-    """Write the latents into sequences and read them back; yield some rows at a time, with the latents read."""
+    """Write latents into sequences and read them back, part by part; yield the rows and the latents read."""
     layout = reader.layout
     for start in range(0, len(latents), _ROWS_AT_ONCE):
         rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(latents)))
@@ -124,7 +125,7 @@ def _uncovered(what: str, token: int) -> SpecError:
 
 
 def _unseen_keys(drawings: Drawings) -> list[int]:
-    """Return the keys of test that training never shows."""
+    """Return the test keys that training never shows."""
     shown = [
         {int(key) for kind in np.unique(drawing.kind).tolist() for key in drawing.listed(kind)}
         for drawing in drawings.values()
@@ -133,13 +134,13 @@ def _unseen_keys(drawings: Drawings) -> list[int]:
 
 
 def prove(task: Task, reader: Reader, drawings: Drawings) -> Proof:
-    """Return the proof of a task's separation: by listing every latent if they are few, else on drawn sequences."""
+    """Prove a task's separation, by listing every latent if there are few enough, else on drawn sequences."""
     listed = every_latent(reader)
     return _by_samples(task, reader, drawings) if listed is None else _by_enumeration(reader, *listed)
 
 
 def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row"]) -> Proof:
-    """Prove on every latent: no two splits share one, and each is read back from its sequence as it was written."""
+    """Prove on all latents that no two splits share a latent, and that each is read back as it was written."""
     splits, length = reader.separation.splits, reader.layout.placement.length
     side = reader.separation.side(latents, length)
     drawn, read, misread = np.zeros(len(latents), dtype=bool), 0, 0
@@ -190,7 +191,7 @@ def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row
 
 
 def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
-    """Prove on drawn sequences: each must be read back as one of its own split. Keys are compared exactly."""
+    """Prove on drawn sequences that each is read back as belonging to its own split; keys are compared exactly."""
     samples = task.proof_samples
     crossed = crossings(task, samples)
     latents = {split: drawing.latents for split, drawing in drawings.items()}

@@ -1,4 +1,4 @@
-"""Read sequences of an anchor function: which rule fits, which anchors and keys it finds, and its answer."""
+"""Read sequences of an anchor function: find the rule that fits, its anchors and keys, and its answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ from anchorlab.tasks.anchor.separation import Separation
 
 @dataclass(frozen=True)
 class Found:
-    """What the rules find in sequences.
+    """The latents and answers that the rules find in sequences.
 
     Shapes
-        answer: `[row]`, -1 where there is none
+        answer: `[row]`, -1 without an answer
         steps: the operations applied, each with its text, its anchor's position `[row]` and its result `[row]`
         rivals: the answer of each rival rule, by name, each `[row]`
     """
@@ -35,8 +35,8 @@ class Found:
 class Reader:
     """The rules of an anchor function, ready to read latents and answers from sequences.
 
-    operations: by anchor
-    exceptions: operations of pairs of anchors that have their own, which `pair(A, B, x)` looks up
+    operations: the operation of each anchor
+    exceptions: operations of particular pairs of anchors, which `pair(A, B, x)` applies in place of the anchors' own
     rivals: other answers over the same patterns, by name
     trained: the pairs of anchors in the training data, which `trained(A, B, x)` looks up
     """
@@ -55,7 +55,7 @@ class Reader:
         return self.layout.vocabulary.size
 
     def read(self, sequences: Int[np.ndarray, "row position"]) -> Found:
-        """Return the latents and answers, read from the tokens alone; -1 where no rule fits, or several."""
+        """Return the latents and answers, read from the tokens alone; -1 if no rule fits, or several do."""
         return self.answer(self.layout.find(sequences), sequences, rivals=True)
 
     def side(self, sequences: Int[np.ndarray, "row position"]) -> Int[np.ndarray, "row"]:
@@ -69,7 +69,7 @@ class Reader:
         return np.where(ordinary.all(axis=1), side, -1)
 
     def answer(self, latent: Latent, sequences: Int[np.ndarray, "row position"] | None, rivals: bool = False) -> Found:
-        """Return the answers to latents by their rules, -1 where there is none; with `rivals` also those of the rivals.
+        """Return the answers to latents by their rules, -1 without an answer; with `rivals`, also the rivals' answers.
 
         `sequences` may be None if no answer reads noise.
         """
@@ -91,7 +91,7 @@ class Reader:
         return Found(latent, answer, tuple(steps), others)
 
     def _reading(self, latent: Latent, rule: Rule, sequences: np.ndarray | None) -> Reading:
-        """Return what the expressions of a rule are evaluated on, for latents of this rule."""
+        """Return the input of a rule's expressions, for latents of this rule."""
         anchors, keys = rule.pattern.anchors, rule.pattern.keys
         index, results, is_item = self._tables
         return Reading(
@@ -110,7 +110,7 @@ class Reader:
 
     @cached_property
     def _tables(self) -> tuple[Int[np.ndarray, "token"], Int[np.ndarray, "anchor token"], Bool[np.ndarray, "token"]]:
-        """Each anchor's row among the results, the results of each operation, and which tokens are items."""
+        """The row of each anchor in the results, the results of each operation, and which tokens are items."""
         vocabulary = self.layout.vocabulary
         index = np.zeros(self.size, dtype=np.int64)
         index[list(vocabulary.anchors)] = np.arange(len(vocabulary.anchors))
@@ -122,6 +122,6 @@ class Reader:
         return {pair: operation.results(self.size) for pair, operation in self.exceptions.items()}
 
     def _evaluate(self, expression: Expression, reading: Reading) -> tuple[np.ndarray, list[Step]]:
-        """Return the answers, -1 where there is none or it is not a token, and the operations applied."""
+        """Return the answers, -1 if there is none or it is not a token, and the operations applied."""
         value, found, steps = expression.evaluate(reading)
         return np.where(found & (value >= 0) & (value < self.size), value, -1), steps

@@ -1,4 +1,4 @@
-"""Sequences of anchor functions as examples to read."""
+"""Render sequences of anchor functions as readable examples."""
 
 from jaxtyping import Int
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""The positions at which a prediction is scored, and what training scores beside the answer."""
+"""The positions at which predictions are scored, and the further positions that training scores."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +15,9 @@ from anchorlab.tasks.batch import Batch
 class Scoring(Spec):
     """The scored positions; negative ones count from the end.
 
-    positions: where the answer is asked for; the default is the last position alone
-    every_token: whether the training loss also scores, at every other position, the token that follows it: next-token
-        prediction. Evaluation scores the answer alone, its loss included
+    positions: the positions at which the answer is scored; by default only the last
+    every_token: whether the training loss also scores, at every other position, the token that follows it (next-token
+        prediction). Evaluation, including its loss, scores only the answer
 
     Source: anchor functions, section 3.4; every_token: Lin et al., Reasoning Bias of Next Token Prediction Training
     (2025).
@@ -34,14 +34,14 @@ class Scoring(Spec):
 
     @model_serializer(mode="wrap")
     def _written(self, write: Callable[["Scoring"], dict[str, Any]]) -> dict[str, Any]:
-        # The answer alone omits `every_token`, so that its runs keep the addresses from before this field existed.
+        # If false, `every_token` is not written, so that such runs keep the addresses from before this field existed.
         written = write(self)
         return written if self.every_token else {key: written[key] for key in written if key != "every_token"}
 
     def within(self, length: int) -> tuple[int, ...]:
         """Return the positions counted from 0 in a sequence of this length.
 
-        Errors: `SpecError` for a position outside the sequence, or one named twice.
+        Errors: `SpecError` for a position outside the sequence, and for a position named twice.
         """
         for position in self.positions:
             if not -length <= position < length:
@@ -54,8 +54,8 @@ class Scoring(Spec):
     def for_training(self, batch: Batch, size: int) -> Batch:
         """Return a batch of `size` tokens as the training loss scores it.
 
-        With `every_token`, the positions without an answer come first, each with the token that follows it as target
-        and answer; rival rules say nothing there. The last position has no following token.
+        With `every_token`, the positions without an answer come first, each with its following token as target and
+        answer; rival rules have no answer there. The last position has no following token.
         """
         if not self.every_token:
             return batch

@@ -1,4 +1,4 @@
-"""Separation: predicates on the final latent that name its split; nothing edits a sequence afterwards."""
+"""Separation: predicates that assign the final latent of a sequence to a split; nothing edits a sequence afterwards."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ SEEN, UNSEEN, NOWHERE = 0, 1, -1
 class Separation(Spec):
     """A predicate that assigns every latent to a split. Subclasses set `rule`, the tag that names them in files.
 
-    It may hold out keys, combinations of anchors, or both. A sequence belongs to training if nothing in it is held
-    out, to test if all its keys are held out, and to test on task if its combination of anchors is held out, with any
-    keys. A sequence with only some of its keys held out belongs to no split.
+    A separation may hold out keys, combinations of anchors, or both. A sequence belongs to training if nothing in it is
+    held out, to test if all its keys are held out, and to test on task, whatever its keys, if its combination of
+    anchors is held out. A sequence with only some of its keys held out belongs to no split.
 
     covering: whether to refuse a task whose test has keys or answers that training never shows. The paper's own
-        multi-anchor task needs False: the answer 21 = 20 + 1 occurs in its test only.
+        multi-anchor task needs False: the answer 21 = 20 + 1 occurs only in its test.
     """
 
     rule: str
@@ -45,11 +45,11 @@ class Separation(Spec):
         return False
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Return whether each key is held out, regardless of the others; slots without a key may get either value."""
+        """Return whether each key is held out, regardless of other keys; slots without a key may get either value."""
         return np.zeros(latent.keys.shape, dtype=bool)
 
     def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
-        """Return whether each key may be where it is, in any split; slots without a key may get either value."""
+        """Return whether each key may occur at its position in any split; slots without a key may get either value."""
         return np.ones(latent.keys.shape, dtype=bool)
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
@@ -64,7 +64,7 @@ class Separation(Spec):
         return ("train", "test")
 
     def side(self, latent: Latent, length: int) -> Int[np.ndarray, "row"]:
-        """Return an index into `splits` for each latent in sequences of this `length`, -1 if it belongs to none."""
+        """Return the index in `splits` of each latent in sequences of this `length`; -1 if it belongs to no split."""
         exists, held_out = latent.key_positions >= 0, self.keys_held_out(latent, length)
         data = np.where((held_out & exists).any(axis=1), np.where((held_out | ~exists).all(axis=1), 1, -1), 0)
         anchors = self.anchors_side(latent)
@@ -76,14 +76,14 @@ class Separation(Spec):
 class ModularResidue(Separation):
     """Hold out a key x if (x - p) mod `modulus` is one of `residues`.
 
-    modulus: n - 1 by default
-    position: p is the 0-based position of the first `anchor`, or of the `key` itself
-    residues: {0} by default. With an anchor at p right before the key this is the paper's example set for the key's
-        1-based position i: mod(x, n-1) in {i - 2}
-    by_position: the paper's sets Γ, given in place of residues: position p -> the residues of x (not x - p) held out
-        there; other positions hold out none
+    modulus: the modulus; None: n - 1
+    position: whether p is the 0-based position of the first `anchor` or of the `key` itself
+    residues: the residues to hold out. If the anchor at p is right before the key, the default {0} is the paper's
+        example set for the key's 1-based position i: mod(x, n-1) in {i - 2}
+    by_position: the paper's sets Γ, an alternative to residues: for a position p, the residues of x (not x - p) held
+        out there; at other positions nothing is held out
 
-    With several keys, test has all of them held out and training none.
+    With several keys, all keys are held out in test and none in training.
     Source: anchor functions, section 3.2.1.
     """
 
@@ -134,10 +134,10 @@ class ModularResidue(Separation):
 class MovingKeys(ModularResidue):
     """Modular residue, for keys whose range moves with the position.
 
-    numbers: the first and the last value of x - p that a key may have; the other fields are those of modular residue
+    numbers: the first and the last value that x - p may have; the other fields are as in `ModularResidue`
 
-    The authors' code draws a number from 20 to 99, which its residue puts into a split, and adds the position; so keys
-    reach from 20 + p to 99 + p. A sequence with another key belongs to no split.
+    The authors' code draws a number from 20 to 99, assigns it to a split by its residue, and adds the position. So keys
+    range from 20 + p to 99 + p. A sequence with any other key belongs to no split.
     """
 
     rule: Literal["moving_keys"] = "moving_keys"  # type: ignore[assignment]
@@ -191,7 +191,7 @@ class AnchorBased(Separation):
 class CompositeAnchor(Separation):
     """Hold out combinations of anchors.
 
-    unseen: the combinations held out, in the order of the pattern's slots, as in `((3, 4),)`
+    unseen: the combinations to hold out, in the order of the pattern's slots, as in `((3, 4),)`
     seen: the combinations in training; None: all others. A combination in neither list belongs to no split.
 
     Source: anchor functions, section 3.2.3.
@@ -214,7 +214,7 @@ class CompositeAnchor(Separation):
         return True
 
     def check(self, layout: Layout) -> None:
-        """Raise `SpecError` for a combination that the patterns cannot make, or one in both lists."""
+        """Raise `SpecError` for a combination that the patterns cannot form, and for a combination in both lists."""
         known = {tuple(one) for some in layout.combinations for one in some.tolist()}
         for field, listed in (("unseen", self.unseen), ("seen", self.seen or ())):
             for one in listed:
@@ -249,7 +249,7 @@ AnySeparation = Annotated[SerializeAsAny[Separation], BeforeValidator(_parse)]
 
 
 class Combined(Separation):
-    """Combine rules: hold out what any of them holds out.
+    """Combine several rules: hold out whatever any of them holds out.
 
     parts: the rules, such as modular residue and composite anchor
 
@@ -288,7 +288,7 @@ class Combined(Separation):
         return in_use
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
-        """Return `NOWHERE` where any part returns it, else `UNSEEN` where any part does, else `SEEN`."""
+        """Return `NOWHERE` if any part returns it, else `UNSEEN` if any part does, else `SEEN`."""
         sides = np.stack([part.anchors_side(latent) for part in self.parts])
         return np.where((sides == NOWHERE).any(axis=0), NOWHERE, sides.max(axis=0))
 

@@ -13,7 +13,7 @@ LARGEST = 65_536
 class Vocabulary(Spec):
     """Token ids `0 .. size-1` with two disjoint subsets: items (keys and noise) and anchors.
 
-    `items` holds the first and the last item. Other tokens leave room for results of operations.
+    `items` are the first and the last item. The remaining tokens leave room for the results of operations.
     Source: anchor functions, section 4 (anchor 3, items 20..100); the vocabulary of 201 tokens is from its code.
     """
 

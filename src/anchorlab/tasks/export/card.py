@@ -1,4 +1,4 @@
-"""Data cards: the page that says what exported data is, what is proved of its splits, and how to make it again."""
+"""Data cards: a page that describes exported data, the proof of its splits, and how to recreate it."""
 
 import inspect
 import json
@@ -14,10 +14,10 @@ from anchorlab.tasks.export.lm_eval import LM_EVAL, how_to_run
 from anchorlab.tasks.registry import task_description, task_factory, task_names
 from anchorlab.tasks.task import Proof, Task, prove_by_samples
 
-# Not `task.toml`: `datasets` takes a folder with that file for another kind of data.
+# Not `task.toml`: `datasets` would take a folder with this file for another kind of data.
 CARD, SPECIFICATION = "README.md", "specification.toml"
 RIVAL = "rival_"
-"""The prefix of columns that hold the answers of another rule."""
+"""The prefix of columns that hold the answers of a rival rule."""
 
 _MEANINGS = {
     "inputs": "the sequence: {inputs}",
@@ -48,13 +48,13 @@ _MEANINGS = {
 class Part:
     """One split as written.
 
-    split, file_name: its name in the task, and that name with only characters that file names may have
-    place: its file, relative to the folder
+    split, file_name: the split's name in the task, and the same name with only characters allowed in file names
+    place: the path of the split's file, relative to the folder
     rows, distinct: the numbers of rows and of distinct sequences
     groups: the number of rows of each group
     columns: the type of each column from the outside in, such as `("list", "int64")`
-    examples: its first rows
-    size, sha256: the number of bytes of the file and their hash
+    examples: the first rows
+    size, sha256: the size of the file in bytes, and its hash
     """
 
     split: str
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a data card: the task, the arguments of `export`, and what was written.
+    """The content of a data card: the task, the arguments of `export`, and the written files.
 
     specification: the task as TOML
     format, n, seed, text: as for `export`
@@ -89,12 +89,12 @@ class Card:
 
     @property
     def ours(self) -> bool:
-        """Whether anchorlab itself declares the task: another one's description and licence are its author's."""
+        """Whether anchorlab itself declares the task; if not, its description and licence are its author's."""
         return self.task.name in task_names() and _is_ours(task_factory(self.task.name)[0])
 
     @property
     def command(self) -> str:
-        """The command that writes the same files from the specification beside them."""
+        """The command that writes the same files from the specification in the same folder."""
         splits = "" if self.every else "".join(f" --split {_shell(part.split)}" for part in self.parts)
         text = " --text" if self.text else ""
         options = f"--format {self.format} --n {self.n} --seed {self.seed}{splits}{text}"
@@ -102,7 +102,7 @@ class Card:
 
 
 def card_text(card: Card) -> str:
-    """Return the card as Markdown; in the format `hf` with the front matter that the Hub and `datasets` read."""
+    """Return the card as Markdown; for the format `hf` with the front matter that the Hub and `datasets` read."""
     front = _front_matter(card) if card.format == "hf" else ()
     running = how_to_run(card.task) if card.format == LM_EVAL else ()
     sections = chain(front, _definition(card), _separation(card), _rows(card), _examples(card), running, _making(card))
@@ -115,7 +115,7 @@ def _definition(card: Card) -> Iterator[str]:
     if name in task_names():
         yield from (task_description(name), "")
     words = inspect.cleandoc(type(task).__doc__ or "").splitlines()
-    if _is_ours(type(task)) and not card.ours:  # of its class, the first line alone is about the task
+    if _is_ours(type(task)) and not card.ours:  # only the first line of our class's docstring applies to the task
         words = words[:1]
     yield from (f"A task of the family `{task.family}`:", "", *_fenced("\n".join(words)), "")
     yield from (f"Its full specification, also in `{SPECIFICATION}`:", "", *_fenced(card.specification, "toml"), "")
@@ -134,7 +134,7 @@ def _separation(card: Card) -> Iterator[str]:
 
 
 def _proof(task: Task, n: int) -> Proof:
-    """Return the task's own proof; a proof by samples draws at most as many as the data has rows."""
+    """Return the task's own proof; the default proof by samples draws at most as many sequences as rows."""
     return prove_by_samples(task, min(n, task.proof_samples)) if type(task).proof is Task.proof else task.proof()
 
 
@@ -229,12 +229,12 @@ def _is_ours(declared: Callable[..., Task]) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return text that shows as it is in Markdown, a heading or a table cell: no HTML, no line breaks, no `|`."""
+    """Return text that Markdown shows literally in a heading or a table cell: no HTML, no line breaks, no `|`."""
     return escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 
 def _fenced(text: str, language: str = "text") -> Iterator[str]:
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))  # longer than any inside the text
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))  # longer than any run in the text
     yield from (f"{fence}{language}", *text.rstrip("\n").splitlines(), fence)
 
 

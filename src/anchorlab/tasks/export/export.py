@@ -1,4 +1,4 @@
-"""Export of tasks as data: one file per split and a data card, the same bytes for the same arguments."""
+"""Export tasks as data: one file per split and a data card, with the same bytes for the same arguments."""
 
 import hashlib
 import os
@@ -34,7 +34,7 @@ FORMATS = tuple(_PLACES)
 """`parquet` and `jsonl` write one file per split; `hf` writes a folder that `datasets.load_dataset` reads;
 `lm-eval` writes questions in words, with tasks for lm-evaluation-harness."""
 
-_MOST = 10_000_000  # rows per split
+_MOST = 10_000_000  # maximum number of rows per split
 _EXAMPLES = 2  # per split, on the data card
 
 
@@ -49,24 +49,23 @@ def export(
 ) -> Path:
     """Write `n` sequences of each split, a data card `README.md` and the task's specification `specification.toml`.
 
-    The rows of a split are those of `task.sample(split, n, seed)`, in order. The folder appears complete or not at all;
-    an earlier export with the same arguments is written again.
+    The rows of a split are the sequences of `task.sample(split, n, seed)`, in order. The folder appears complete or not
+    at all. An earlier export with the same arguments is overwritten.
 
     Args:
         task: draws the sequences
         folder: where to write; created if it does not exist
         format: one of `FORMATS`
         n: rows per split
-        splits: the splits to write; all when None; in file names, characters other than letters, digits and `_`
-            become `_`
-        text: whether to add each sequence, the oracle's trace and the answer in words, which takes much longer
+        splits: the splits to write; None: all. In file names, characters other than letters, digits and `_` become `_`
+        text: whether to add each sequence, the oracle's trace and the answer in words; this takes much longer
 
     Returns: the absolute path of the folder.
 
     >>> export(task("anchor/identity"), "identity", "hf", n=100)  # doctest: +SKIP
 
-    Errors: `SpecError` for an unknown format or split, fewer than 1 row, a folder that holds anything else, and for
-    `lm-eval` with a task without questions in words or with `text`.
+    Errors: `SpecError` for an unknown format or split, fewer than 1 row, a folder that holds other files, and for
+    `lm-eval` if the task has no questions in words or `text` is set.
     """
     names = _check(task, format, n, splits, text)
     folder = Path(folder).absolute()
@@ -150,7 +149,7 @@ def _write_frame(frame: "polars.DataFrame", path: Path) -> None:
     if path.suffix == ".jsonl":
         frame.write_ndjson(path)
         return
-    # All options that affect the bytes are fixed here, so that new defaults of polars do not change them.
+    # All options that affect the bytes are fixed here, so that new defaults of polars do not change the files.
     frame.rechunk().write_parquet(
         path, compression="zstd", compression_level=3, statistics=True, row_group_size=2**16, data_page_size=2**20
     )
@@ -185,7 +184,7 @@ def _type_name(kind: Any) -> tuple[str, ...]:
 
 
 def _check(task: Task, format: str, n: int, splits: Sequence[str] | None, text: bool) -> list[str]:
-    """Return the splits to write, in the task's order. Errors: `SpecError` that names the argument."""
+    """Check the arguments of `export`; return the splits to write, in the task's order. Errors: as `export`."""
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, "format")
     if format == LM_EVAL:
@@ -203,12 +202,12 @@ def _check(task: Task, format: str, n: int, splits: Sequence[str] | None, text: 
 
 
 def _file_name(split: str) -> str:
-    """Replace all characters of a split's name but letters, digits and underscores by underscores."""
+    """Replace all characters of a split's name except letters, digits and underscores by underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", split)
 
 
 def _check_folder(folder: Path, expected: set[str]) -> None:
-    """Raise `SpecError` if the folder holds anything but an earlier export, or cannot be made."""
+    """Raise `SpecError` if the folder holds anything but an earlier export, or cannot be created."""
     if folder.exists() and not folder.is_dir():
         raise SpecError("folder", f"{folder} is a file", "name a folder")
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())

@@ -1,4 +1,4 @@
-"""A folder of tasks for lm-evaluation-harness: questions in words, and how that harness puts and scores them."""
+"""Export for lm-evaluation-harness: questions in words, and task files that tell how to present and score them."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def question_frame(task: RetrievalPrompts, split: str, n: int, seed: int) -> "po
 
 
 def harness_files(task: Task, files: Mapping[str, str]) -> dict[str, str]:
-    """Return the further files of the folder and their text; `files` has the name of each split's file."""
+    """Return the additional files of the folder, by name, as text; `files` gives the file name of each split."""
     splits = f"test_split: {_ASKED if _ASKED in files else _WORKED}\n" + _EXAMPLES * (set(files) == {_WORKED, _ASKED})
     made = {_LOADER: _LOAD.format(files=json.dumps(dict(files)))}
     for manner, scoring in product(_MANNERS, _SCORINGS):
@@ -112,7 +112,7 @@ def harness_files(task: Task, files: Mapping[str, str]) -> dict[str, str]:
 
 
 def how_to_run(task: Task) -> Iterator[str]:
-    """Yield the part of the data card that says how to run the tasks."""
+    """Yield the lines of the data card on how to run the tasks."""
     name = harness_name(task)
     run = f"lm_eval --model hf --model_args pretrained=MODEL --include_path FOLDER --tasks {name}"
     yield from ("## Running it", "", "| task | meaning |", "|---|---|")
@@ -133,5 +133,5 @@ def how_to_run(task: Task) -> Iterator[str]:
 
 
 def harness_name(task: Task) -> str:
-    """Return what the harness's tasks are called, such as `retrieval_equations`; their manner follows."""
+    """Return the common beginning of the names of the harness's tasks, such as `retrieval_equations`."""
     return re.sub(r"[^A-Za-z0-9_]", "_", task.name or task.family)

@@ -29,13 +29,14 @@ class NoisyAssociative(Task):
 
         p(y | x) = (1 - alpha) 1{y = x} + alpha 1{y = n}
 
-    inputs: n
-    alpha: the noise in training; the split `clean` has alpha = 0, and its loss is the pure-label loss
+    inputs: the number n of inputs
+    alpha: the probability of noise in training; the split `clean` has alpha = 0, and its loss is the pure-label loss
 
-    The targets are the distributions, not draws from them. Sequences come in runs of n that
-    contain every input once, in random order. A batch of n is thus the whole population with its exact loss, and a
-    fixed sample of n in batches of n is gradient descent on the exact loss.
-    The right answer for x is output x under any alpha; below alpha = 0.5 it is also the most probable one.
+    The targets are the distributions, not draws from them. Sequences come in runs of n that contain every input once,
+    in random order. So a batch of n is the whole population, and its loss is exact. Training on a fixed sample of n in
+    batches of n is gradient descent on the exact loss.
+
+    The right answer for x is output x for any alpha; for alpha < 0.5 it is also the most probable output.
     Both splits have the same inputs, so `separated` is false.
     Source: truncated weights, section 5, equation (4).
     """
@@ -62,7 +63,7 @@ class NoisyAssociative(Task):
         return self.inputs
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` inputs x; targets are the p(y | x) `[batch 1 output]`, and answers are certain of output x.
+        """Draw `n` inputs x. Targets are p(y | x), `[batch 1 output]`; answers give output x probability 1.
 
         Errors: `SpecError` for an unknown split.
         """
@@ -108,7 +109,7 @@ class NoisyAssociative(Task):
         return inputs.cpu()
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return 0 for a single token below n, which either split could draw, -1 for anything else."""
+        """Return 0 for a single token below n, which both splits could draw, and -1 for anything else."""
         tokens = inputs.cpu()
         if tokens.shape[1] != 1:
             return torch.full((len(tokens),), -1)

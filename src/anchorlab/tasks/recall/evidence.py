@@ -1,4 +1,4 @@
-"""The evidence of a noisy-recall sequence about each of its tokens: what followed earlier occurrences of it."""
+"""The evidence in a noisy-recall sequence about each of its tokens: what followed the token's earlier occurrences."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ class Evidence:
     """What followed the earlier occurrences of each token.
 
     Shapes
-        recalled: `[row position]`, the one token other than noise that followed the token at this position before;
-            -1 for none, or for several different ones
-        noises: `[row position]`, how often noise followed it before
-        repeated: `[row position]`, whether it occurred before
+        recalled: `[row position]`, the only token other than noise that followed earlier occurrences of the token at
+            this position; -1 if there is none, or several different ones
+        noises: `[row position]`, how often noise followed earlier occurrences of the token at this position
+        repeated: `[row position]`, whether the token at this position occurred before
         follower: `[row token]`, the first token other than noise that follows each token; -1 for none
         source: `[row token]`, the position of that follower; -1 for none
     """
@@ -29,14 +29,14 @@ class Evidence:
 def read_evidence(tokens: Int[np.ndarray, "row position"], states: int, noise: int) -> Evidence:
     """Return the evidence of sequences whose tokens are below `states` and whose noise token is `noise`.
 
-    The last token follows nothing: it is set to a trigger, not drawn from the chain.
+    The last token is no evidence about the token before it, because it is set to a trigger, not drawn from the chain.
     """
     (rows, length), every = tokens.shape, np.arange(len(tokens))
-    # The state so far, by token:
+    # The evidence so far, by token:
     follower, source = np.full((rows, states), -1), np.full((rows, states), -1)
     noise_count, seen = np.zeros((rows, states), dtype=np.int64), np.zeros((rows, states), dtype=bool)
-    consistent = np.ones((rows, states), dtype=bool)  # no two different followers other than noise
-    # The same, as it was at each position:
+    consistent = np.ones((rows, states), dtype=bool)  # no two different followers, noise aside
+    # The evidence available at each position:
     recalled, noises = np.full(tokens.shape, -1), np.zeros(tokens.shape, dtype=np.int64)
     repeated = np.zeros(tokens.shape, dtype=bool)
     for position in range(length):

@@ -18,10 +18,10 @@ from anchorlab.spec import unknown_name
 from anchorlab.tasks.alias import AliasTable
 
 TABLE, CHARACTERS = "_bigrams.csv", "_characters.json"
-"""The endings of the names of a table's two files."""
+"""The name endings of a table's two files."""
 
 _ROWS_AT_ONCE = 8192
-_MOST_BYTES = 2**26  # of a table's file; one of 4000 characters has half of them
+_MOST_BYTES = 2**26  # maximum size of a table's file; a table of 4000 characters takes half of this
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class MarkovChain:
     def from_counts(cls, counts: Int[np.ndarray, "state state"]) -> "MarkovChain":
         """Return the chain of bigram counts (row: first token); it starts from the unigram frequencies, the row sums.
 
-        A token that never precedes another is followed by a draw from them too.
+        A token that never precedes another is also followed by a draw from these frequencies.
         """
         first = counts.sum(axis=1)
         unigrams = first / first.sum()
@@ -56,7 +56,7 @@ class MarkovChain:
         return int(self.initial.shape[0])
 
     def with_state(self) -> "MarkovChain":
-        """Return the chain with one more token, which is never drawn and is followed by a draw from `initial`."""
+        """Return the chain with an additional token, which is never drawn and is followed by a draw from `initial`."""
         widened = np.pad(self.transition, ((0, 1), (0, 1)))
         widened[-1, :-1] = self.initial
         return MarkovChain(np.pad(self.initial, (0, 1)), widened)
@@ -90,7 +90,7 @@ def table_names() -> tuple[str, ...]:
 
 
 def is_table_file(source: object) -> bool:
-    """Return whether a source is the path of a table's file rather than a name."""
+    """Return whether a source is the path of a table's file, not the name of a packaged table."""
     return isinstance(source, str) and source.endswith(TABLE)
 
 
@@ -106,8 +106,9 @@ def table_digest(source: str) -> str:
 def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"]:
     """Return the bigram counts of a packaged table or a file (row: first character).
 
-    `digest` is not read: it only keeps different versions of a file apart in the cache.
-    Errors: `SpecError` for an unknown table, a missing file, or one without a square table of counts.
+    `digest` has no effect on the result; it only separates different versions of a file in the cache.
+
+    Errors: `SpecError` for an unknown table, a missing file, and a file without a square table of counts.
     """
     text = _texts(source)[0]
     try:
@@ -162,12 +163,12 @@ def _texts(source: str) -> tuple[str, str]:
         return _text(source), _text(source.removesuffix(TABLE) + CHARACTERS)
     except OSError as error:
         problem = error.strerror or "no such file"
-    except ValueError:  # other bytes than UTF-8, which are not shown; a sign that no path has
+    except ValueError:  # bytes that are not UTF-8, which are not shown; or a character that no path may hold
         problem = "it is no text"
     raise SpecError("source", f"{source} cannot be read: {problem}", "make it with `anchorlab table`")
 
 
 def _text(path: str) -> str:
-    """Return the text of a regular file; a run of somebody else may name any path, also that of a device."""
+    """Return the text of a regular file; checked, because somebody else's run may name any path, even a device."""
     content = read_plain(Path(os.path.realpath(path)), _MOST_BYTES)
-    return content.decode().replace("\r\n", "\n")  # a table is the same with either end of a line
+    return content.decode().replace("\r\n", "\n")  # line endings do not change a table

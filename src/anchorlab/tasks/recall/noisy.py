@@ -30,10 +30,10 @@ _EXISTING_NOISE = 2  # '!' of tiny Shakespeare
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Some sequences, with the triggers and outputs drawn for them."""
+    """A part of the sequences, with their triggers and outputs."""
 
     tokens: Int[np.ndarray, "row following"]  # z_1 .. z_{T+1}
-    repeated: Bool[np.ndarray, "row position"]  # a trigger that occurred before
+    repeated: Bool[np.ndarray, "row position"]  # whether a trigger here occurred before
     outputs: Int[np.ndarray, "row token"]  # y of each trigger; -1 for other tokens
     triggers: Int[np.ndarray, "row trigger"]
 
@@ -47,21 +47,24 @@ class NoisyRecall(Task):
     and by the noise token with probability alpha. Each sequence draws y ~ uniform for each trigger; z_T is a trigger.
     The split `clean` has alpha = 0.
 
-    length: T
+    length: the length T of a sequence
     alpha: the probability of noise after a trigger
-    source: a packaged table of character bigrams, the file of a table from `anchorlab table`, or `uniform` tokens
-    tokens: the number of uniform tokens; a table has its own
-    digest: the digest of a table's file, filled in when the task is built; a file that has changed since is refused
+    source: a packaged table of character bigrams, a table's file written by `anchorlab table`, or `uniform` tokens
+    tokens: the number of uniform tokens; a table determines its own number
+    digest: the digest of a table's file, filled in when the task is built; a file that changed later is refused
     noise: the noise token is one more token N (`appended`, the paper's text) or token 2, '!' (`existing`, its code).
         The paper does not give pi_b after an appended noise token; here it is pi_u.
     triggers: the fixed triggers; 1 is the space, the most frequent character
-    drawn: if not 0, each sequence draws this many triggers from pi_u without repetition, in place of the fixed ones
-    scored: `last` scores z_{T+1}; `after_trigger` scores what follows the second and later occurrences of a trigger
-    max_scored: the number of scored positions under `after_trigger`, the same for all batches; 0: see `width`.
-        The last column is position T, weighted 0 if its trigger is new. A sequence with more loses its earliest.
+    drawn: if not 0, each sequence draws this number of triggers from pi_u without repetition, in place of fixed
+        triggers
+    scored: `last` scores z_{T+1}; `after_trigger` scores the token after the second and each later occurrence of a
+        trigger
+    max_scored: the number of scored positions under `after_trigger`, the same for all batches; 0: see `width`. The last
+        column is position T, with weight 0 if its trigger is new. If a sequence has more scored positions, the earliest
+        are left out.
 
-    With several triggers z_T is one of them, drawn uniformly. A trigger at T-1 is not scored, because z_T is set, not
-    drawn. The splits differ only in their noise and may draw the same sequence: `separated` is false.
+    With several triggers, z_T is one of them, drawn uniformly. A trigger at T-1 is not scored, because z_T is set, not
+    drawn. The splits differ only in their noise and may draw the same sequence, so `separated` is false.
     Source: truncated weights, section 4 and A.3.
     """
 
@@ -156,7 +159,7 @@ class NoisyRecall(Task):
         return self.max_scored or scored_width(self.length, self._trigger_share())
 
     def _trigger_share(self) -> float:
-        """Return the long-run share of triggers, averaged over y; of the most frequent ones if they are drawn."""
+        """Return the long-run share of triggers, averaged over y; if triggers are drawn, for the most frequent ones."""
         often = np.argsort(-self._trigger_weights, kind="stable")[: self.drawn]
         triggers = often.tolist() if self.drawn else list(self.triggers)
         transition = self.chain.transition.copy()
@@ -250,10 +253,10 @@ class NoisyRecall(Task):
         return np.full((rows, 1), length - 1, dtype=np.int64), np.ones((rows, 1), dtype=np.float32)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the token other than noise that followed each scored trigger before; known where there is one.
+        """Return the token other than noise that earlier followed each scored trigger; known if there is exactly one.
 
-        A position sees only the tokens up to it. If triggers are drawn, the inputs reveal only z_T, so only the last
-        column is known. The trace is that of position T.
+        Each position uses only the tokens up to it. If several triggers are drawn, the inputs reveal only z_T as a
+        trigger, so only the last column is known. The trace is for position T.
         """
         tokens = inputs.cpu().numpy()
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
@@ -288,10 +291,10 @@ class NoisyRecall(Task):
         return {"earlier trigger": torch.where(output >= 0, output - 1, -1), "output": output, "asked": asked}
 
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
-        """Return the exact distribution of the token after each scored trigger, given what followed it before.
+        """Return the exact distribution of the token after each scored trigger, given what followed the trigger before.
 
-        By Bayes' rule, a token other than noise reveals y. Before that every y is equally likely, except that with
-        `noise = "existing"` each noise after the trigger is evidence that y is the noise token itself.
+        By Bayes' rule, a token other than noise reveals y. Until then every y is equally likely. The exception is
+        `noise = "existing"`: then each noise token after the trigger is evidence that y is the noise token itself.
         """
         tokens = inputs.cpu().numpy()
         evidence = read_evidence(tokens, self.chain.states, self.noise_token)
@@ -311,7 +314,7 @@ class NoisyRecall(Task):
         return torch.from_numpy(posterior).float()
 
     def _is_trigger(self, token: Int[np.ndarray, "row ..."], last: Int[np.ndarray, "row ..."]) -> np.ndarray:
-        """Return where a token is known to be a trigger: a fixed one, or the last token of the sequence."""
+        """Return whether each token is known to be a trigger: a fixed trigger, or the last token if drawn."""
         return token == last if self.drawn else np.isin(token, self.triggers)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
@@ -341,9 +344,9 @@ class NoisyRecall(Task):
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
     ) -> dict[str, Float[Tensor, "batch scored"]]:
-        """Return the probabilities of y (`right`) and noise (`noise`), and what is predicted.
+        """Return the probabilities of y (`right`) and of noise (`noise`), and indicators of the most probable token.
 
-        `accuracy` and `predicts_noise` are 1 where y, or noise, is the most probable token, and 0 elsewhere.
+        `accuracy` is 1 if y is the most probable token, `predicts_noise` if noise is; otherwise they are 0.
         """
         return {
             "right": probability(outputs, batch.answers),

@@ -18,7 +18,8 @@ def trigger_share(
 def scored_width(length: int, share: float) -> int:
     """Return the number of scored positions: T p + 6 sqrt(T p (1 - p)) for the share p of triggers, plus the last one.
 
-    Only the few sequences whose output is a trigger, or leads straight back to one, have more repeated triggers.
+    Only a few sequences have more repeated triggers: those whose output is a trigger, or leads straight back to a
+    trigger.
     """
     spread = math.sqrt(length * share * (1 - share))
     return min(length - 1, math.ceil(length * share + 6 * spread) + 1)
@@ -27,9 +28,10 @@ def scored_width(length: int, share: float) -> int:
 def scored_positions(
     repeated: Bool[np.ndarray, "row position"], width: int
 ) -> tuple[Int[np.ndarray, "row scored"], Float[np.ndarray, "row scored"]]:
-    """Return the positions of repeated triggers, ascending, the last position in the last column; and their weights.
+    """Return the positions of repeated triggers in ascending order, with the last position last, and their weights.
 
-    A row with fewer is padded on the left with the last position at weight 0; one with more loses its earliest.
+    A row with fewer repeated triggers is padded on the left with the last position at weight 0; from a row with more,
+    the earliest are left out.
     """
     rows, length = repeated.shape
     positions = np.full((rows, width), length - 1, dtype=np.int64)
@@ -37,7 +39,7 @@ def scored_positions(
     place = np.flatnonzero(repeated[:, :-2])  # a trigger at T-1 is not scored: z_T is set, not drawn
     row, position = np.divmod(place, length - 2)
     counts = np.bincount(row, minlength=rows)
-    from_end = np.repeat(np.cumsum(counts), counts) - np.arange(row.size)  # 1 for the last of a row
+    from_end = np.repeat(np.cumsum(counts), counts) - np.arange(row.size)  # 1 for the last trigger of a row
     column = width - 1 - from_end
     kept = column >= 0
     cell = row[kept] * width + column[kept]

@@ -1,4 +1,4 @@
-"""Retrieval: following chains, or any graph of steps, through records."""
+"""Retrieval: follow chains, or any graph of steps, through records."""
 
 from anchorlab.tasks.retrieval.minimal import MinimalRetrieval
 from anchorlab.tasks.retrieval.prompts import Question, RetrievalPrompts

@@ -4,7 +4,7 @@ from anchorlab.errors import SpecError
 
 
 def check_asked_steps(asked: tuple[int, ...], steps: int, curriculum: bool) -> None:
-    """Raise `SpecError` for steps that are not in 1 .. D and ascending, or that are given without a curriculum."""
+    """Raise `SpecError` for steps that are not ascending within 1 .. D, or that are given without a curriculum."""
     if list(asked) != sorted({*asked} & {*range(1, steps + 1)}):
         problem = f"{list(asked)} are not some of the steps 1 to {steps}, in order"
         raise SpecError("asked_steps", problem, "give each once, such as 1,3, or none for all")

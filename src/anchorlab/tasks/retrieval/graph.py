@@ -1,4 +1,4 @@
-"""The graph of a retrieval problem: what each step depends on, where its records are, and how to follow a query."""
+"""The graph of a retrieval problem: the dependencies of steps, the places of records, and how to follow a query."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class StepTable:
 
     start: the position of the first record
     parents: the numbers of the values that the step depends on
-    ids: the number of the symbol in each column of each record, `[record column]`; the last column is the value
+    ids: the symbol numbers of each record, `[record column]`; the last column is the value
     """
 
     start: int
@@ -38,13 +38,13 @@ class StepTable:
 class StepGraph:
     """N chains of values, each step's value depending on earlier ones; a sequence holds the steps' records and queries.
 
-    chains, steps: N and D
-    roots: the number of symbols of a query, which are a chain's values 0 .. roots - 1; step s gives value roots + s - 1
+    chains, steps: the numbers N of chains and D of steps
+    roots: the number of symbols of a query, the values 0 .. roots - 1 of a chain; step s gives value roots + s - 1
     parents: the numbers of the values that each step depends on; (): each step depends on the value before its own
 
-    A step with k parents has a record for each of the N^k combinations of chains. If all parents are of one chain, the
-    record's value is that chain's; a mixed record has its own value. The symbols of a sequence all differ and are
-    numbered value by value, N each, then the values of mixed records.
+    A step with k parents has a record for each of the N^k combinations of chains. If all parents belong to one chain,
+    the record's value belongs to this chain; a mixed record has a value of its own. All symbols of a sequence differ.
+    They are numbered value by value, N each, followed by the values of mixed records.
 
     Errors: `SpecError` that names `roots`, `parents` or `chains`.
     """
@@ -90,7 +90,7 @@ class StepGraph:
 
     @property
     def asking(self) -> int:
-        """The number of positions that the queries take, which end a sequence."""
+        """The number of positions that the queries take, at the end of a sequence."""
         return self.chains * self.roots
 
     @cached_property
@@ -110,15 +110,15 @@ class StepGraph:
         return tuple(StepTable(*each) for each in zip(starts, self.step_parents, ids, strict=True))
 
     def query_places(self, length: int) -> Int[Tensor, "query root"]:
-        """Return the positions of each query's symbols in sequences of this length; the last one is scored."""
+        """Return the positions of each query's symbols in sequences of this length; its last position is scored."""
         return torch.arange(length - self.asking, length).reshape(self.chains, self.roots)
 
     def lay_out(
         self, orders: Sequence[Int[np.ndarray, "batch _"]], queries: Int[np.ndarray, "batch query"]
     ) -> Int[np.ndarray, "batch position"]:
-        """Return the number of the symbol at each position: first the records, then the queries.
+        """Return the symbol number at each position, for the records and then the queries.
 
-        `orders` holds, for each step, which of its records is at each place; `queries` the chain of each query.
+        `orders` gives, for each step, the record at each place; `queries` gives the chain of each query.
         """
         rows = len(queries)
         placed = np.empty((rows, self.length + self.asking), dtype=np.int64)
@@ -136,8 +136,8 @@ class StepGraph:
     ) -> tuple[Int[Tensor, "value batch query"], Int[Tensor, "step batch query"], Bool[Tensor, "batch query"]]:
         """Follow each query from step to step.
 
-        Returns: its values, the position where each step's value was read, and whether exactly one record matched at
-        every step.
+        Returns: the values of each query, the position at which each step's value was read, and whether exactly one
+        record matched at every step.
         """
         values = list(symbols[:, self.query_places(symbols.shape[1])].unbind(dim=2))
         places, known = [], torch.ones(values[0].shape, dtype=torch.bool)
@@ -151,9 +151,9 @@ class StepGraph:
         return torch.stack(values), torch.stack(places), known
 
     def well_formed(self, symbols: Int[Tensor, "batch position"]) -> Bool[Tensor, "batch"]:
-        """Return whether records and queries are those of N chains: every record once, all symbols different."""
+        """Return whether records and queries form N chains: every record occurs once, and all symbols differ."""
         # The loop checks that all parents are values of the queries' chains. Then at most `self.symbols` symbols can
-        # differ, so this count of distinct ones means that they all do.
+        # be distinct, so this count means that all of them differ.
         values, _, known = self.follow(symbols)
         body = torch.cat([symbols[:, : self.length], symbols[:, -self.asking :]], dim=1)
         legal = known.all(dim=1) & (_distinct(body) == self.symbols)
@@ -168,7 +168,7 @@ class StepGraph:
         return legal
 
     def roles(self, symbols: Int[Tensor, "batch position"]) -> dict[str, Int[Tensor, "batch query"]]:
-        """Return the positions of the symbols in each query's records, such as `x2 of pair 2`; -1 if it has no answer.
+        """Return the positions of the symbols in each query's records, such as `x2 of pair 2`; -1 without an answer.
 
         Values are numbered as in `parents`; a record of more than two symbols is called `record`, not `pair`.
         """
@@ -193,7 +193,7 @@ class StepGraph:
         Args:
             names: the name of the symbol at each position
             query: the index of the query in its sequence
-            path: the position where each step's value was read
+            path: the position at which each step's value was read
             known: whether every step had exactly one match
         """
         start = len(names) - self.asking + query * self.roots
@@ -210,5 +210,5 @@ class StepGraph:
 
 
 def _distinct(numbers: Int[Tensor, "batch column"]) -> Int[Tensor, "batch"]:
-    """Return how many distinct numbers each row has."""
+    """Return the number of distinct entries of each row."""
     return numbers.sort(dim=1).values.diff(dim=1).ne(0).sum(dim=1) + 1

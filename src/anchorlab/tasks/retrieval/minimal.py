@@ -37,8 +37,8 @@ class MinimalRetrieval(Task):
 
         (A1 A2) (B1 B2) (B0 B1) (A0 A1) A0 B0
 
-    chains, steps, features: N, D and K
-    implicit_curriculum: each query asks for all of x_1 .. x_D (D K numbers), or for x_D alone (K numbers)
+    chains, steps, features: the numbers N of chains, D of steps and K of features of a symbol
+    implicit_curriculum: if true, each query asks for all of x_1 .. x_D (D K numbers), else only for x_D (K numbers)
     asked_steps: restricts the curriculum to these steps: (1, 3) asks for x_1 and x_3
     positions: whether the position vectors (K numbers, appended to each symbol) count every `token` or every `pair`.
         With `pair`, all symbols of a pair, a larger record or a query share one position, as in the paper's theory.
@@ -118,8 +118,9 @@ class MinimalRetrieval(Task):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences.
 
-        Latents: `symbols` `[batch chain value feature]`, numbered as in `parents`; `order` `[batch step record]`, the
-        chain of each query (step 0) and the number of the record at each place (steps 1 .. D); -1 pads.
+        Latents: `symbols` `[batch chain value feature]`, with values numbered as in `parents`; `order`
+        `[batch step record]`, the chain of each query (step 0) and the number of the record at each place (steps
+        1 .. D), padded with -1.
         Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n)
@@ -173,7 +174,7 @@ class MinimalRetrieval(Task):
         targets[:] = flat[last_root[:, :, None] + np.array(self.asked)].reshape(targets.shape)
 
     def oracle(self, inputs: Float[Tensor, "batch position both"]) -> Answer:
-        """Return the answers by following each query to equal symbols; known if every step has exactly one match.
+        """Return the answers, found by following each query to equal symbols; known if every step has a single match.
 
         The trace has an entry for each query and step: the position and value of the symbol retrieved.
         Errors: `SpecError` for sequences of another length.
@@ -200,7 +201,7 @@ class MinimalRetrieval(Task):
         return self._graph.roles(numbers) | self._graph.query_roles(numbers)
 
     def split_of(self, inputs: Float[Tensor, "batch position both"]) -> Int[Tensor, "batch"]:
-        """Return 0 for a well-formed sequence, which either split could draw, -1 for any other."""
+        """Return 0 for a well-formed sequence, which both splits could draw, and -1 for any other."""
         if inputs.shape[1:] != (self.shape.length, 2 * self.features):
             return torch.full((inputs.shape[0],), -1)
         values = inputs.cpu()
@@ -258,8 +259,8 @@ def conditional_retrieval(
 ) -> MinimalRetrieval:
     """The vectors that depend on several vectors retrieved earlier: `xyz .. ay .. ax .. a`, or any such graph.
 
-    The arguments are those of `retrieval/minimal`. `--roots 2 --parents '0;1;2,3'` gives queries of two symbols, one
-    step from each, and a table of both, as in the functions formulation of section 4.
+    The arguments are as in `retrieval/minimal`. `--roots 2 --parents '0;1;2,3'` gives queries of two symbols, one step
+    from each symbol, and a table over the results of both, as in the functions formulation of section 4.
     Source: stacked attention heads, section 3.1.
     """
     return MinimalRetrieval(

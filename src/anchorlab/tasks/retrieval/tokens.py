@@ -37,10 +37,10 @@ class TokenRetrieval(Task):
 
         A1 A2 B1 B2 B0 B1 A0 A1 #2 A0 B0 -> A2 B2
 
-    chains, steps: N and D
+    chains, steps: the numbers N of chains and D of steps
     symbols: the number of symbols, which are the tokens 0 .. symbols - 1
-    implicit_curriculum: if true, each sequence draws the step s that it asks for and names it by the marker #s (token
-        symbols + s - 1) before the queries; else every sequence asks for step D, without a marker
+    implicit_curriculum: if true, each sequence draws a step s to ask for, and the marker #s (token symbols + s - 1)
+        before the queries names it; else every sequence asks for step D, without a marker
     asked_steps: restricts the curriculum to these steps; (3,) asks for x_3 and needs no marker
     parents: the values that each step depends on, in place of the chain 0; 1; 2; ... Values are numbered, the query's
         symbols first (0 .. roots - 1), then one per step. 0; 0; 1,2 is the conditional retrieval of section 3.1,
@@ -85,7 +85,7 @@ class TokenRetrieval(Task):
 
     @property
     def _marked(self) -> bool:
-        """Whether a marker names the step, which it does if there are several to ask for."""
+        """Whether a marker names the step asked for; it does if there are several to choose from."""
         return len(self.asked) > 1
 
     @property
@@ -156,9 +156,9 @@ class TokenRetrieval(Task):
         return step.where(torch.isin(step, torch.tensor(self.asked)), 0)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the answers by following each query from record to record.
+        """Return the answers, found by following each query from record to record.
 
-        They are known if every step has exactly one match and the marker is valid.
+        An answer is known if every step has exactly one match and the marker is valid.
 
         The trace has an entry for each query and step: the position and value read, -1 after the step asked for.
         Errors: `SpecError` for sequences of another length.
@@ -188,7 +188,7 @@ class TokenRetrieval(Task):
         return self._graph.roles(tokens) | marker | self._graph.query_roles(tokens)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return 0 for a well-formed sequence, which either split could draw, -1 for any other."""
+        """Return 0 for a well-formed sequence, which both splits could draw, and -1 for any other."""
         tokens = inputs.cpu()
         if tokens.shape[1] != self.shape.length:
             return torch.full((len(tokens),), -1)
@@ -246,8 +246,8 @@ def conditional_retrieval(
 ) -> TokenRetrieval:
     """The token that depends on several tokens retrieved earlier: `xyz .. ay .. ax .. a`, or any such graph.
 
-    The arguments are those of `retrieval/tokens`. `--roots 2 --parents '0;1;2,3'` gives queries of two symbols, one
-    step from each, and a table of both, as in the functions formulation of section 4.
+    The arguments are as in `retrieval/tokens`. `--roots 2 --parents '0;1;2,3'` gives queries of two symbols, one step
+    from each symbol, and a table over the results of both, as in the functions formulation of section 4.
     Source: stacked attention heads, section 3.1.
     """
     return TokenRetrieval(

@@ -20,8 +20,8 @@ def classification(
 ) -> AnchorFunction:
     """The anchor after the item nearest to the last item.
 
-    (x1, a1, ..., x4, a4, x5) -> a_k where |x_k - x5| is smallest; all anchors differ. Ties are never drawn. In test
-    every x is at a position where training never shows it.
+    (x1, a1, ..., x4, a4, x5) -> a_k where |x_k - x5| is smallest; all anchors differ. Ties are never drawn. In test,
+    every x is at a position at which training never shows it.
     Source: anchor functions, section 4.3.
     """
     text = " ".join(f"x{index} A{index}" for index in range(1, pairs + 1))

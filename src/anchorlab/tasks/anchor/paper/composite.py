@@ -20,10 +20,10 @@ RIVALS = {
     "symmetric": "pair(B, A, x)",
     "memorised": "trained(A, B, x)",
 }
-"""The rules that may explain a model's answer, by name.
+"""Rules that may explain a model's answer, by name.
 
-composed, order swapped: both operations in turn, in either order
-symmetric: the label of the same pair in the other order
+composed, order swapped: both operations in turn, in the right order or in the reverse order
+symmetric: the label of the same two anchors in the reverse order
 memorised: the label of the pair in training
 """
 
@@ -44,13 +44,14 @@ def composite(
 ) -> AnchorFunction:
     """Two operations in turn on a key; some pairs of anchors are never trained.
 
-    (.., x, a, b, ..) -> g(g(x; a); b). Splits: `train`; `test on data`, trained pairs with keys at positions where
+    (.., x, a, b, ..) -> g(g(x; a); b). Splits: `train`; `test on data`, trained pairs with keys at positions at which
     training never shows them; `test on task`, the unseen pairs.
 
     order: the paper's text puts the key first, its code the anchors
-    exceptions: labels of certain pairs, such as `{"4,3": "-6"}` in the follow-up work on composing against memorising
-    every_token: whether the training loss scores the following token at the other positions, too
-    successors: how many items may follow an item in noise that follows a chain; None: noise is independent
+    exceptions: operations of certain pairs, such as `{"4,3": "-6"}` in the follow-up work on composing versus
+        memorising
+    every_token: whether the training loss also scores, at every other position, the token that follows it
+    successors: the number of items that may follow an item, for noise that follows a chain; None: noise is independent
 
     Source: anchor functions, equation (5), section 4.4; operations and unseen pair from its code.
     """
@@ -70,7 +71,7 @@ def composite(
 def operations_of(anchors: tuple[int, ...], operations: tuple[str, ...]) -> dict[int, Operation]:
     """Return one operation for each anchor, in order.
 
-    Errors: `SpecError` if there are not as many operations as anchors.
+    Errors: `SpecError` unless there are as many operations as anchors.
     """
     if len(operations) != len(anchors):
         raise SpecError("operations", f"{len(operations)} for {len(anchors)} anchors", "give one for each, in order")

@@ -28,10 +28,12 @@ def identity(
 
     (43, 33, 13, 3, 20, 89, 44, 24, 56) -> 20 for the anchor 3. A key x after an anchor at 0-based position p belongs to
     test if (x - p) mod (n - 1) = 0, else to training. Another `rule`, such as `A . x -> A(x)`, puts the key elsewhere.
-    With `moving_keys`, as in the authors' code, x - p lies between the first item and the last but one: with the
-    default items, the key reaches from 20 + p to 99 + p. The items then go up to the largest key.
-    With `every_token` the training loss scores the following token at the other positions, too. With `successors` noise
-    follows a chain in which each item has so many successors.
+
+    With `moving_keys`, as in the authors' code, x - p ranges from the first to the second-last item: with the default
+    items, keys range from 20 + p to 99 + p. The items then extend up to the largest key.
+
+    With `every_token`, the training loss also scores, at every other position, the token that follows it. With
+    `successors`, noise follows a chain in which each item has this number of successors.
     Source: anchor functions, equation (1), sections 3.2.1 and 4.1.
     """
     separation, (first, last) = ModularResidue(modulus=modulus), items

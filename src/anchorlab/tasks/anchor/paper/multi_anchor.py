@@ -20,8 +20,8 @@ def multi_anchor(
     """The key plus the anchor; each anchor is tested on different keys.
 
     f_a(x) = x + a for a = 1 .. 10. The keys held out for the i-th anchor are the i-th run of `held_out` items; for the
-    paper's anchor a, the keys 12 + 8a to 19 + 8a. Training never shows some answers of test: 21 is only 20 + 1, and key
-    20 is held out for anchor 1.
+    paper's anchor a, the keys 12 + 8a to 19 + 8a. Training never shows some test answers: 21 arises only as 20 + 1, and
+    key 20 is held out for anchor 1.
     Source: anchor functions, section 4.9, Figure 12.
     """
     first = items[0]

@@ -20,8 +20,8 @@ def reading_comprehension(
 ) -> AnchorFunction:
     """The item after the anchor that the question repeats.
 
-    (a1, x1, ..., a4, x4, a) -> x_k where a_k = a; the anchors before the question all differ. In test every x is at a
-    position where training never shows it.
+    (a1, x1, ..., a4, x4, a) -> x_k where a_k = a; the anchors before the question all differ. In test, every x is at a
+    position at which training never shows it.
     Source: anchor functions, section 4.2.
     """
     text = " ".join(f"A{index} x{index}" for index in range(1, pairs + 1))

@@ -16,8 +16,8 @@ def recitation(
 ) -> AnchorFunction:
     """The token after the anchor if the sequence ends with the one before it, and vice versa.
 
-    (.., m, 3, n, .., m) -> n is the forward task, (.., m, 3, n, .., n) -> m the backward one (names of section 3.1.3);
-    m and n differ. In test both are at positions where training never shows them.
+    (.., m, 3, n, .., m) -> n is the forward task, (.., m, 3, n, .., n) -> m the backward task (names of section 3.1.3);
+    m and n differ. In test, both are at positions at which training never shows them.
     Source: anchor functions, equation (6), sections 3.1.3 and 4.7.
     """
     return AnchorFunction(

@@ -26,8 +26,8 @@ def statistical(
     """The token x after the anchor, but a fifth of the labels are x + 1.
 
     First kind: every sequence occurs five times in a row, and the last copy is labelled x + 1. Second kind: each label
-    is x + 1 with probability 0.2. With `targets = "distribution"` training sees both tokens with their probabilities.
-    Groups: `unchanged` and `changed` labels.
+    is x + 1 with probability 0.2. With `targets = "distribution"`, the training targets are both tokens with their
+    probabilities. Groups: `unchanged` and `changed` labels.
     Source: anchor functions, section 4.8, Figure 11.
     """
     return identity(length=length, anchors=anchors, items=items, size=size, modulus=modulus).replace(

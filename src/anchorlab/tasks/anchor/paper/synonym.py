@@ -1,4 +1,4 @@
-"""The synonym task: does an anchor with the same operation as another help with pairs that were never trained?"""
+"""The synonym task: does a second anchor with the same operation help with pairs that were never trained?"""
 
 from itertools import product
 
@@ -30,12 +30,13 @@ def synonym(
 ) -> AnchorFunction:
     """Two operations in turn on a key; one anchor has a synonym, and two of its pairs are never trained.
 
-    The composite task with the anchors 1, 2, 4 and 9; the pairs (4, 9) and (9, 4) are never trained. With `synonyms`
-    anchor 3, which has the operation of 9, is paired with 1, 2 and 4 too. Of `total` training sequences each pair with
-    9 gets `rare_size` and the other pairs share the rest equally; without synonyms all ten pairs have equal shares.
-    Pairs of an anchor with itself belong to no split. A sample of `total` training sequences has exactly these counts.
+    This is the composite task with the anchors 1, 2, 4 and 9; the pairs (4, 9) and (9, 4) are never trained. With
+    `synonyms`, anchor 3, which has the same operation as 9, is also paired with 1, 2 and 4. Of `total` training
+    sequences, each trained pair with 9 then gets `rare_size`, and the other pairs share the rest equally. Without
+    synonyms, all ten trained pairs have equal shares. Pairs of an anchor with itself belong to no split. A sample of
+    `total` training sequences has exactly these counts.
 
-    The paper separates by composite anchors alone. Its code also separates by modular residue, as here, so that trained
+    The paper separates by composite anchors only. Its code also separates by modular residue, as here, so that trained
     pairs can be tested too (`test on data`).
     Source: anchor functions, section 4.6, Figure 9.
     """

@@ -24,8 +24,8 @@ def working_memory(
     """Two operations in turn, with noise between the two anchors.
 
     (.., x, a, .., b, ..) -> g(g(x; a); b) for a in `first` and b in `second`, at any distance. `operations` are in the
-    order of `first`, then `second`, those of Figure 8, which calls the anchors 1, 2 and 3, 4; the text of section 4.5
-    calls them 2, 3 and 4, 5.
+    order of `first`, then `second`. The defaults follow Figure 8, which calls the anchors 1, 2 and 3, 4; the text of
+    section 4.5 calls them 2, 3 and 4, 5.
     Source: anchor functions, section 4.5, Figure 8.
     """
     if set(first) & set(second):

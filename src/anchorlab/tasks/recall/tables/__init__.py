@@ -1,1 +1,1 @@
-"""Bigram tables of public-domain texts; `rebuild` makes one from any text file."""
+"""Bigram tables of public-domain texts; `rebuild` makes a table from any text file."""

@@ -29,7 +29,8 @@ def count_bigrams(text: str) -> tuple[tuple[str, ...], Int[np.ndarray, "state st
 def rebuild(text_file: Path, name: str, folder: Path) -> tuple[Path, Path]:
     """Write `<name>_bigrams.csv` and `<name>_characters.json` of a UTF-8 text and return their paths.
 
-    Errors: `SpecError` for a text file that is missing or not UTF-8, or a name that is not an identifier.
+    Errors: `SpecError` for a text file that is missing or not UTF-8, and for a name that is not an identifier or is
+    `uniform`.
     """
     if not name.isidentifier() or name == "uniform":
         raise SpecError("name", f"{name!r} cannot name a table", "use letters, digits and underscores")

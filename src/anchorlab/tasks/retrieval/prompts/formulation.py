@@ -1,4 +1,4 @@
-"""What a formulation of the retrieval problem consists of: steps of premises, and questions about a chain."""
+"""The parts of a formulation of the retrieval problem: steps of premises, and questions about a chain."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ import numpy as np
 from jaxtyping import Int
 
 Key = tuple[str, ...]
-"""The words of a premise that come from the side of the question, such as `("b",)` in "b = 2" and `("f", "2")`."""
+"""The words by which a premise is looked up, such as `("b",)` for "b = 2" and `("f", "2")` for "f(2) = 3"."""
 
 Values = Sequence[Int[np.ndarray, "batch _"]]
-"""For each step, which value of its pool each premise has."""
+"""For each step, the index of each premise's value in its pool."""
 
 Hops = Callable[[Values, Int[np.ndarray, "batch root"]], list[Int[np.ndarray, "batch"]]]
-"""Finds, from the question on, which premise each hop reads."""
+"""A function that finds the premise that each hop reads, from the question to the answer."""
 
 
 @dataclass(frozen=True)
 class Step:
     """Premises of one form, such as "b = 2".
 
-    template: a line, with `{0}`, `{1}` for the words of its key and `{value}` for its value
-    keys: the words of each premise on the side of the question
-    pools: the values, in the form that the premises give them. The values of the premises that share a pool differ
-    pool_of: the index of the pool of each premise; empty: all share one
-    shuffled: whether the paper's examples shuffle the premises; else they have the order of the keys
+    template: a line, with `{0}`, `{1}` for the words of the key and `{value}` for the value
+    keys: the key of each premise, the words by which it is looked up
+    pools: the possible values, spelled as in the premises. Premises that share a pool have different values
+    pool_of: the index of each premise's pool; empty: all premises share one pool
+    shuffled: whether the paper's examples shuffle the premises; if not, they follow the order of the keys
     """
 
     template: str
@@ -43,17 +43,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Formulation:
-    """One way to put the retrieval problem into words.
+    """One way to express the retrieval problem in words.
 
-    steps: the premises of each step; the first has the answers as values
-    roots: how many premises the question chooses from, for each of its words
+    steps: the premises of each step; the first step has the answers as values
+    roots: the number of premises that the question chooses from, for each of its words
     hops: finds the premises that lead from a question to its answer
     reads: the step whose premises each hop reads
-    levels: how many steps from the answer each hop is. A question of depth d begins with the hops of level d: the keys
-        of the premises that they read are its words
-    questions: the question's template at each depth at which it can be asked, with `{0}`, `{1}` for those words
+    levels: the number of steps from each hop to the answer. A question of depth d begins with the hops of level d: its
+        words are the keys of the premises that these hops read
+    questions: the question's template at each depth at which it can be asked, with `{0}`, `{1}` for its words
     begun: the beginning of the answer at each of these depths
-    instruction: what the paper adds to the question, so that a model says the answer alone
+    instruction: the paper's addition to the question, so that a model gives only the answer
     """
 
     steps: tuple[Step, ...]

@@ -1,7 +1,7 @@
 """The paper's five formulations of the retrieval problem (section 4; examples in appendix A).
 
-N is the number of chains that questions ask about, `every` that of all chains: the other, distracting chains lack the
-premise next to the question. Steps are counted from the answer.
+`chains` is the number of chains that questions ask about, and `every` the number of all chains; the other, distracting
+chains lack the premise next to the question. Steps are counted from the answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -102,8 +102,9 @@ def kingdoms(chains: int, every: int, steps: int) -> Formulation:
 def functions(chains: int, every: int, steps: int) -> Formulation:
     """Return the formulation "f(2) = 3, g = f, a = 2. What is the value of g(a)?" (F4, conditional).
 
-    Step 1 is a table of each function's values; each further step gives the functions, and the arguments, other names.
-    Functions and arguments are drawn independently of each other. Distracting chains are functions without such names.
+    Step 1 is a table of each function's values; each further step gives new names to the functions and to the
+    arguments. Functions and arguments are drawn independently of each other. Distracting chains are functions without
+    further names.
     """
     named = blocks("variables", every, 1) if steps == 1 else _function_names(chains, every, steps)
     tables, names, arguments = named[0], named[1:steps], named[steps:]
@@ -148,7 +149,7 @@ def functions(chains: int, every: int, steps: int) -> Formulation:
 def relatives(chains: int, every: int, steps: int) -> Formulation:
     """Return the formulation "Jane lives in Kenya. Johns mother is Jane. Doctors live with ..." (F5, conditional).
 
-    It always has four steps. Distracting chains are people without a job.
+    This formulation always has four steps. Distracting chains are people without a job.
     """
     if steps != _RELATIVES:
         raise SpecError("steps", f"{steps} do not fit relatives", f"leave them {_RELATIVES}")
@@ -177,7 +178,7 @@ def relatives(chains: int, every: int, steps: int) -> Formulation:
     work = Step(
         "{0} works as {value}.\n", _single(people[:chains]), (tuple(one["one"] for one in jobs),), shuffled=False
     )
-    first = np.array([0, len(women)])[list(known.pool_indices)]  # where the relatives of a pool begin in the first step
+    first = np.array([0, len(women)])[list(known.pool_indices)]  # index of each pool's first relative in the first step
 
     def hops(values: Values, roots: Int[np.ndarray, "batch root"]) -> list[Int[np.ndarray, "batch"]]:
         person = roots[:, 0]
@@ -205,7 +206,7 @@ FORMULATIONS: dict[str, Callable[[int, int, int], Formulation]] = {
     "functions": functions,
     "relatives": relatives,
 }
-"""The formulations by name, each from the number of chains asked about, that of all chains, and that of steps."""
+"""The formulations by name, as functions of the numbers of chains asked about, of all chains, and of steps."""
 
 
 def _chain(

@@ -1,4 +1,4 @@
-"""Premises and questions as tokens: the vocabulary, the place of each premise, and which texts are well formed."""
+"""Premises and questions as tokens: the vocabulary, the place of each premise, and a check for well-formed texts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ class Laid:
 
 @dataclass(frozen=True)
 class Layout:
-    """The tokens of a formulation. Their texts, joined without spaces, are the text itself.
+    """The tokens of a formulation. The texts of a sequence's tokens, joined without spaces, are the sequence's text.
 
     A token is a word, or the text between two words, such as " lives in ". Premises are numbered step by step, in the
-    order of their keys; `mixed` says whether premises of different steps may be in any order.
+    order of their keys; `mixed` tells whether premises of different steps may be mixed.
     """
 
     formulation: Formulation
@@ -51,7 +51,7 @@ class Layout:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """The number of the first premise of each step, and of all premises."""
+        """The number of each step's first premise, then the total number of premises."""
         return (0, *np.cumsum([len(step.keys) for step in self.formulation.steps]).tolist())
 
     @property
@@ -61,7 +61,7 @@ class Layout:
 
     @cached_property
     def value_columns(self) -> Int[np.ndarray, "premise"]:
-        """Which token of its premise each value is."""
+        """The index of each premise's value among the premise's tokens."""
         return np.repeat(
             [pieces(step.template).index(_VALUE) for step in self.formulation.steps], np.diff(self.offsets)
         )
@@ -87,7 +87,7 @@ class Layout:
 
     @cached_property
     def _lines(self) -> Int[np.ndarray, "premise column"]:
-        """The tokens of each premise, -1 in place of its value and after its end."""
+        """The tokens of each premise, with -1 in place of the value and after the end."""
         return _table(
             [
                 [-1 if piece == _VALUE else self._token(piece, key) for piece in pieces(step.template)]
@@ -97,14 +97,14 @@ class Layout:
         )
 
     def _token(self, piece: str, key: Sequence[str]) -> int:
-        """Return the token of a piece of a template, whose slots `{0}` and `{1}` are the words of a key."""
+        """Return the token of a piece of a template; the slots `{0}` and `{1}` stand for the words of the key."""
         return self.ids[key[int(piece[1:-1])] if piece[0] == "{" else piece]
 
     def _tokens(self, words: Sequence[str]) -> list[int]:
         return [self.ids[word] for word in words]
 
     def lay_out(self, values: Values, order: Int[np.ndarray, "batch premise"]) -> Laid:
-        """Return the premises in an order: `order` holds the number of the premise at each place."""
+        """Lay out the premises as tokens; `order` holds the number of the premise at each place."""
         rows = len(order)
         lines = np.repeat(self._lines[None], rows, axis=0)
         tokens = [
@@ -124,11 +124,11 @@ class Layout:
         return Laid(placed, starts)
 
     def heads(self, depth: int) -> tuple[int, ...]:
-        """Return the hops with which a question of this depth begins; their premises' keys are its words."""
+        """Return the hops with which a question of this depth begins; its words are the keys of their premises."""
         return tuple(hop for hop, level in enumerate(self.formulation.levels) if level == depth)
 
     def question(self, depth: int, hops: Sequence[Int[np.ndarray, "batch"]]) -> Int[np.ndarray, "batch position"]:
-        """Return the tokens of the questions of one depth, given the premise within its step that each hop reads."""
+        """Return the tokens of the questions of one depth; `hops` gives each hop's premise, counted within its step."""
         keys = [self._key_tokens(self.formulation.reads[hop])[hops[hop]] for hop in self.heads(depth)]
         words = np.concatenate(keys, axis=1)
         columns = [
@@ -141,12 +141,12 @@ class Layout:
         return np.array([self._tokens(key) for key in self._steps[step].keys])
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens; an unknown one becomes �, which no text has."""
+        """Return the text of tokens; an unknown token becomes �, which no text contains."""
         return "".join(self.vocabulary[token] if 0 <= token < len(self.vocabulary) else "�" for token in tokens)
 
     @cached_property
     def _legal(self) -> dict[str, tuple[int, int, int]]:
-        """Each possible premise by its text: its step, its place among the step's keys, and its value's in the pool."""
+        """For the text of each possible premise: the step, the index of the key, and the value's index in its pool."""
         return {
             step.template.format(*key, value=value): (number, place, index)
             for number, step in enumerate(self._steps)
@@ -155,10 +155,10 @@ class Layout:
         }
 
     def well_formed(self, text: str, ordered: Sequence[bool], depths: Sequence[int]) -> bool:
-        """Return whether a text has every premise once, values that differ in each pool, and a question it can ask.
+        """Return whether a text has every premise once, different values within each pool, and a possible question.
 
         ordered: for each step, whether its premises must be in the order of their keys
-        depths: those at which the question may begin
+        depths: the depths at which the question may begin
         """
         *lines, question = text.split("\n")
         found = [self._legal.get(f"{line}\n") for line in lines]
@@ -182,7 +182,7 @@ class Layout:
         return in_order and max(used.values()) == 1 and question in self._askable(values, depths)
 
     def _askable(self, values: Values, depths: Sequence[int]) -> set[str]:
-        """Return the questions of these depths that one row of values allows."""
+        """Return all questions of these depths that one row of values allows."""
         roots = np.array(list(product(*map(range, self.formulation.roots))))
         hops = self.formulation.hops([np.repeat(one, len(roots), axis=0) for one in values], roots)
         return {self.text(tokens) for depth in depths for tokens in self.question(depth, hops).tolist()}
@@ -199,7 +199,7 @@ def order_premises(
 ) -> Int[np.ndarray, "batch premise"]:
     """Return an order of the premises from random numbers in [0, 1).
 
-    shuffled: for each step, whether its premises are in random order; else in that of their keys
+    shuffled: for each step, whether its premises are in random order; if not, they are in the order of their keys
     """
     if layout.mixed:
         return np.argsort(random, axis=1)

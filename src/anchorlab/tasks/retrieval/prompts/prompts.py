@@ -37,16 +37,19 @@ class RetrievalPrompts(Task):
     A token is a word or the text between two words; the texts of a sequence's tokens, joined, are the question.
     Examples are in appendix A of the paper.
 
-    formulation: which words
-    chains, steps: N and D. Steps are counted from the answer; the question is about one of N chains
-    order: of the premises. `paper`: step by step from the answer on, shuffled as in the paper's examples (chains and
-        homes within each step, tables and names not at all); `steps`: all shuffled within their step; `shuffled`: all
-        together; `sorted`: not at all
-    distractors: further chains without the premise next to the question, so that none leads to them
-    asked_steps: the depths at which a question may begin, in place of D alone; a sequence draws one of them. Relatives
-        can be asked at depth 1 and 4
+    formulation: the name of the formulation, which determines the words
+    chains, steps: the numbers N of chains and D of steps. Steps are counted from the answer; the question is about one
+        of the N chains
+    order: the order of the premises. `paper`: step by step from the answer on, shuffled as in the paper's examples
+        (chains and homes within each step, tables and names not at all); `steps`: shuffled within every step;
+        `shuffled`: all shuffled together; `sorted`: not shuffled
+    distractors: the number of further chains, which lack the premise next to the question, so that no question leads to
+        them
+    asked_steps: the depths at which a question may begin, if not only D; each sequence draws one of them. Relatives can
+        be asked at depths 1 and 4
 
-    Groups are the depths asked. The splits have the same distribution, and sequences can recur: `separated` is false.
+    The groups are the depths asked. The splits have the same distribution, and sequences can recur, so `separated` is
+    false.
     Source: stacked attention heads, section 4 and appendix A.
     """
 
@@ -168,9 +171,9 @@ class RetrievalPrompts(Task):
         }
 
     def questions(self, n: int, seed: int = 0, split: str = "test") -> tuple[Question, ...]:
-        """Draw `n` questions as texts, those of `sample(split, n, seed)`.
+        """Draw `n` questions as texts, the same as `sample(split, n, seed)` draws as tokens.
 
-        With other `asked_steps`, the same seed asks about the same premises.
+        With the same seed and other `asked_steps`, the premises stay the same.
         Errors: `SpecError` for an unknown split or a negative number.
         """
         batch, words = self.sample(split, n, seed), self.words
@@ -199,7 +202,7 @@ class RetrievalPrompts(Task):
         return tuple(questions)
 
     def _asked(self, tokens: list[int], depth: int) -> list[str]:
-        """Return the words of a question given its tokens."""
+        """Return the words in the slots of a question, given the question's tokens."""
         template = pieces(self.words.questions[depth])
         return [self._layout.text([token]) for token, piece in zip(tokens, template, strict=True) if piece[0] == "{"]
 
@@ -208,9 +211,10 @@ class RetrievalPrompts(Task):
         return [self._layout.text(tokens) for tokens in inputs.tolist()]
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the answers by reading the texts: from the question, premise by premise, to the end of its chain.
+        """Return the answers, found by reading the texts from the question, premise by premise, to the chain's end.
 
-        They are known if exactly one premise fits at every hop. The trace has position and token of each value read.
+        An answer is known if exactly one premise fits at every hop. The trace has the position and token of each value
+        read.
         """
         names, ids = self.hops, self._layout.ids
         answers = torch.full((len(inputs), 1), -1)
@@ -228,13 +232,13 @@ class RetrievalPrompts(Task):
         return Answer(answers.clamp(min=0), answers >= 0, trace)
 
     def _read(self, tokens: list[int]) -> tuple[Reading, dict[int, int]]:
-        """Return what the text says, and the position of the token that begins at each character."""
+        """Return the answer read from the text, and the token position for each character at which a token begins."""
         parts = [self._layout.text([token]) for token in tokens]
         starts = np.cumsum([0, *map(len, parts)])[:-1].tolist()
         return read(self.formulation, "".join(parts)), {start: place for place, start in enumerate(starts)}
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return 0 for a well-formed question, which either split could draw, -1 for any other."""
+        """Return 0 for a well-formed question, which both splits could draw, and -1 for any other."""
         ordered = [not shuffled for shuffled in self._shuffled]
         if inputs.shape[1] != self.shape.length:
             return torch.full((len(inputs),), -1)

@@ -1,4 +1,4 @@
-"""A question for a language model: its text, its answer, and what is known about the way to it."""
+"""A question for a language model: its text, its answer, and the path from one to the other."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,17 @@ class Question:
     """One question in words.
 
     Fields
-        text: the premises and the question, a line each
-        instruction: what the paper adds, so that a model says the answer alone
-        begun: the beginning of the answer, which a model can be made to continue, such as "The value of s is"
+        text: the premises and the question, each on its own line
+        instruction: the paper's addition to the question, so that a model gives only the answer
+        begun: a beginning of the answer for the model to continue, such as "The value of s is"
         answer: the right word
         candidates: the acceptable answers, the right one among them
         depth: the number of steps from the question to the answer
-        path: the words read from the question on, the last of them being the answer
+        path: the words read from the question on; the last is the answer
         hops: the name of each step of the path
-        distances: the number of tokens of the task from each word of the path back to the one before, first from the
-            question's end; for a question of two words each of them begins there
-        order: the number of the premise at each place, premises being numbered step by step from the answer on
+        distances: the distance of each word of the path from the word before it, in tokens of the task; a step that
+            starts at a word of the question counts from the end of the question
+        order: the number of the premise at each place; premises are numbered step by step from the answer on
     """
 
     text: str

@@ -1,16 +1,16 @@
-"""Answers read from a question's text alone, by patterns that know nothing of how questions are drawn."""
+"""Read answers from the text of a question alone, by patterns independent of how questions are drawn."""
 
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 Facts = dict[tuple[str, ...], list[tuple[str, int]]]
-"""The values that premises give to a key, each with the place of its first character in the text."""
+"""The values that premises give to each key, with the index of each value's first character in the text."""
 
 
 @dataclass(frozen=True)
 class Hop:
-    """One premise that was read: the value found and the place of its first character in the text."""
+    """One premise that was read: the value found, and the index of its first character in the text."""
 
     name: str
     value: str
@@ -19,16 +19,16 @@ class Hop:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a text says about its question: the hops from the question on, and the answer, None if it has no one."""
+    """The result of reading a text: the hops from the question on, and the answer; None without a unique answer."""
 
     hops: tuple[Hop, ...]
     answer: str | None
 
 
 def read(formulation: str, text: str) -> Reading:
-    """Return the answer of a question of this formulation, with or without the paper's instruction behind it.
+    """Read the answer to a question of this formulation; the paper's instruction may follow the question.
 
-    The answer is None if the text has no question, or not exactly one premise for some hop.
+    The answer is None if the text has no question, or if not exactly one premise fits at some hop.
     """
     return _READERS[formulation](text)
 
@@ -44,7 +44,7 @@ def hop_names(formulation: str, steps: int) -> tuple[str, ...]:
 
 
 class _Trail:
-    """Follows facts from hop to hop; after a key without exactly one value it stays where it is."""
+    """Follows facts from hop to hop; it is lost, and stops, at a key without exactly one value."""
 
     def __init__(self) -> None:
         self.hops: list[Hop] = []
@@ -63,7 +63,7 @@ class _Trail:
         return Reading(tuple(self.hops), None if self.lost or not answer else answer)
 
     def chain(self, facts: Facts, key: str, kind: str) -> str:
-        """Follow names as long as they have a value; hops are then named from the last on, such as `value 1`."""
+        """Follow names as long as they have a value; then name the hops by distance from the end, as `value 1`."""
         start = len(self.hops)
         while (key,) in facts and not self.lost and len(self.hops) - start <= len(facts):
             key = self.step("", facts, key)
@@ -77,7 +77,7 @@ _NOWHERE = Reading((), None)
 
 
 def _facts(pattern: str, text: str, value: str = "value", keys: Iterable[str] = ("key",)) -> Facts:
-    """Return the facts of all lines that a pattern fits; its groups name the key's words and the value."""
+    """Return the facts in all lines that match a pattern; its named groups are the words of the key and the value."""
     found: Facts = {}
     for match in re.finditer(f"^{pattern}$", text, re.MULTILINE):
         found.setdefault(tuple(match[key] for key in keys), []).append((match[value], match.start(value)))

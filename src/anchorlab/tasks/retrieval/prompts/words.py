@@ -1,4 +1,4 @@
-"""Words for retrieval prompts: shipped lists, and names that are made where a list would have no end."""
+"""Words for retrieval prompts: shipped lists, and generated names for kinds that need arbitrarily many."""
 
 import tomllib
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ def lists() -> dict[str, Any]:
 def words(name: str, n: int, field: str = "chains") -> tuple[str, ...]:
     """Return the first `n` words of a list: a shipped one, `variables`, or a fictional kind.
 
-    `variables` are a to z, then two letters; kingdoms, beliefs, minerals and illnesses are the paper's four, then
-    stems with the ending of their kind, so that no two kinds share a word.
+    `variables` are a to z, then pairs of letters. For kingdoms, beliefs, minerals and illnesses, the paper's four words
+    come first, then stems with the ending of their kind, so that no two kinds share a word.
 
-    Errors: `SpecError` that names `field` if the list has fewer.
+    Errors: `SpecError` that names `field` if the list has fewer words.
     """
     found = tuple(islice(_all(name), n))
     if len(found) < n:
