@@ -90,7 +90,7 @@ def attribute(
     ensemble = as_ensemble(model)
     template = stack(ensemble)
     if template.blocks[0].adds_normed:
-        raise SpecError("model", "normalises what its layers add, head by head that has no sum", "use logit_lens")
+        raise SpecError("model", "normalises what its layers add, which is then no sum over heads", "use logit_lens")
     inputs = as_sequences(inputs, Access(ensemble.template))
     positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
     if tokens is not None and tokens.shape != (len(inputs), positions.shape[-1]):
