@@ -14,6 +14,7 @@ import torch
 from anchorlab.errors import InUseError, StoreError
 from anchorlab.runs import Store, metrics_frame, metrics_schema
 from anchorlab.runs.metrics import metrics_bytes
+from anchorlab.runs.run_directory import RunDirectory
 from tests.runs.tiny_trainer import FINISHED, STEPS, contents, train
 
 
@@ -351,3 +352,22 @@ def test_values_that_are_not_finite_are_kept(store, cell):
     with store.open(cell) as run:
         run.finish(metrics_frame(rows))
     assert repr(run.metrics()["value"].to_list()) == "[nan, inf]"
+
+
+def test_a_writer_stopped_at_its_beginning_takes_nothing_from_a_run_that_was_finished_meanwhile(
+    store, cell, monkeypatch
+):
+    """Stopped for longer than its lease between taking the lock and looking for what a killed writer left."""
+    merged_but_not_finished(store, cell)
+    keep, finished = RunDirectory._keep_merged_checkpoints, {}
+
+    def stopped(self):
+        monkeypatch.setattr(RunDirectory, "_keep_merged_checkpoints", keep)
+        (self.path / "lock").unlink()  # as another process does once the lease has expired
+        finished.update(contents(train(store, cell).path))
+        keep(self)
+
+    monkeypatch.setattr(RunDirectory, "_keep_merged_checkpoints", stopped)
+    with pytest.raises(StoreError), store.open(cell) as run:
+        run.plan(None)
+    assert finished.items() <= contents(run.path).items() and "metrics.parquet" in finished

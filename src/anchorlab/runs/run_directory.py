@@ -158,7 +158,10 @@ class RunDirectory(Run):
         return self.state_path / "merged"
 
     def _keep_merged_checkpoints(self) -> None:
-        """Find the checkpoints of an unfinished merge, and remove all others.
+        """Find the checkpoints of an unfinished merge.
+
+        Others stay until the run is finished: a process that was stopped here beyond its lease would remove them from
+        a run that another process has finished meanwhile.
 
         Errors: `StoreError` for a damaged checkpoint or note.
         """
@@ -171,9 +174,6 @@ class RunDirectory(Run):
             if (self.path / name).exists():  # else it was about to be moved, and its part is there
                 check_file(self.path / name, written, self.address)
                 self._written[name] = written
-        for path in (self.path / "checkpoints").glob("*"):
-            if f"checkpoints/{path.name}" not in self._written:
-                discard(path)
 
     def finish(self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = ()) -> None:
         """Write the table of metrics and the manifest, and remove the states; see `Run.made_by` for `made_by`.
@@ -199,11 +199,14 @@ class RunDirectory(Run):
         The states are removed last: if the writer is killed before that, their presence makes the next opening clear
         the run.
         """
+        for path in (self.path / "checkpoints").glob("*"):
+            if f"checkpoints/{path.name}" not in self._files:
+                discard(path)
         self._lock.remove()
         shutil.rmtree(self.state_path, ignore_errors=True)
 
     def _prepare(self) -> None:
-        """Write `spec.json` if the run is new, and remove what a killed writer left, except states and checkpoints.
+        """Write `spec.json` if the run is new, and remove the temporary files of a killed writer.
 
         A run that was finished meanwhile is cleared, and its lock released.
         """
@@ -224,8 +227,8 @@ class RunDirectory(Run):
             record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": [environment()]}
             write_json(self.path, self.spec_path.name, record)
             sync_directory(self.path.parent)  # taking the lock created the folder
+        remove_temporaries(self.path / "checkpoints")
         self._keep_merged_checkpoints()
-        (self.path / "metrics.parquet").unlink(missing_ok=True)
         make_directory(self.state_path)
         remove_temporaries(self.state_path)
 
