@@ -97,14 +97,18 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
 def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
     """Return the trainings on another task that the controls of a study need, by the place of the experiment each is
     the control of."""
-    experiments = enumerate(study.experiments_of(profile))
-    tasks = [(index, one, study.other_task(one)) for index, one in experiments]
-    return {index: replace(one, task=task, label=f"{one.label}, control") for index, one, task in tasks if task}
+    return _on_another_task(study, study.experiments_of(profile))
 
 
 def trainings(study: Study[Any], profile: str) -> list[Experiment]:
-    """Return what a study trains: its experiments, and those on another task."""
-    return [*study.experiments_of(profile), *other_experiments(study, profile).values()]
+    """Return what a study trains: its experiments, then their copies on another task."""
+    own = study.experiments_of(profile)
+    return [*own, *_on_another_task(study, own).values()]
+
+
+def _on_another_task(study: Study[Any], experiments: Sequence[Experiment]) -> dict[int, Experiment]:
+    tasks = [(index, one, study.other_task(one)) for index, one in enumerate(experiments)]
+    return {index: replace(one, task=task, label=f"{one.label}, control") for index, one, task in tasks if task}
 
 
 class _Swapped(TrainedRun):

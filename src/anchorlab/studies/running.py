@@ -18,7 +18,7 @@ from anchorlab.runs import Cell, Store
 from anchorlab.runs.files import file_name, make_directory, write_file
 from anchorlab.runs.lock import writing
 from anchorlab.runs.uses import FILE, record_use, study_files, use_before
-from anchorlab.studies.control import control_experiments, other_experiments, trainings, with_controls
+from anchorlab.studies.control import control_experiments, trainings, with_controls
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
@@ -142,12 +142,10 @@ def _behind_kept(store: Store, study: str, profile: str) -> set[str] | None:
     if study not in STUDIES:
         return None
     try:
-        chosen = find_study(study)
-        own = [one.cell for one in chosen.experiments_of(profile)]
-        others = [one.cell for one in other_experiments(chosen, profile).values() if one.cell in store]
+        needed = [one.cell for one in trainings(find_study(study), profile)]
     except SpecError:
         return None
-    return _behind([*own, *others]) if all(cell in store for cell in own) else None
+    return _behind(needed) if all(cell in store for cell in needed) else None
 
 
 def _findings_at(path: Path) -> Findings | None:
