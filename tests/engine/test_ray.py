@@ -1,5 +1,6 @@
 """A Ray cluster of three nodes that share a store: its runs are those of this machine alone, bit for bit."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -84,7 +85,8 @@ def test_a_study_that_is_terminated_keeps_the_states_of_its_tasks(cluster, tmp_p
     on = ["--on", "ray", "--address", cluster.address, "--store", str(tmp_path)]
     command = [sys.executable, "-m", "anchorlab", "train", "anchor/identity", *long, *on]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: list(tmp_path.rglob("*.progress.json")), 90)
+    # before its first step a task has no state to keep
+    wait_until(lambda: any(json.loads(note.read_text())["step"] for note in tmp_path.rglob("*.progress.json")), 90)
     process.terminate()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 143
