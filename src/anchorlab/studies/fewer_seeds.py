@@ -21,7 +21,7 @@ def part_of(profile: str) -> tuple[str, int | None]:
 
 def part_name(profile: str, setting: object, seeds: int) -> str:
     """Return the name of the part of a profile with so many seeds, or the profile's own if it has no more of them."""
-    return profile if seeds >= 1 and _fewer(setting, seeds) == setting else f"{profile}:{seeds}"
+    return profile if _fewer(setting, seeds) == setting else f"{profile}:{seeds}"
 
 
 def with_fewer_seeds(setting: Setting, seeds: int) -> Setting:
