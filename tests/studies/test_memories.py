@@ -6,7 +6,16 @@ import pytest
 import torch
 
 from anchorlab.models import RecallSpec
-from anchorlab.studies.truncation.memories import STUDY, Memories, Seen, analyse, experiments, memories, see
+from anchorlab.studies.truncation.memories import (
+    STUDY,
+    Memories,
+    Seen,
+    analyse,
+    experiments,
+    memories,
+    see,
+    without_noise,
+)
 from anchorlab.studies.truncation.noisy_recall import FIVE, QUICK
 from anchorlab.tasks import task
 from anchorlab.training import initialise
@@ -172,3 +181,13 @@ def test_figures_and_table():
         pytest.approx(1 + 9 * 0.9 / 0.95),
     )
     assert analysis.tables[0].rows[0][:4] == ("one trigger", 1, 1, 1)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_control_is_trained_without_noise(place):
+    experiment = experiments(QUICK)[place]
+    control = without_noise(experiment)
+    scored, noisy = (one.sample("train", 64, seed=3) for one in (control, experiment.task))
+    assert (scored.targets == control.noise_token).double().mean() < 0.05  # "!" is itself an output, if rarely
+    assert (noisy.targets == control.noise_token).double().mean() > 0.4
+    assert control.shape == experiment.task.shape

@@ -32,6 +32,12 @@ def experiments(setting: Setting) -> list[Experiment]:
     return [setting.experiment(), setting.experiment("noisy recall, five triggers", triggers=FIVE)]
 
 
+def without_noise(experiment: Experiment) -> NoisyRecall:
+    """Return the task with every trigger followed by its own output: recall without anything to memorise."""
+    assert isinstance(experiment.task, NoisyRecall)
+    return experiment.task.replace(alpha=0.0)
+
+
 @dataclass(frozen=True)
 class Memories:
     """The four bilinear forms of Figures 7 and 8, and what is read off them.
@@ -359,4 +365,5 @@ STUDY = Study(
     profiles=profiles(),
     smoke=SMOKE,
     chosen_on=SEARCHED,
+    other_task=without_noise,
 )
