@@ -10,6 +10,7 @@ from anchorlab.studies.anchor.identity import (
     PAPER,
     QUICK,
     STUDY,
+    TWO_LAYERS,
     Curve,
     Heads,
     Seen,
@@ -25,7 +26,7 @@ SIZES = replace(
     QUICK,
     transformer=replace(QUICK.transformer, seeds=2),
     sizes=(200, 600),
-    two_layers=replace(QUICK.two_layers, seeds=2),
+    two_layers=replace(TWO_LAYERS, seeds=2),
 )
 TEST = {200: ends(0.1, 0.3), 600: ends(0.9, 1.0), 2000: ends(1.0, 0.96)}
 TRAIN = {200: ends(1.0, 0.99), 600: ends(0.985, 1.0), 2000: ends(1.0, 1.0)}
@@ -80,6 +81,21 @@ def test_a_model_of_two_layers_of_its_own_is_no_point_of_the_curve():
     assert seen.curve.sizes == (200, 600)
     assert seen.curve.test.tolist() == [pytest.approx([0.1, 0.3]), pytest.approx([0.9, 1.0])]
     assert seen.heads.shift_by.tolist() == [1, 0]
+
+
+def test_a_curve_alone_measures_no_heads():
+    transformer = replace(PAPER.transformer, seeds=2)
+    setting = replace(PAPER, transformer=transformer, sizes=(200, 600), two_layers=None)
+    found = analyse(runs(setting, test={size: TEST[size] for size in (200, 600)}), setting)
+    values = values_of(STUDY, found.seen)
+    assert values["enough-data"] == pytest.approx(0.95)
+    assert {name for name, value in values.items() if value is None} == {
+        "shift-by-one",
+        "shift-mass",
+        "broadcast-from-key",
+        "broadcast-mass",
+    }
+    assert len(found.tables) == 1 and not found.views
 
 
 def seen(test, train, by, mass, source, to_last, sizes=(200, 600)):

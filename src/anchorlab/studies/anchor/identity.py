@@ -49,16 +49,16 @@ PAPER_SIZES = (*range(200, 801, 50), *range(1000, 2601, 200))
 class Sizes:
     """A transformer with the train sizes of its curve, and the model of two layers whose heads are looked at.
 
-    Where both are one model, the latter's run is the curve's last point.
+    Where both are one model, the latter's run is the curve's last point. Without the latter only the curve is trained.
     """
 
     transformer: Setting
     sizes: tuple[int, ...]
-    two_layers: Setting
+    two_layers: Setting | None
 
     def shortened(self, steps: int, sizes: tuple[int, int]) -> "Sizes":
         """Return the setting with two seeds and few steps, on two train sizes; for smoke profiles."""
-        last = self.two_layers.shortened(steps, size=sizes[1])
+        last = self.two_layers and self.two_layers.shortened(steps, size=sizes[1])
         return Sizes(self.transformer.shortened(steps), sizes[:1], last)
 
 
@@ -66,7 +66,10 @@ _SMALL = Setting(quick_model(), quick_recipe(2000), seeds=10)
 _FULL = Setting(DecoderSpec(), paper_recipe(1000), seeds=10)
 _KEPT = _FULL.recipe.replace(checkpoints=Times(every=400))
 
-QUICK = Sizes(_SMALL, (200, 300, 400, 500, 600, 1000), replace(_SMALL, recipe=quick_recipe(2000, checkpoints=8)))
+TWO_LAYERS = replace(_SMALL, recipe=quick_recipe(2000, checkpoints=8))
+"""The quick model whose heads are looked at, here and in other studies."""
+
+QUICK = Sizes(_SMALL, (200, 300, 400, 500, 600, 1000), TWO_LAYERS)
 PAPER = Sizes(_FULL, PAPER_SIZES, replace(_FULL, model=FIGURE_13, recipe=_KEPT))
 
 
@@ -78,7 +81,8 @@ def experiment(setting: Setting) -> Experiment:
 
 def experiments(setting: Sizes) -> list[Experiment]:
     """Return the curve by rising train size, and last the model of two layers."""
-    return [*(experiment(setting.transformer.on(size)) for size in setting.sizes), experiment(setting.two_layers)]
+    curve = [experiment(setting.transformer.on(size)) for size in setting.sizes]
+    return curve if setting.two_layers is None else [*curve, experiment(setting.two_layers)]
 
 
 def other_task(experiment: Experiment) -> Task | None:
@@ -141,14 +145,17 @@ def read_heads(record: Record, batch: Batch) -> Heads:
 
 @dataclass(frozen=True)
 class Seen:
-    """The transformer's curve, and the heads of the model of two layers."""
+    """The transformer's curve, and the heads of the model of two layers where there is one."""
 
     curve: Curve
-    heads: Heads
+    heads: Heads | None
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the curve, and the heads of the last run at its end."""
+    """Read the curve, and the heads of the last run at its end if it has two layers."""
+    model = runs[-1].experiment.model
+    if not isinstance(model, DecoderSpec) or model.layers != FIGURE_13.layers:
+        return Seen(read_curve(runs), None)
     batch = runs[-1].experiment.task.sample("test", LOOKED_AT, seed=0)
     record = look(runs[-1].ensemble(), batch.inputs, record=PATTERNS)
     return Seen(read_curve(_of_curve(runs)), read_heads(record, batch))
@@ -198,9 +205,9 @@ def fits(seen: Seen) -> Measurement:
     paper="every position attends to the one before",
     band=within(1.0, 1.0),
 )
-def shift_by_one(seen: Seen) -> Tensor:
+def shift_by_one(seen: Seen) -> Tensor | None:
     """Share of seeds whose layer 0 has a head that shifts best by exactly 1."""
-    return seen.heads.shift_by == 1
+    return None if seen.heads is None else seen.heads.shift_by == 1
 
 
 @claim(
@@ -209,9 +216,9 @@ def shift_by_one(seen: Seen) -> Tensor:
     paper="close to 1",
     band=within(0.7, 1.0),
 )
-def shift_mass(seen: Seen) -> Tensor:
+def shift_mass(seen: Seen) -> Tensor | None:
     """Mean attention from each position to the one before, best head of layer 0, mean over seeds."""
-    return seen.heads.shift_mass
+    return None if seen.heads is None else seen.heads.shift_mass
 
 
 @claim(
@@ -220,9 +227,9 @@ def shift_mass(seen: Seen) -> Tensor:
     paper="the key's position",
     band=within(1.0, 1.0),
 )
-def broadcast_from_key(seen: Seen) -> Tensor:
+def broadcast_from_key(seen: Seen) -> Tensor | None:
     """Share of seeds whose layer 1 has a head that broadcasts to the last position best from the key's."""
-    return seen.heads.broadcast_from == 1
+    return None if seen.heads is None else seen.heads.broadcast_from == 1
 
 
 @claim(
@@ -231,16 +238,16 @@ def broadcast_from_key(seen: Seen) -> Tensor:
     paper="close to 1",
     band=within(0.9, 1.0),
 )
-def broadcast_mass(seen: Seen) -> Tensor:
+def broadcast_mass(seen: Seen) -> Tensor | None:
     """Attention from the last position to the key's, best head of layer 1, mean over seeds."""
-    return seen.heads.to_last
+    return None if seen.heads is None else seen.heads.to_last
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
     """Draw the curve of Figure 4 and the maps of Figure 13, and list the heads seed by seed."""
     seen, run, curve = see(runs), runs[-1], _of_curve(runs)
     shown = curve if len(curve) <= 8 else curve[:: len(curve) // 7]
-    return Analysis(
+    found = Analysis(
         seen,
         figures=[
             size_figure(
@@ -255,12 +262,15 @@ def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
                 caption="Mean over seeds.",
                 bands=False,
             ),
-            _maps(run),
         ],
-        tables=[
-            Table("Accuracy by train size", SIZE_CAPTION, SIZE_COLUMNS, size_rows(seen.curve)),
-            _heads(seen.heads, run.experiment.members.seeds),
-        ],
+        tables=[Table("Accuracy by train size", SIZE_CAPTION, SIZE_COLUMNS, size_rows(seen.curve))],
+    )
+    if seen.heads is None:
+        return found
+    return replace(
+        found,
+        figures=[*found.figures, _maps(run)],
+        tables=[*found.tables, _heads(seen.heads, run.experiment.members.seeds)],
         views=[view_run(run, steps=run.checkpoints, title="Attention of two-layer models along training")],
     )
 
@@ -342,6 +352,12 @@ STUDY = Study(
             "results that the paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by 200. The paper "
             "does not say on how many sequences the two-layer model was trained; here it is 1000. Nor does it give "
             "AdamW's weight decay; PyTorch's 0.01 is used.",
+            paper=("enough-data", "little-data", "fits"),
+        ),
+        "paper-600": Profile(
+            Sizes(_FULL, (FEWEST, ENOUGH), two_layers=None),
+            f"The paper's setting at {FEWEST} and {ENOUGH} training sequences alone, the two sizes of Figure 4 that its "
+            "claims are about: four layers of four heads, 4000 epochs, ten seeds. Nothing is said of heads.",
             paper=("enough-data", "little-data", "fits"),
         ),
     },

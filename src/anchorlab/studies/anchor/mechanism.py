@@ -35,7 +35,7 @@ FIG_21, FIG_23, FIG_24 = "appendix B.2, Fig 21", "appendix B.3, Fig 23", "append
 FIG_26, FIG_27, EQUATION_8 = "appendix B.4, Fig 26", "appendix B.5, Fig 27", "appendix B.4, below equation (8)"
 LAST_ROW, MOVING = "appendix B.5", "section 5.1"
 
-QUICK = identity.QUICK.two_layers
+QUICK = identity.TWO_LAYERS
 PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
 
 

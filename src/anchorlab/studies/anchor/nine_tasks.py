@@ -55,7 +55,7 @@ CLAIMED_ELSEWHERE = ("identity", "reading comprehension", "multi-anchor")
 """The tasks whose own studies claim that they generalise: the last with most anchors, since the outer ones do not."""
 
 QUICK = (
-    identity.experiment(identity.QUICK.two_layers),
+    identity.experiment(identity.TWO_LAYERS),
     Setting(quick_model(), quick_recipe(1000, steps=1500), seeds=3).experiment(
         task("anchor/reading-comprehension"), "reading comprehension"
     ),
